@@ -1,0 +1,1 @@
+"""Encoders: texts and images to vectors."""

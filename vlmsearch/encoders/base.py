@@ -1,0 +1,64 @@
+"""What an encoder is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Protocol, runtime_checkable
+
+from typing_extensions import Self
+
+from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
+
+
+class TextTruncatedWarning(UserWarning):
+    """A query was longer than a model reads, and its end was not used."""
+
+
+class Encoder(ABC):
+    """Turns texts and images into unit vectors, one array per space. May be used from several threads."""
+
+    fingerprint: str
+    """Model, revision, preprocessing and tokenizer; the same on every runtime and in every precision."""
+    spaces: tuple[Space, ...]
+    """The spaces it encodes into; their names are the keys of what the methods return."""
+    floors: Mapping[tuple[str, Modality], float] = MappingProxyType({})
+    """Per space and modality of the document: the cosine with a text that unrelated ones stay under, where measured."""
+
+    @abstractmethod
+    def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        """Vectors of shape (len(texts), dim) for every space that takes text, by space name.
+
+        A document longer than a model reads is split and its chunks are pooled. A query is cut, with a
+        TextTruncatedWarning that says how much was read.
+        """
+
+    @abstractmethod
+    def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
+        """Vectors of shape (len(images), dim) for every space that takes images, by space name.
+
+        Raises InvalidInputError with ``item`` set for the first image that cannot be used.
+        """
+
+    def close(self) -> None:  # noqa: B027 - closing nothing is right for an encoder that holds nothing
+        """Let go of models and connections. Calling it twice is allowed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@runtime_checkable
+class PreparesImages(Protocol):
+    """An encoder that can do the work of one image (reading, decoding, resizing) ahead of its batch.
+
+    Indexing calls it from several threads while a batch is being encoded.
+    """
+
+    def prepare_image(self, image: ImageSource) -> ImageSource:
+        """What `encode_images` takes with the least work left, same vectors; InvalidInputError for a bad image."""

@@ -1,0 +1,69 @@
+"""Every error that vlmsearch raises on purpose.
+
+::
+
+    VlmsearchError
+      ConfigError (ValueError)              a URL, an option or a recipe is wrong
+      MissingDependencyError (ImportError)  an extra is not installed
+      InvalidInputError (ValueError)        an image or a text cannot be used
+      IndexMismatchError (ValueError)       the index was built with another model
+      ModelUnavailableError (RuntimeError)  weights are not here and cannot be fetched
+      QualityError (RuntimeError)           a built model fell below its gate
+      BackendError (RuntimeError)           a back end failed; ``__cause__`` is its own error
+        BackendUnavailableError             it was not reached, or timed out: retrying may help
+
+Each message says what was given, what is possible and what to do. Anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+RejectCode = Literal["corrupt", "truncated", "too_large", "too_long", "unsupported", "empty", "unreadable", "invalid"]
+
+
+class VlmsearchError(Exception):
+    """The root of all errors that vlmsearch raises on purpose."""
+
+
+class ConfigError(VlmsearchError, ValueError):
+    """A URL, an option, a filter or a recipe is wrong; the message says what there is instead."""
+
+
+class MissingDependencyError(VlmsearchError, ImportError):
+    """An optional package is not installed; the message is the ``pip install`` that brings it."""
+
+
+class InvalidInputError(VlmsearchError, ValueError):
+    """An image or a text cannot be used.
+
+    ``code`` is the reason in one word: ``corrupt`` (damaged), ``truncated`` (the end is missing), ``too_large``
+    (more pixels or bytes than allowed), ``too_long``, ``unsupported`` (no format that can be read), ``empty``,
+    ``unreadable`` (the operating system refused) or ``invalid`` (an id or metadata that no store could keep).
+    ``item`` is its position in the batch, where there was one.
+    """
+
+    def __init__(self, code: RejectCode, message: str, *, item: int | None = None) -> None:
+        super().__init__(message)
+        self.code: RejectCode = code
+        self.item = item
+
+
+class IndexMismatchError(VlmsearchError, ValueError):
+    """The index was built with another model; the message names both and the command that rebuilds."""
+
+
+class ModelUnavailableError(VlmsearchError, RuntimeError):
+    """Weights are not on this machine and cannot be fetched; the message says what to run and what works offline."""
+
+
+class QualityError(VlmsearchError, RuntimeError):
+    """A built model fell below its quality gate; the message gives the figures."""
+
+
+class BackendError(VlmsearchError, RuntimeError):
+    """A back end failed; ``__cause__`` is its own error."""
+
+
+class BackendUnavailableError(BackendError):
+    """A back end was not reached or timed out; trying again may help."""

@@ -1,0 +1,117 @@
+"""Filters on metadata, checked once and then the same on every store.
+
+The notation is MongoDB's: ``{"year": 2024}``, ``{"year": {"$gte": 2020, "$lt": 2024}}``, ``{"city": {"$in": [...]}}``,
+``{"$and": [...]}``, ``{"$or": [...]}``. What it means does not depend on the store:
+
+* numbers compare as IEEE 754 doubles, so 1 equals 1.0; a bool equals only a bool, a text only a text;
+* ``$gt $gte $lt $lte`` take numbers and match numbers only;
+* ``$ne`` and ``$nin`` also match documents that lack the key; every other operator needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, Union, get_args
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.types import Scalar
+
+Operator = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin"]
+_OPERATORS: tuple[str, ...] = get_args(Operator)
+_ORDER: dict[str, Callable[[float, float], bool]] = {
+    "$gt": lambda a, b: a > b,
+    "$gte": lambda a, b: a >= b,
+    "$lt": lambda a, b: a < b,
+    "$lte": lambda a, b: a <= b,
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One condition on one key. ``value`` is a tuple for ``$in`` and ``$nin``, else one scalar; numbers are floats."""
+
+    key: str
+    operator: Operator
+    value: str | bool | float | tuple[str | bool | float, ...]
+
+    def matches(self, metadata: Mapping[str, Scalar]) -> bool:
+        """Whether a document with this metadata passes."""
+        if self.key not in metadata:
+            return self.operator in ("$ne", "$nin")
+        have = normalise(metadata[self.key])
+        if self.operator in _ORDER:
+            return type(have) is float and type(self.value) is float and _ORDER[self.operator](have, self.value)
+        wanted = self.value if isinstance(self.value, tuple) else (self.value,)
+        found = any(type(have) is type(value) and have == value for value in wanted)
+        return found == (self.operator in ("$eq", "$in"))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Conditions of which all (``$and``) or at least one (``$or``) must hold."""
+
+    operator: Literal["$and", "$or"]
+    filters: tuple[Filter, ...]
+
+    def matches(self, metadata: Mapping[str, Scalar]) -> bool:
+        """Whether a document with this metadata passes."""
+        combine = all if self.operator == "$and" else any
+        return combine(part.matches(metadata) for part in self.filters)
+
+
+Filter: TypeAlias = Union[Comparison, Group]
+
+
+def normalise(value: Scalar) -> str | bool | float:
+    """The form in which values are compared: numbers as doubles, texts and bools as they are."""
+    return value if isinstance(value, (str, bool)) else float(value)
+
+
+def parse_filter(where: Mapping[str, object]) -> Filter:
+    """The filter that a JSON object stands for; ConfigError says which part is wrong and what there is instead."""
+    if not isinstance(where, Mapping) or not where:
+        raise ConfigError(f'a filter is a JSON object such as {{"year": {{"$gte": 2020}}}}, not {where!r}')
+    parts = [part for key, value in where.items() for part in _parse_entry(key, value)]
+    return parts[0] if len(parts) == 1 else Group("$and", tuple(parts))
+
+
+def _parse_entry(key: object, value: object) -> list[Filter]:
+    if key in ("$and", "$or"):
+        if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+            raise ConfigError(f"{key} takes a list of filters, not {value!r}")
+        parts = tuple(parse_filter(part) for part in value)
+        return [Group("$and" if key == "$and" else "$or", parts)]
+    if not isinstance(key, str) or not key or key[0] == "$":
+        raise ConfigError(f"no such operator: {key!r}; beside keys of the metadata there are $and and $or")
+    if not isinstance(value, Mapping):
+        return [Comparison(key, "$eq", _scalar(key, value))]
+    if not value:
+        raise ConfigError(f"an empty condition on {key!r}; there are {' '.join(_OPERATORS)}")
+    return [_parse_condition(key, operator, operand) for operator, operand in value.items()]
+
+
+def _parse_condition(key: str, operator: object, operand: object) -> Comparison:
+    for known in get_args(Operator):
+        if operator == known:
+            break
+    else:
+        raise ConfigError(f"no such operator on {key!r}: {operator!r}; there are {' '.join(_OPERATORS)}")
+    if known in ("$in", "$nin"):
+        if not isinstance(operand, Sequence) or isinstance(operand, str) or not operand:
+            raise ConfigError(f"{known} on {key!r} takes a list of values, not {operand!r}")
+        return Comparison(key, known, tuple(_scalar(key, value) for value in operand))
+    value = _scalar(key, operand)
+    if known in _ORDER and type(value) is not float:
+        raise ConfigError(f"{known} on {key!r} compares numbers, not {operand!r}")
+    return Comparison(key, known, value)
+
+
+def _scalar(key: str, value: object) -> str | bool | float:
+    if not isinstance(value, (str, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ConfigError(f"a value for {key!r} is a text, a finite number or a bool, not {value!r}")
+    try:
+        return normalise(value)
+    except OverflowError:
+        raise ConfigError(f"the number for {key!r} is too large: {str(value)[:20]}...") from None

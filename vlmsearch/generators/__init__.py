@@ -1,0 +1,1 @@
+"""Generators: prompts to text."""

@@ -1,0 +1,1 @@
+"""Stores: where documents and vectors live."""

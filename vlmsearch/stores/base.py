@@ -1,0 +1,119 @@
+"""What a store is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+
+from typing_extensions import Self
+
+from vlmsearch.errors import IndexMismatchError, InvalidInputError
+from vlmsearch.filters import Filter
+from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
+
+
+class Store(ABC):
+    """Keeps documents with their vectors and finds the nearest ones.
+
+    Constructing a store creates nothing: the first `bind` does. Every method takes and gives whole batches; ids that a
+    store does not have are left out of answers, never an error. A store may be used from several threads.
+    """
+
+    name: str
+    """What the store is and where, for messages; never holds a secret."""
+
+    @abstractmethod
+    def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
+        """Make the store ready for the vectors of one encoder, creating it the first time.
+
+        Raises IndexMismatchError, before anything is written, if another encoder filled it.
+        """
+
+    @abstractmethod
+    def manifest(self) -> Manifest | None:
+        """What built this index, or None where there is no index yet. Creates nothing."""
+
+    @abstractmethod
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Add records, or replace those whose ids are there: their old vectors, text and metadata are gone.
+
+        Ids must be distinct within one call. When this returns, all records are durable and can be found.
+        """
+
+    @abstractmethod
+    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
+        """For each query vector, the ``limit`` nearest documents by cosine that pass ``where``, best first."""
+
+    @abstractmethod
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
+
+    @abstractmethod
+    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
+        """The stamps of those documents among ``ids`` that are in the store whole."""
+
+    @abstractmethod
+    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
+        """The fields that each of those documents among ``ids`` that are in the store has a vector in."""
+
+    @abstractmethod
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents and their vectors; returns how many were there."""
+
+    @abstractmethod
+    def ids(self) -> Iterator[str]:
+        """All ids, in no particular order."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many documents there are."""
+
+    @abstractmethod
+    def rejects(self) -> list[Reject]:
+        """The quarantine list, by id."""
+
+    @abstractmethod
+    def quarantine(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the quarantine list, or replace their entries."""
+
+    @abstractmethod
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the quarantine list; unknown ids are ignored."""
+
+    def close(self) -> None:  # noqa: B027 - closing nothing is right for a store that holds nothing
+        """Let go of files and connections. Calling it twice is allowed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequence[Space]) -> None:
+    """Raise IndexMismatchError unless ``manifest`` is of an index that this encoder filled."""
+    if manifest.fingerprint != fingerprint or set(manifest.spaces) != set(spaces):
+        raise IndexMismatchError(
+            f"the index {name} was built with {manifest.fingerprint}, not with {fingerprint}: "
+            "open it with that encoder, or build a new one with `vlmsearch index PATHS --store NEW`"
+        )
+
+
+def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
+    """Raise InvalidInputError unless ids are distinct and each vector is of a field of ``spaces`` and as long."""
+    dims = {field: space.dim for space in spaces for field in space.fields}
+    seen: set[str] = set()
+    for item, record in enumerate(records):
+        id = record.document.id
+        if id in seen:
+            raise InvalidInputError("invalid", f"the id {id!r} is there twice in one batch", item=item)
+        seen.add(id)
+        for field, vector in record.vectors.items():
+            if vector.shape != (dims.get(field),):
+                wanted = f"{dims[field]} numbers" if field in dims else f"a field of {', '.join(map(str, dims))}"
+                raise InvalidInputError(
+                    "invalid", f"{id!r} has a vector {field} of shape {vector.shape}; expected {wanted}", item=item
+                )
