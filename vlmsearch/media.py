@@ -1,0 +1,301 @@
+"""Bytes or a path -> an upright 8-bit RGB image -> the pixels a model takes; and every way that this can fail.
+
+All failures are InvalidInputError with a code. Pillow's global switches are left alone, and any thread may call this.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from io import BytesIO
+from math import ceil
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, ImageChops, ImageCms
+
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.types import ImageSource
+
+Interpolation = Literal["bicubic", "bilinear", "lanczos"]
+
+MAX_FILE_BYTES = 512 * 2**20
+MAX_PIXELS = 178_956_970
+"""Width times height of the largest image that is decoded: Pillow's own hard limit."""
+DCT_MARGIN = 3
+"""How many times a model's input size a JPEG is decoded at, at least, before it is resized.
+
+With 3 embeddings keep a cosine of at least 0.9999 with those of a full decode, on line drawings too; with 2 it falls to
+0.999, and where an image is only a little larger than that, to 0.991.
+"""
+
+_PROFILE_BYTES = range(128, 4 * 2**20 + 1)
+_SAME_COLOUR = 2
+_FORMATS = {  # how it begins, what reads it, and how its files end
+    "JPEG": (rb"\xff\xd8\xff", "PIL.JpegImagePlugin.JpegImageFile", "jpg jpeg jpe jfif"),
+    "PNG": (rb"\x89PNG", "PIL.PngImagePlugin.PngImageFile", "png apng"),
+    "GIF": (rb"GIF8[79]a", "PIL.GifImagePlugin.GifImageFile", "gif"),
+    "WebP": (rb"RIFF....WEBP", "PIL.WebPImagePlugin.WebPImageFile", "webp"),
+    "TIFF": (rb"II[*+]\0|MM\0[*+]", "PIL.TiffImagePlugin.TiffImageFile", "tif tiff"),
+    "BMP": (rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", "PIL.BmpImagePlugin.BmpImageFile", "bmp dib"),
+    "JPEG 2000": (rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51", "PIL.Jpeg2KImagePlugin.Jpeg2KImageFile", "jp2 j2k j2c jpx"),
+    "PPM": (rb"P[1-6Ff]\s", "PIL.PpmImagePlugin.PpmImageFile", "pbm pgm ppm pnm pfm"),
+    "AVIF": (rb"....ftyp(?:avi[fs]|m[is]f1(?:.{4}){1,12}?avi[fs])", "PIL.AvifImagePlugin.AvifImageFile", "avif"),
+    "HEIC": (rb"....ftyp(?:he[iv][cmsx]|m[is]f1)", "pillow_heif.HeifImageFile", "heic heif hif"),
+}
+IMAGE_SUFFIXES = frozenset(f".{ending}" for _, _, endings in _FORMATS.values() for ending in endings.split())
+"""Endings, in lower case, of the files that indexing a folder picks up; how one is read depends on what is in it."""
+_SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FORMATS.items()}
+_END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
+_NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|unknown pixel")
+_TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  # by EXIF's orientation
+
+
+def read_image(path: Path) -> bytes:
+    """The bytes of a file; InvalidInputError ``unreadable`` (also a folder or a pipe), ``empty`` or ``too_large``."""
+    name = repr(str(path))
+    try:
+        found = path.stat()
+        usual = stat.S_ISREG(found.st_mode)
+        data = path.read_bytes() if usual and found.st_size <= MAX_FILE_BYTES else b""
+    except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
+        reason = getattr(exc, "strerror", None) or exc
+        raise InvalidInputError("unreadable", f"{name} cannot be read: {reason}") from exc
+    if not usual:
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
+        raise InvalidInputError("unreadable", f"{name} is {what}, not an image file")
+    _check_size(max(found.st_size, len(data)), "bytes", MAX_FILE_BYTES, name)
+    return data
+
+
+def _check_size(count: int, unit: str, limit: int, name: str) -> None:
+    if count < 1:
+        raise InvalidInputError("empty", f"{name} is empty: 0 {unit}")
+    if count > limit:
+        raise InvalidInputError("too_large", f"{name} has {count:,} {unit}; at most {limit:,} are read")
+
+
+def open_image(source: ImageSource, *, at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """An upright 8-bit RGB image in sRGB, on white where it was transparent; of an animation, the first frame.
+
+    ``at_least``: a JPEG may come out at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that many pixels.
+    ``max_pixels``: the largest width times height, checked before anything is decoded. An image given as a PIL image
+    is copied, never changed.
+
+    Raises InvalidInputError: ``unsupported`` (no format that is read here), ``corrupt``, ``truncated``, ``too_large``,
+    ``empty`` or ``unreadable``; the cause is kept, and the message has the file's name.
+    """
+    if isinstance(source, Image.Image):
+        name = repr(filename) if (filename := str(getattr(source, "filename", ""))) else "the image"
+        _check_size(source.width * source.height, "pixels", max_pixels, name)
+        with _rejecting(name, "", b""):
+            return _as_rgb(source.copy())
+    if isinstance(source, Path):
+        name, data = repr(str(source)), read_image(source)
+    elif isinstance(source, bytes):
+        name, data = "the image", source
+        _check_size(len(data), "bytes", MAX_FILE_BYTES, name)
+    else:
+        raise TypeError(f"an image is a Path, bytes or a PIL image, not {type(source).__name__}")
+    kind = next((kind for kind, signature in _SIGNATURES.items() if signature.match(data)), "")
+    with _rejecting(name, kind, data):
+        image = _header(kind, data, name)
+        _check_size(image.width * image.height, "pixels", max_pixels, name)
+        drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
+        if drafted and drafted[1] != (0, 0, *image.size):  # the last column or row is only part of a pixel
+            image = image.resize(image.size, Image.Resampling.BICUBIC, drafted[1])
+        return _as_rgb(image)
+
+
+def _header(kind: str, data: bytes, name: str) -> Image.Image:
+    """An image whose header is read and whose pixels are not; ``unsupported`` if nothing here reads its format."""
+    if not kind:
+        raise InvalidInputError("unsupported", f"{name} is in no format that can be read: {', '.join(_FORMATS)}")
+    module, _, cls = _FORMATS[kind][1].rpartition(".")
+    try:
+        reader: Callable[[BytesIO], Image.Image] = getattr(import_module(module), cls)
+    except ImportError as exc:
+        fix = "pip install 'vlmsearch[heic]'" if kind == "HEIC" else "pip install --upgrade pillow"
+        raise InvalidInputError("unsupported", f"{name} is {kind}, and what reads that is missing: {fix}") from exc
+    try:
+        return reader(BytesIO(data))
+    except MemoryError as exc:
+        raise InvalidInputError("too_large", f"{name} asks for more memory than there is") from exc
+
+
+@contextmanager
+def _rejecting(name: str, kind: str, data: bytes) -> Iterator[None]:
+    """Whatever Pillow's plugins raise for a damaged file, as InvalidInputError; not MemoryError, which may be ours."""
+    try:
+        yield
+    except (InvalidInputError, MemoryError):
+        raise
+    except Exception as exc:
+        said, what = " ".join(str(exc).split())[:200] or type(exc).__name__, kind or "image"
+        if "DecompressionBomb" in type(exc).__name__ or re.search(r"(?i)too (large|much)|out of memory|exceed", said):
+            raise InvalidInputError("too_large", f"{name} is too large: {said}") from exc
+        if _end_is_missing(kind, data) or (kind in ("PPM", "TIFF", "") and re.search(r"runcated|EOF|not enough", said)):
+            raise InvalidInputError("truncated", f"{name} is cut short: the end of its {what} data is missing") from exc
+        if isinstance(exc, NameError) or _NO_DECODER.search(said):
+            raise InvalidInputError("unsupported", f"{name} is a kind of {what} that cannot be read: {said}") from exc
+        raise InvalidInputError("corrupt", f"{name} is damaged, its {what} data cannot be decoded: {said}") from exc
+
+
+def _end_is_missing(kind: str, data: bytes) -> bool:
+    """Whether a file that could not be decoded lacks its end, by what its format says of where it ends."""
+    if kind in _END:
+        return not data[-64:].rstrip(b"\0").endswith(_END[kind])
+    if kind in ("WebP", "BMP"):  # the header has the length
+        at, more = (4, 8) if kind == "WebP" else (2, 0)
+        return int.from_bytes(data[at : at + 4], "little") + more > len(data)
+    if kind == "TIFF":
+        order: Literal["little", "big"] = "little" if data[:1] == b"I" else "big"
+        at = int.from_bytes(data[4:8], order)  # where the directory is
+        return at + 2 + 12 * int.from_bytes(data[at : at + 2], order) > len(data)
+    at = 0
+    while kind in ("AVIF", "HEIC") and at + 8 <= len(data):  # a chain of boxes, each with its length
+        length = int.from_bytes(data[at : at + 4], "big") or len(data) - at
+        at += max(8, length if length > 1 else int.from_bytes(data[at + 8 : at + 16], "big"))
+    return kind in ("AVIF", "HEIC") and (at != len(data) or b"mdat" not in data)
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    """An image that may be changed, as RGB with no orientation, profile or transparency left to apply."""
+    image.load()
+    profile, turn = image.info.get("icc_profile"), None
+    with suppress(Exception):  # which damaged EXIF data raise
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    colour, alpha = _split(image.transpose(turn) if turn is not None else image)
+    colour = _in_srgb(colour, profile)
+    if alpha is not None:
+        white = Image.new("RGB", colour.size, "white")
+        white.paste(colour, mask=alpha)
+        colour = white
+    colour.info = {}
+    return colour
+
+
+def _split(image: Image.Image) -> tuple[Image.Image, Image.Image | None]:
+    """The image without palette and alpha, 8 bits deep, and its alpha channel unless that is opaque."""
+    mode, key = image.mode, image.info.get("transparency")
+    if mode in ("I", "F") or mode.startswith("I;"):
+        return _in_8_bits(image)
+    if mode in ("RGBa", "La"):
+        image = image.convert(mode.upper())
+    elif mode in ("P", "PA"):
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    elif key is not None and mode in ("1", "L", "RGB"):
+        image = image.convert("RGBA" if mode == "RGB" else "LA")
+    if image.mode not in ("RGBA", "LA"):
+        return image, None
+    alpha = image.getchannel("A")
+    return image.convert(image.mode[:-1]), None if alpha.getextrema() == (255, 255) else alpha
+
+
+def _in_8_bits(image: Image.Image) -> tuple[Image.Image, Image.Image | None]:
+    """A deep grey image as mode L, and its alpha where one value is transparent.
+
+    Of 16 bits the high byte is kept. Otherwise the smallest of 1 (float only), 255 and 65,535 that no pixel exceeds
+    is white; if there is none, or there are negative values, black and white are the extremes that occur.
+    """
+    values, key = np.asarray(image), image.info.get("transparency")
+    alpha = None if key is None else Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8))
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((values >> 8).astype(np.uint8)), alpha
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    whites = (255, 65535) if image.mode == "I" else (1, 255, 65535)
+    white = next((white for white in whites if low >= 0 and high <= white), None)
+    low, span = (0.0, float(white)) if white else (low, high - low or 1.0)
+    scaled = np.nan_to_num((values.astype(np.float32) - low) * np.float32(255 / span))
+    return Image.fromarray((np.clip(scaled, 0, 255) + 0.5).astype(np.uint8)), alpha
+
+
+def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
+    """The image as RGB, through its ICC profile where that is sound and made for such pixels."""
+    if isinstance(profile, bytes) and len(profile) in _PROFILE_BYTES:
+        mode = {b"RGB ": "RGB", b"GRAY": "L", b"CMYK": "CMYK"}.get(profile[16:20], "")
+        if mode == image.mode or (mode == "RGB" and image.mode in ("1", "L", "YCbCr", "HSV")):
+            transform = _to_srgb(profile, mode)
+            if transform is not None:
+                return transform.apply(image if image.mode == mode else image.convert(mode))
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+@lru_cache(maxsize=16)
+def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """The transform from a profile to sRGB; None if it is broken, or no colour would visibly change."""
+    with suppress(Exception):  # which damaged profiles raise
+        source = ImageCms.ImageCmsProfile(BytesIO(profile))
+        transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+        levels = np.arange(0, 256, 15, dtype=np.uint8)
+        probe = Image.fromarray(np.stack(np.meshgrid(levels, levels, levels), -1).reshape(len(levels), -1, 3))
+        if mode != "RGB" or np.asarray(ImageChops.difference(probe, transform.apply(probe))).max() > _SAME_COLOUR:
+            return transform
+    return None
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How an embedding model takes its images: ``size`` pixels square, cropped from the middle or squashed.
+
+    With ``crop`` this is what transformers' CLIPImageProcessor (PIL) does before it rescales: the shorter edge is
+    resized to ``size``, and the middle of the longer edge is kept. Pixels are equal bit for bit, and to a few of 255
+    where one edge is over 16 times the other (the rest is never computed). An image of that size is not changed.
+    """
+
+    size: int
+    crop: bool = True
+    interpolation: Interpolation = "bicubic"
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.interpolation not in get_args(Interpolation):
+            known = ", ".join(get_args(Interpolation))
+            raise ConfigError(f"{self}: size must be at least 1, and interpolation one of {known}")
+
+    @property
+    def at_least(self) -> int:
+        """What to give to `open_image`, so that a JPEG is decoded no larger than the result can show."""
+        return self.size * DCT_MARGIN
+
+    def apply(self, image: Image.Image) -> NDArray[np.uint8]:
+        """The pixels of what `open_image` gave, uint8 of shape (size, size, 3)."""
+        image = image if image.mode == "RGB" else open_image(image)
+        side, (width, height) = self.size, image.size
+        resampling = Image.Resampling[self.interpolation.upper()]
+        if not self.crop:
+            return np.array(image.resize((side, side), resampling))
+        long = int(side * max(width, height) / min(width, height))
+        if long > 16 * side:
+            image, box = self._middle(image, long)
+            return np.array(image.resize((side, side), resampling, box))
+        image = image.resize((side, long) if width < height else (long, side), resampling)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        return np.array(image.crop((left, top, left + side, top + side)))
+
+    def _middle(self, image: Image.Image, long: int) -> tuple[Image.Image, tuple[float, float, float, float]]:
+        """The part of an elongated image that the result depends on, and the box in it that becomes the result."""
+        scale = max(image.size) / long
+        start = (long - self.size) // 2 * scale
+        stop = start + self.size * scale
+        reach = 3 * max(scale, 1.0) + 1  # of the widest filter
+        first, last = int(start - reach), ceil(stop + reach)  # inside: the image is far longer than that
+        if image.width < image.height:
+            return image.crop((0, first, image.width, last)), (0, start - first, image.width, stop - first)
+        return image.crop((first, 0, last, image.height)), (start - first, 0, stop - first, image.height)
+
+
+def thumbnail(source: ImageSource, *, edge: int) -> bytes:
+    """A small JPEG in sRGB whose longer side has ``edge`` pixels at most; errors as `open_image`."""
+    image = open_image(source, at_least=edge)
+    image.thumbnail((edge, edge), Image.Resampling.LANCZOS)
+    out = BytesIO()
+    image.save(out, "JPEG", quality=80, optimize=True, progressive=True)
+    return out.getvalue()
