@@ -1,0 +1,243 @@
+"""The language of the demonstration scenes: canonical captions, paraphrases, partial captions and short queries."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from vlmsearch.demo.scenes import Group, Scene
+
+__all__ = ["canonical", "varied"]
+
+_SHAPES: dict[str, tuple[tuple[str, str], ...]] = {
+    "circle": (("circle", "circles"), ("circle", "circles"), ("disc", "discs"), ("ball", "balls")),
+    "square": (("square", "squares"), ("square", "squares"), ("box", "boxes")),
+    "triangle": (("triangle", "triangles"),),
+    "star": (("star", "stars"),),
+    "heart": (("heart", "hearts"),),
+    "ring": (("ring", "rings"), ("ring", "rings"), ("hoop", "hoops")),
+    "cross": (("cross", "crosses"), ("cross", "crosses"), ("plus sign", "plus signs")),
+    "hexagon": (("hexagon", "hexagons"),),
+    "crescent": (("crescent", "crescents"), ("crescent", "crescents"), ("moon", "moons"), ("half moon", "half moons")),
+    "arrow": (("arrow", "arrows"),),
+    "diamond": (("diamond", "diamonds"), ("diamond", "diamonds"), ("rhombus", "rhombuses")),
+    "flower": (("flower", "flowers"), ("flower", "flowers"), ("blossom", "blossoms")),
+}
+_COLOURS: dict[str, tuple[str, ...]] = {
+    "red": ("red", "red", "red", "scarlet"),
+    "turquoise": ("turquoise", "turquoise", "teal", "cyan"),
+    "purple": ("purple", "purple", "violet"),
+    "yellow": ("yellow", "yellow", "yellow", "golden"),
+}
+_SIZES = {"small": ("small", "small", "little", "tiny"), "large": ("large", "large", "big", "huge")}
+_TEXTURES: dict[str, tuple[tuple[str, str], ...]] = {
+    "plain": (("", ""), ("", ""), ("", ""), ("plain", "")),
+    "striped": (("striped", ""), ("striped", ""), ("", "with stripes")),
+    "dotted": (("dotted", ""), ("spotted", ""), ("", "with dots"), ("", "with spots")),
+    "checked": (("checked", ""), ("checkered", ""), ("", "with a checked pattern")),
+}
+_COUNTS = {
+    1: ("a", "a", "one", "a single"),
+    2: ("two", "two", "a pair of", "2"),
+    3: ("three", "three", "three", "3"),
+    4: ("four", "four", "a group of four", "4"),
+}
+_COUNT_WORDS = {1: "a", 2: "two", 3: "three", 4: "four"}
+_BACKGROUNDS: dict[str, tuple[str, ...]] = {
+    "white": ("a white background", "plain white", "white paper"),
+    "grey": ("a grey background", "plain grey", "a gray background"),
+    "black": ("a black background", "plain black", "a dark background"),
+    "pale pink": ("a pale pink background", "a light pink background", "pale pink"),
+    "pale green": ("a pale green background", "a light green background", "pale green"),
+    "blue gradient": ("a blue gradient", "a blue gradient background", "a white and blue gradient"),
+    "sunset": ("a sunset", "a sunset sky", "an evening sky", "the sky at sunset"),
+    "night sky": ("a night sky", "a starry sky", "the sky at night", "a starry night"),
+    "meadow": ("a meadow", "grass and sky", "green grass and blue sky", "grass", "a green field"),
+    "beach": ("a beach", "a sandy beach", "sea and sand", "the seaside"),
+    "snow": ("a snowy landscape", "snow", "snowy hills", "a winter landscape"),
+    "checkerboard": ("a checkerboard", "a chessboard", "a grey and white checkerboard"),
+    "brick wall": ("a brick wall", "bricks", "a wall of bricks"),
+    "wooden planks": ("wooden planks", "a wooden background", "wood", "a wooden table"),
+    "graph paper": ("graph paper", "squared paper", "a blue grid"),
+    "yellow stripes": ("yellow stripes", "a yellow striped background", "striped wallpaper"),
+    "polka dots": ("polka dots", "a polka dot background", "a green dotted background"),
+}
+_RELATIONS: dict[str, tuple[str, ...]] = {
+    "left of": ("to the left of", "left of", "on the left of"),
+    "right of": ("to the right of", "right of", "on the right of"),
+    "above": ("above", "above", "over", "on top of"),
+    "below": ("below", "below", "under", "beneath"),
+    "inside": ("inside", "in", "within"),
+    "around": ("around", "containing", "surrounding"),
+}
+_INVERSE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above", "inside": "around"}
+_PLACES: dict[str, tuple[str, ...]] = {
+    "centre": ("in the centre", "in the middle", "in the center"),
+    "top": ("at the top", "in the upper half"),
+    "bottom": ("at the bottom", "in the lower half"),
+    "left": ("on the left", "on the left side"),
+    "right": ("on the right", "on the right side"),
+    "top left": ("in the top left corner", "in the upper left corner", "at the top left"),
+    "top right": ("in the top right corner", "in the upper right corner", "at the top right"),
+    "bottom left": ("in the bottom left corner", "in the lower left corner", "at the bottom left"),
+    "bottom right": ("in the bottom right corner", "in the lower right corner", "at the bottom right"),
+}
+_THIRD = {
+    "top": ("above", "above them", "at the top"),
+    "bottom": ("below", "below them", "at the bottom"),
+    "left": ("on the left", "on the left side"),
+    "right": ("on the right", "on the right side"),
+}
+_T = TypeVar("_T")
+_AGAINST = ("against", "against", "on", "in front of")
+_OPENINGS = ("", "", "", "", "a picture of ", "an image of ", "a scene with ", "a drawing of ")
+
+
+@dataclass(frozen=True)
+class _Detail:
+    """Probabilities that an attribute of a group, or the background, is named."""
+
+    size: float = 1.0
+    texture: float = 1.0
+    colour: float = 1.0
+    count: float = 1.0
+    background: float = 1.0
+
+
+_FULL = _Detail()
+
+
+def canonical(scene: Scene) -> str:
+    """Return the caption that names everything in the scene in fixed words."""
+    phrases = []
+    for group in scene.groups:
+        texture = "" if group.texture == "plain" else group.texture
+        noun = _SHAPES[group.shape][0][group.count > 1]
+        phrases.append(_join(_COUNT_WORDS[group.count], group.size, texture, group.colour, noun))
+    background = _BACKGROUNDS[scene.background][0]
+    if len(phrases) == 1:
+        return f"{phrases[0]} {_PLACES[scene.place][0]} against {background}"
+    pair = f"{phrases[0]} {_RELATIONS[scene.relation][0]} {phrases[1]}"
+    if len(phrases) == 2:
+        return f"{pair} against {background}"
+    return f"{pair}, with {phrases[2]} {_THIRD[scene.place][0]}, against {background}"
+
+
+def varied(scene: Scene, count: int, rng: random.Random, style: str) -> list[str]:
+    """Return ``count`` captions of one style: "full", "partial", "short", or "mixed" for all three."""
+    makers = {"full": _full, "partial": _partial, "short": _short}
+    if style != "mixed" and style not in makers:
+        raise ValueError(f"unknown caption style {style!r}; expected 'full', 'partial', 'short' or 'mixed'")
+    mixed = ("full", "full", "full", "partial", "short")
+    return [makers[_pick(rng, mixed) if style == "mixed" else style](scene, rng) for _ in range(count)]
+
+
+def _full(scene: Scene, rng: random.Random) -> str:
+    """Phrase everything the canonical caption says in other words."""
+    return _sentence(scene, rng, _FULL, third=True)
+
+
+def _partial(scene: Scene, rng: random.Random) -> str:
+    """Leave out attributes, a group or the background."""
+    detail = _Detail(0.5, 0.5, 0.9, 0.75, 0.5)
+    if len(scene.groups) > 1 and rng.random() < 0.35:
+        group = _pick(rng, scene.groups)
+        return _with_background(_group(group, rng, detail), scene, rng, detail)
+    return _sentence(scene, rng, detail, third=rng.random() < 0.6)
+
+
+def _short(scene: Scene, rng: random.Random) -> str:
+    """Return a query of a few words that fits the scene."""
+    group = _pick(rng, scene.groups)
+    colour, place = _pick(rng, _COLOURS.get(group.colour, (group.colour,))), _pick(rng, _BACKGROUNDS[scene.background])
+    kind = int(rng.random() * 14)
+    if kind == 0:
+        return place
+    if kind == 1:
+        return f"something {colour} {_pick(rng, _AGAINST)} {place}"
+    if kind == 2:
+        return _pick(rng, _SHAPES[group.shape])[int(rng.random() * 2)]
+    if kind == 3:
+        return _pick(rng, ("{}", "something {}", "{} things", "{} shapes")).format(colour)
+    if kind == 4:
+        return _with_background(_group(group, rng, _Detail(0, 0, 0.5, 0.7)), scene, rng, _FULL)
+    if kind == 5 and len(scene.groups) > 1:
+        return _pair(scene, rng, _Detail(0, 0, 0.5, 0.8))
+    if kind in (6, 7) and len(scene.groups) > 1:
+        detail = _Detail(0.1, 0.1, 0.7, 0.6)
+        others = [other for other in scene.groups if other is not group]
+        return f"{_group(group, rng, detail)} and {_group(_pick(rng, others), rng, detail)}"
+    if kind == 8:
+        return _group(group, rng, _Detail(0.4, 0.8, 0.6, 1))
+    if kind in (9, 10):
+        return _group(group, rng, _Detail(0.2, 0.3, 1, 0))
+    return _group(group, rng, _Detail(0, 0, 1, 1))
+
+
+def _sentence(scene: Scene, rng: random.Random, detail: _Detail, *, third: bool) -> str:
+    """Phrase a scene with the given amount of detail."""
+    if len(scene.groups) == 1:
+        text = _group(scene.groups[0], rng, detail)
+        if detail is _FULL or rng.random() < 0.5:
+            text = _join(text, _pick(rng, _PLACES[scene.place]))
+    else:
+        text = _pair(scene, rng, detail)
+    if len(scene.groups) == 3 and third:
+        extra, side = _group(scene.groups[2], rng, detail), _pick(rng, _THIRD[scene.place])
+        form = int(rng.random() * 3)
+        if form == 0 and side.startswith(("at ", "on ")):
+            text = f"{text}, and {side} {extra}"
+        else:
+            text = f"{text}, {'with' if form == 1 else 'and'} {extra} {side}"
+        return _with_background(text, scene, rng, detail, comma=True)
+    return _with_background(text, scene, rng, detail)
+
+
+def _pair(scene: Scene, rng: random.Random, detail: _Detail) -> str:
+    """Phrase how the first two groups lie to each other, from either side."""
+    first, second = (_group(group, rng, detail) for group in scene.groups[:2])
+    relation = scene.relation
+    if rng.random() < 0.5:
+        first, second, relation = second, first, _INVERSE[relation]
+        if relation == "around" and rng.random() < 0.4:
+            return f"{first} with {second} inside"
+    return f"{first} {_pick(rng, _RELATIONS[relation])} {second}"
+
+
+def _with_background(text: str, scene: Scene, rng: random.Random, detail: _Detail, *, comma: bool = False) -> str:
+    """Add an opening and, with the given probability, the background before or after a phrase."""
+    if rng.random() >= detail.background:
+        return _pick(rng, _OPENINGS) + text
+    preposition, background = _pick(rng, _AGAINST), _pick(rng, _BACKGROUNDS[scene.background])
+    if rng.random() < 0.25:
+        return f"{preposition} {background}, {text}"
+    return f"{_pick(rng, _OPENINGS)}{text}{',' if comma else ''} {preposition} {background}"
+
+
+def _group(group: Group, rng: random.Random, detail: _Detail) -> str:
+    """Phrase a group of objects, leaving out attributes with the probabilities given."""
+    counted = rng.random() < detail.count
+    plural = group.count > 1 if counted else rng.random() < 0.5
+    noun = _pick(rng, _SHAPES[group.shape])[plural]
+    adjective, suffix = _pick(rng, _TEXTURES[group.texture]) if rng.random() < detail.texture else ("", "")
+    size = _pick(rng, _SIZES[group.size]) if rng.random() < detail.size else ""
+    colour = _pick(rng, _COLOURS.get(group.colour, (group.colour,))) if rng.random() < detail.colour else ""
+    words = [size, adjective, colour] if rng.random() < 0.7 else [size, colour, adjective]
+    rest = _join(*words, noun, suffix)
+    if not counted:
+        return rest
+    article = _pick(rng, _COUNTS[group.count])
+    return _join("an" if article == "a" and rest[0] in "aeiou" else article, rest)
+
+
+def _pick(rng: random.Random, options: Sequence[_T]) -> _T:
+    """Choose one option uniformly."""
+    return options[int(rng.random() * len(options))]
+
+
+def _join(*words: str) -> str:
+    """Join the words that are not empty."""
+    return " ".join(word for word in words if word)
