@@ -1,0 +1,214 @@
+"""A model on disk: find it, check it, open it.
+
+A bundle is a folder with a ``bundle.json``, ONNX files and a ``tokenizer.json``. Its files are checked against their
+SHA-256 when they are opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
+from vlmsearch.media import Preprocess
+from vlmsearch.types import Modality, Space
+
+Tower = Modality
+Precision = Literal["fp32", "fp16", "int8", "qdq"]
+
+FORMAT = 1
+PROFILES: Mapping[str, tuple[str, ...]] = {
+    "default": ("clip-vit-base-patch32", "all-minilm-l6-v2"),
+    "demo": ("demo-clip", "demo-minilm"),
+}
+"""Names that stand for several bundles together."""
+
+
+@dataclass(frozen=True)
+class BundleFile:
+    """One file of a bundle, as ``bundle.json`` lists it."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """How a tower takes text: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, filled up with ``pad``."""
+
+    max_tokens: int
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    pad: int
+
+    @property
+    def room(self) -> int:
+        """How many tokens of text fit."""
+        return self.max_tokens - len(self.prefix) - len(self.suffix)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One opened bundle; its models are still on disk.
+
+    ``floors``: per modality of a document, the cosine with a text that 99 % of unrelated pairs stay under.
+    ``quantisation``: per file of lower precision, how it was made. ``forced``: the gates it missed and was built in
+    spite of. ``measured``: every figure of the build, and what it was measured on.
+    """
+
+    folder: Path
+    name: str
+    source: str
+    revision: str
+    licence: str
+    fingerprint: str
+    space: Space
+    preprocess: Preprocess | None
+    text: TextInput
+    files: Mapping[str, BundleFile]
+    floors: Mapping[Modality, float]
+    quantisation: Mapping[str, Mapping[str, object]]
+    forced: tuple[str, ...]
+    measured: Mapping[str, object]
+
+    @property
+    def towers(self) -> tuple[Tower, ...]:
+        """The towers it has, image first."""
+        return ("image", "text") if self.preprocess else ("text",)
+
+    @property
+    def precisions(self) -> list[Precision]:
+        """The precisions that every tower is there in."""
+        known: tuple[Precision, ...] = ("fp32", "fp16", "int8", "qdq")
+        return [p for p in known if all(model_file(tower, p) in self.files for tower in self.towers)]
+
+    def model(self, tower: Tower, precision: Precision) -> bytes:
+        """The ONNX model of one tower, checked; ConfigError names the precisions there are."""
+        name = model_file(tower, precision)
+        if name not in self.files:
+            raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}")
+        return self.read(name)
+
+    def read(self, name: str) -> bytes:
+        """One file, checked against its SHA-256."""
+        try:
+            data = (self.folder / name).read_bytes()
+        except OSError as exc:
+            raise ModelUnavailableError(f"{self.folder / name} cannot be read: {exc.strerror}; build it again") from exc
+        if hashlib.sha256(data).hexdigest() != self.files[name].sha256:
+            raise ModelUnavailableError(f"{self.folder / name} is damaged (its SHA-256 differs); build it again")
+        return data
+
+
+def model_file(tower: Tower, precision: Precision) -> str:
+    """The file name of one tower in one precision."""
+    return f"{tower}.onnx" if precision == "fp32" else f"{tower}.{precision}.onnx"
+
+
+def data_folder(name: Literal["engines", "model_repository"]) -> Path:
+    """Where the project's data lies: beside the package in a checkout, inside it in a wheel."""
+    packed = Path(__file__).parent / "_data" / name
+    return packed if packed.is_dir() else Path(__file__).parents[1] / name
+
+
+def cache_folder() -> Path:
+    """Where built bundles are kept: ``$VLMSEARCH_CACHE``, else the user's cache folder (XDG base directories)."""
+    chosen = os.environ.get("VLMSEARCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlmsearch"
+
+
+def recipe_names() -> list[str]:
+    """The models that there are recipes for."""
+    return sorted(path.parent.name for path in data_folder("engines").glob("*/recipe.toml"))
+
+
+def bundle_names(location: str) -> tuple[str, ...]:
+    """The bundles that a profile stands for, or ``location`` itself."""
+    return PROFILES.get(location, (location,))
+
+
+def find_bundles(location: str) -> list[Bundle]:
+    """The bundles of a profile, a name or a folder.
+
+    One that has a recipe and is not here yet is downloaded and built, once, into the user's cache, with progress on
+    standard error. ModelUnavailableError says what to run where that cannot be done, MissingDependencyError which
+    extra building needs.
+    """
+    if not location:
+        raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle's name or a folder")
+    return [open_bundle(_folder_of(name)) for name in bundle_names(location)]
+
+
+def built_bundles() -> list[Bundle]:
+    """Every bundle that is built, by name: those in the user's cache, and those that come with the project."""
+    found: dict[str, Bundle] = {}
+    for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
+        for folder in place:
+            if (folder / "bundle.json").is_file():
+                bundle = open_bundle(folder)
+                found[bundle.name] = bundle
+    return [found[name] for name in sorted(found)]
+
+
+def _folder_of(name: str) -> Path:
+    if "/" in name or os.sep in name:
+        return Path(name).expanduser()
+    places = [cache_folder() / "bundles" / name, data_folder("engines") / name / "bundle"]
+    for place in places:
+        if (place / "bundle.json").is_file():
+            return place
+    if not (data_folder("engines") / name / "recipe.toml").is_file():
+        known = ", ".join([*PROFILES, *recipe_names()])
+        raise ConfigError(f"no model {name!r}; there are {known}, and folders (with a /)")
+    return _build(name)
+
+
+def _build(name: str) -> Path:
+    """The folder of a bundle that is built now."""
+    try:
+        from vlmsearch.build.progress import build_with_progress
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[export]'; "
+            "after that it runs without. onnx:demo works offline, with nothing to install"
+        ) from exc
+    return build_with_progress(name).folder
+
+
+def open_bundle(folder: Path) -> Bundle:
+    """Read ``bundle.json``; ModelUnavailableError where there is none, ConfigError where it is of another format."""
+    try:
+        data = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ModelUnavailableError(f"{folder} is no bundle: bundle.json: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise ModelUnavailableError(f"{folder / 'bundle.json'} is damaged: {exc}; build it again") from exc
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ConfigError(f"{folder / 'bundle.json'} is not of format {FORMAT}; build it again with this version")
+    try:
+        image, text = data["image"], data["text"]
+        return Bundle(
+            folder=folder,
+            name=data["name"],
+            source=data["source"],
+            revision=data["revision"],
+            licence=data["licence"],
+            fingerprint=data["fingerprint"],
+            space=Space(data["space"], data["dim"], frozenset(("image", "text") if image else ("text",))),
+            preprocess=Preprocess(**image) if image else None,
+            text=TextInput(text["max_tokens"], tuple(text["prefix"]), tuple(text["suffix"]), text["pad"]),
+            files={name: BundleFile(entry["sha256"], entry["size"]) for name, entry in data["files"].items()},
+            floors=data["floors"],
+            quantisation=data["quantisation"],
+            forced=tuple(data["forced"]),
+            measured=data["measured"],
+        )
+    except (KeyError, TypeError) as exc:
+        raise ModelUnavailableError(f"{folder / 'bundle.json'} is damaged ({exc!r}); build it again") from exc
