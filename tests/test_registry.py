@@ -1,0 +1,91 @@
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from vlmsearch import ConfigError, MissingDependencyError, registry
+from vlmsearch.generators.extractive import ExtractiveGenerator
+from vlmsearch.registry import Kind, Url, back_ends, convert, load, open_encoder, open_generator, open_store
+
+
+def test_a_url_is_taken_apart() -> None:
+    url = Url.parse("mongodb+chroma://db/photos?chroma=http://vec:8000&timeout=3", "store")
+    assert (url.scheme, url.location) == ("mongodb+chroma", "//db/photos")
+    assert url.options == (("chroma", "http://vec:8000"), ("timeout", "3"))
+
+
+@pytest.mark.parametrize("text", ["", "demo", ":demo"])
+def test_what_is_no_url_is_refused_with_what_there_is(text: str) -> None:
+    with pytest.raises(ConfigError, match="onnx:"):
+        open_encoder(text)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("onyx:demo", "no encoder 'onyx:'; there are .*onnx:"),
+        ("onnx:", "needs a location"),
+        ("onnx:demo?precison=int8", "no option 'precison'; it has precision, threads, batch_size, device"),
+        ("onnx:demo?precision=int4", "precision of encoder onnx: is one of int8, fp32, not 'int4'"),
+        ("onnx:demo?threads=two", "threads of encoder onnx: is a whole number, not 'two'"),
+        ("onnx:demo?threads=0", "threads is at least 1"),
+        ("onnx:demo?threads", "not of the form name=value"),
+        ("onnx:no-such-model", "no model 'no-such-model'; there are default, demo"),
+    ],
+)
+def test_a_wrong_encoder_url_says_what_is_possible(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_encoder(url)
+
+
+def test_a_scheme_without_location_takes_none() -> None:
+    with pytest.raises(ConfigError, match="takes nothing after the colon"):
+        open_generator("extractive:best")
+
+
+def test_options_reach_the_back_end() -> None:
+    assert open_generator("extractive:?quotes=1").generate("[1] a\n[2] b") == "“a” [1]"
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "expected"),
+    [
+        ("3", int, 3),
+        ("3", int | None, 3),
+        ("0.5", float, 0.5),
+        ("yes", bool, True),
+        ("0", bool, False),
+        ("a/b", Path, Path("a/b")),
+        ("cpu", Literal["cpu", "cuda"], "cpu"),
+        ("text", str, "text"),
+    ],
+)
+def test_options_are_converted_by_annotation(value: str, annotation: object, expected: object) -> None:
+    assert convert(value, annotation, "x") == expected
+
+
+def test_a_missing_package_is_answered_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(kind: Kind) -> dict[str, EntryPoint]:
+        return {"mongodb": EntryPoint("mongodb", "no_such_driver:Store", f"vlmsearch.{kind}s")}
+
+    monkeypatch.setattr(registry, "back_ends", gone)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[mongo\]'"):
+        open_store("mongodb://host/db")
+
+
+def test_a_third_party_class_of_the_wrong_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(kind: Kind) -> dict[str, EntryPoint]:
+        return {"odd": EntryPoint("odd", "vlmsearch.generators.extractive:ExtractiveGenerator", kind)}
+
+    monkeypatch.setattr(registry, "back_ends", wrong)
+    with pytest.raises(ConfigError, match="no Store"):
+        open_store("odd:")
+
+
+def test_every_registered_back_end_that_is_installed_has_a_docstring() -> None:
+    kinds: tuple[Kind, ...] = ("encoder", "store", "generator")
+    for kind in kinds:
+        for scheme in back_ends(kind):
+            assert (load(kind, scheme).__doc__ or "").strip(), f"{kind} {scheme}"
+    assert load("generator", "extractive") is ExtractiveGenerator

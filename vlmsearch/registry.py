@@ -1,0 +1,154 @@
+"""URLs to back ends.
+
+A URL is ``scheme:location?option=value&...``. The scheme is an entry point of the group ``vlmsearch.encoders``,
+``vlmsearch.stores`` or ``vlmsearch.generators``; the location is the class's one positional argument and the options
+are its keyword-only arguments, converted by their annotations. Any installed package can register its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar, Union
+from urllib.parse import parse_qsl
+
+from vlmsearch.errors import ConfigError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from vlmsearch.encoders.base import Encoder
+    from vlmsearch.generators.base import Generator
+    from vlmsearch.stores.base import Store
+
+Kind = Literal["encoder", "store", "generator"]
+T = TypeVar("T")
+
+_EXTRAS = {
+    ("encoder", "tensorrt"): "tensorrt",
+    ("encoder", "torch"): "export",
+    ("encoder", "triton"): "triton",
+    ("generator", "openai"): "openai",
+    ("generator", "tensorrt_llm"): "tensorrt_llm",
+    ("generator", "transformers"): "export",
+    ("generator", "triton"): "triton",
+    ("store", "mongodb"): "mongo",
+    ("store", "mongodb+chroma"): "mongo",
+}
+
+
+@dataclass(frozen=True)
+class Url:
+    """A back end's address, taken apart."""
+
+    scheme: str
+    location: str
+    options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def parse(cls, text: str, kind: Kind) -> Url:
+        """Take ``text`` apart; ConfigError where it is no URL of a back end."""
+        scheme, colon, rest = text.partition(":")
+        if not colon or not scheme:
+            known = ", ".join(sorted(f"{name}:" for name in back_ends(kind)))
+            raise ConfigError(f"{text!r} is no {kind} URL; it begins with one of {known}")
+        location, _, query = rest.partition("?")
+        try:
+            options = tuple(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+        except ValueError:
+            raise ConfigError(f"the options of {text!r} are not of the form name=value&name=value") from None
+        return cls(scheme, location, options)
+
+
+def open_encoder(url: str) -> Encoder:
+    """The encoder that ``url`` names."""
+    from vlmsearch.encoders.base import Encoder
+
+    return _open(url, "encoder", Encoder)  # type: ignore[type-abstract]
+
+
+def open_store(url: str) -> Store:
+    """The store that ``url`` names; it creates nothing until something is written."""
+    from vlmsearch.stores.base import Store
+
+    return _open(url, "store", Store)  # type: ignore[type-abstract]
+
+
+def open_generator(url: str) -> Generator:
+    """The generator that ``url`` names."""
+    from vlmsearch.generators.base import Generator
+
+    return _open(url, "generator", Generator)  # type: ignore[type-abstract]
+
+
+def back_ends(kind: Kind) -> dict[str, EntryPoint]:
+    """The registered back ends of one kind, by scheme; none is imported."""
+    return {point.name: point for point in entry_points(group=f"vlmsearch.{kind}s")}
+
+
+def load(kind: Kind, scheme: str) -> Callable[..., object]:
+    """The class registered for ``scheme``; MissingDependencyError names the extra that it needs."""
+    known = back_ends(kind)
+    if scheme not in known:
+        raise ConfigError(f"no {kind} {scheme + ':'!r}; there are {', '.join(f'{name}:' for name in sorted(known))}")
+    try:
+        found: Callable[..., object] = known[scheme].load()
+    except ModuleNotFoundError as exc:
+        extra = _EXTRAS.get((kind, scheme))
+        if extra is None or (exc.name or "").startswith("vlmsearch"):
+            raise
+        raise MissingDependencyError(
+            f"{kind} {scheme}: needs {exc.name}, which is not installed: pip install 'vlmsearch[{extra}]'"
+        ) from exc
+    return found
+
+
+def _open(text: str, kind: Kind, interface: type[T]) -> T:
+    url = Url.parse(text, kind)
+    factory = load(kind, url.scheme)
+    parameters = inspect.signature(factory).parameters
+    places = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if url.location and not places:
+        raise ConfigError(f"{kind} {url.scheme}: takes nothing after the colon, not {url.location!r}")
+    if not url.location and places and places[0].default is inspect.Parameter.empty:
+        raise ConfigError(f"{kind} {url.scheme}: needs a location after the colon")
+    names = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
+    hints = typing.get_type_hints(vars(factory)["__init__"] if isinstance(factory, type) else factory)
+    options: dict[str, object] = {}
+    for name, value in url.options:
+        if name not in names:
+            have = f"it has {', '.join(names)}" if names else "it has none"
+            raise ConfigError(f"{kind} {url.scheme}: has no option {name!r}; {have}")
+        options[name] = convert(value, hints[name], f"option {name} of {kind} {url.scheme}:")
+    opened = factory(*([url.location] if url.location else []), **options)
+    if not isinstance(opened, interface):
+        raise ConfigError(f"{kind} {url.scheme}: is registered by a class that is no {interface.__name__}")
+    return opened
+
+
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def convert(value: str, annotation: object, what: str) -> object:
+    """``value`` as the annotated type; ConfigError, beginning with ``what``, says which values there are."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        if value not in arguments:
+            raise ConfigError(f"{what} is one of {', '.join(map(str, arguments))}, not {value!r}")
+        return value
+    if origin in (Union, types.UnionType):
+        return convert(value, next(kind for kind in arguments if kind is not type(None)), what)
+    if annotation is bool:
+        if value.lower() not in _WORDS:
+            raise ConfigError(f"{what} is true or false, not {value!r}")
+        return _WORDS[value.lower()]
+    for kind, name in ((int, "a whole number"), (float, "a number")):
+        if annotation is kind:
+            try:
+                return kind(value)
+            except ValueError:
+                raise ConfigError(f"{what} is {name}, not {value!r}") from None
+    return Path(value) if annotation is Path else value
