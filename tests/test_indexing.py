@@ -1,0 +1,292 @@
+"""The flow of indexing, on the demo models and the in-memory store; crashes on embedded Chroma."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vlmsearch_mocks import MemoryStore, MockEncoder
+
+from tests.odd_images import odd_files
+from vlmsearch import BackendError, Document, IndexMismatchError, InvalidInputError, Pipeline, Record
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.media import IMAGE_SUFFIXES
+from vlmsearch.sources import file_id
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Iterator[OnnxEncoder]:
+    with OnnxEncoder("demo") as opened:
+        yield opened
+
+
+@pytest.fixture
+def pipeline(encoder: OnnxEncoder) -> Pipeline:
+    return Pipeline(encoder, MemoryStore())
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gallery")
+    for seed in range(40):
+        make_scene(seed).draw(96).save(folder / f"{seed:02}.png")
+    return folder
+
+
+def copy(gallery: Path, to: Path, names: Sequence[str]) -> list[Path]:
+    to.mkdir(exist_ok=True)
+    for name in names:
+        (to / name).write_bytes((gallery / name).read_bytes())
+    return [to / name for name in names]
+
+
+def test_a_second_run_skips_what_is_unchanged_and_replaces_what_changed(
+    pipeline: Pipeline, gallery: Path, tmp_path: Path
+) -> None:
+    first, second, third = copy(gallery, tmp_path / "photos", ["00.png", "01.png", "02.png"])
+    report = pipeline.index([tmp_path / "photos"])
+    assert (report.added, report.updated, report.unchanged) == (3, 0, 0)
+    second.write_bytes((gallery / "07.png").read_bytes())
+    os.utime(first)
+    report = pipeline.index([tmp_path / "photos"])
+    assert (report.added, report.updated, report.unchanged) == (0, 1, 2)
+    assert pipeline.search(image=gallery / "07.png", limit=1)[0].document.id == str(second)
+    assert len(pipeline.store) == 3
+    assert third.exists()
+
+
+def test_text_and_metadata_count_as_content(pipeline: Pipeline) -> None:
+    document = Document("a", text="a red star", metadata={"n": 1})
+    assert pipeline.add([document]).added == 1
+    assert pipeline.add([document]).unchanged == 1
+    assert pipeline.add([Document("a", text="a red star", metadata={"n": 2})]).updated == 1
+    assert pipeline.add([Document("a", text="a blue star", metadata={"n": 2})]).updated == 1
+    assert pipeline.store.get(["a"])[0].text == "a blue star"
+
+
+def test_images_from_memory_are_indexed_and_not_kept(pipeline: Pipeline) -> None:
+    image = make_scene(5).draw(128)
+    assert pipeline.add([Document("a", image=image)]).added == 1
+    assert pipeline.add([Document("a", image=image.copy())]).unchanged == 1
+    match = pipeline.search(image=image, limit=1)[0]
+    assert match.document == Document("a")
+    assert max(leg.cosine for leg in match.legs.values()) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_prune_removes_what_is_gone_and_nothing_else(pipeline: Pipeline, gallery: Path, tmp_path: Path) -> None:
+    first, second = copy(gallery, tmp_path / "photos", ["00.png", "01.png"])
+    copy(gallery, tmp_path / "other", ["02.png"])
+    pipeline.index([tmp_path / "photos", tmp_path / "other"])
+    pipeline.add([Document("note", text="a note")])
+    first.unlink()
+    assert pipeline.index([tmp_path / "photos"]).pruned == 0
+    assert pipeline.index([tmp_path / "photos"], prune=True).pruned == 1
+    assert set(pipeline.store.ids()) == {str(second), str(tmp_path / "other/02.png"), "note"}
+
+
+def test_a_bad_file_is_quarantined_skipped_and_released_once_it_is_mended(
+    pipeline: Pipeline, gallery: Path, tmp_path: Path
+) -> None:
+    good, bad = copy(gallery, tmp_path / "photos", ["00.png", "01.png"])
+    bad.write_bytes(bad.read_bytes()[:200])
+    report = pipeline.index([tmp_path / "photos"])
+    assert (report.added, [(r.id, r.code) for r in report.rejects]) == (1, [(str(bad), "truncated")])
+    assert [r.id for r in pipeline.store.rejects()] == [str(bad)]
+    again = pipeline.index([tmp_path / "photos"])
+    assert (again.unchanged, len(again.rejects)) == (1, 1)
+    retried = pipeline.index([tmp_path / "photos"], retry_failed=True)
+    assert [r.code for r in retried.rejects] == ["truncated"]
+    bad.write_bytes((gallery / "01.png").read_bytes())
+    assert pipeline.index([tmp_path / "photos"]).added == 1
+    assert pipeline.store.rejects() == []
+    assert good.exists()
+
+
+def test_a_file_that_goes_bad_is_found_no_longer(pipeline: Pipeline, gallery: Path, tmp_path: Path) -> None:
+    (path,) = copy(gallery, tmp_path / "photos", ["00.png"])
+    pipeline.index([tmp_path / "photos"])
+    path.write_bytes(b"")
+    report = pipeline.index([tmp_path / "photos"])
+    assert [r.code for r in report.rejects] == ["empty"]
+    assert len(pipeline.store) == 0
+
+
+def test_strict_raises_at_the_first_bad_file(pipeline: Pipeline, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0 no jpeg")
+    with pytest.raises(InvalidInputError, match=r"bad\.jpg") as caught:
+        pipeline.index([tmp_path], strict=True)
+    assert caught.value.code in ("corrupt", "truncated")
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        (Document("a"), "empty"),
+        (Document("a", text=""), "empty"),
+        (Document("", text="x"), "invalid"),
+        (Document("a", text="x", metadata={"$where": 1}), "invalid"),
+        (Document("a", image=Path("/no/such.jpg")), "unreadable"),
+        (Document("a", image=b""), "empty"),
+        (Document("a", image=b"GIF89a"), "truncated"),
+    ],
+)
+def test_documents_that_cannot_be_used_are_rejected_with_a_code(
+    pipeline: Pipeline, document: Document, code: str
+) -> None:
+    report = pipeline.add([document, Document("good", text="a red star")])
+    assert report.added == 1
+    (reject,) = report.rejects
+    assert reject.code == code or (code == "truncated" and reject.code == "corrupt")
+
+
+def test_the_last_of_equal_ids_wins(pipeline: Pipeline) -> None:
+    pipeline.add([Document("a", text="first"), Document("a", text="second")])
+    assert pipeline.store.get(["a"]) == [Document("a", text="second")]
+
+
+def test_another_encoder_is_refused_before_anything_is_written(encoder: OnnxEncoder) -> None:
+    store = MemoryStore()
+    Pipeline(encoder, store).add([Document("a", text="a red star")])
+    other = Pipeline(MockEncoder(), store)
+    with pytest.raises(IndexMismatchError, match="demo-clip:"):
+        other.add([Document("b", text="never")])
+    with pytest.raises(IndexMismatchError, match="demo-clip:"):
+        other.search("a red star")
+    assert list(store.ids()) == ["a"]
+
+
+class FailingStore(MemoryStore):
+    """Fails at the third batch."""
+
+    writes = 0
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        self.writes += 1
+        if self.writes == 3:
+            raise BackendError("disk full")
+        super().upsert(records)
+
+
+def test_a_failing_store_ends_the_run_with_its_error_and_no_thread_stays() -> None:
+    store = FailingStore()
+    pipeline = Pipeline(MockEncoder(), store)
+    with pytest.raises(BackendError, match="disk full"):
+        pipeline.add(Document(str(i), text=f"text {i}") for i in range(100_000))
+    assert 0 < len(store) < 1000
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vlmsearch-read")]
+    report = pipeline.add(Document(str(i), text=f"text {i}") for i in range(1000))
+    assert report.added + report.unchanged == 1000
+
+
+def test_an_error_of_the_callers_own_iterator_is_raised_and_what_was_done_stays() -> None:
+    def documents() -> Iterator[Document]:
+        for i in range(500):
+            yield Document(str(i), text=f"text {i}")
+        raise KeyboardInterrupt
+
+    store = MemoryStore()
+    with pytest.raises(KeyboardInterrupt):
+        Pipeline(MockEncoder(), store).add(documents())
+    report = Pipeline(MockEncoder(), store).add(Document(str(i), text=f"text {i}") for i in range(600))
+    assert report.added + report.unchanged == 600
+    assert len(store) == 600
+
+
+def test_progress_counts_to_the_end() -> None:
+    seen: list[int] = []
+    Pipeline(MockEncoder(), MemoryStore()).add(
+        (Document(str(i), text=f"text {i}") for i in range(300)), on_progress=seen.append
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == 300
+
+
+def test_three_hundred_odd_files_never_stop_a_run_and_the_good_ones_are_found(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    files = odd_files(tmp_path / "odd", seed=11)
+    assert len(files) >= 300
+    report = pipeline.index([tmp_path / "odd"])
+    failed = {reject.id for reject in report.rejects}
+    indexed = set(pipeline.store.ids())
+    good = [file for file in files if file.expected == {"ok"} and file.path.suffix.lower() in IMAGE_SUFFIXES]
+    assert len(good) >= 40
+    for file in good:
+        assert file_id(str(file.path)) in indexed, file
+        assert file_id(str(file.path)) not in failed
+        found = pipeline.search(image=file.path, limit=5)
+        assert max(leg.cosine for match in found for leg in match.legs.values()) > 0.999
+    assert indexed.isdisjoint(failed)
+
+
+_CHILD = """
+import sys
+from vlmsearch import Document, Pipeline
+pipeline = Pipeline.open(encoder="mock:", store=f"chroma:{sys.argv[1]}")
+print("ready", flush=True)
+pipeline.add(
+    (Document(str(i), text=f"text {i}") for i in range(int(sys.argv[2]))),
+    on_progress=lambda done: print(done, flush=True),
+)
+"""
+
+
+def _child(path: Path, count: int) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", _CHILD, str(path), str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_run_opens_searches_and_completes(how: signal.Signals, tmp_path: Path) -> None:
+    count, rng = 3000, np.random.default_rng(4)
+    for _ in range(4):
+        child = _child(tmp_path / "index", count)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.stdout.readline()
+        time.sleep(float(rng.uniform(0, 0.15)))
+        child.send_signal(how)
+        child.communicate()
+        with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
+            done = len(pipeline.store)
+            assert done > 0
+            assert pipeline.search("text 3", limit=3)[0].document.text == "text 3"
+    with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
+        report = pipeline.add(Document(str(i), text=f"text {i}") for i in range(count))
+        assert report.added + report.unchanged + report.updated == count
+        assert sorted(pipeline.store.ids(), key=int) == [str(i) for i in range(count)]
+        found = pipeline.search("text 7", limit=100)
+        assert len({match.document.id for match in found}) == len(found)
+
+
+_FLAT = """
+import resource, sys
+import numpy as np
+from vlmsearch import Document, Field, Pipeline
+from vlmsearch_mocks import MemoryStore, MockEncoder
+
+class Forgetful(MemoryStore):
+    def upsert(self, records):
+        pass
+
+pipeline = Pipeline(MockEncoder(), Forgetful())
+peaks = []
+for count in (20_000, 100_000):
+    pipeline.add(Document(str(i), text=f"text {i} " + "word " * 100) for i in range(count))
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(*peaks)
+"""
+
+
+def test_memory_of_the_flow_does_not_grow_with_the_documents() -> None:
+    done = subprocess.run([sys.executable, "-c", _FLAT], capture_output=True, text=True, check=True)
+    few, many = map(int, done.stdout.split())
+    assert many - few < 20_000, "kilobytes more for 80,000 more documents"

@@ -1,0 +1,162 @@
+"""The pipeline on the demo models and an embedded index."""
+
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
+
+from vlmsearch import ConfigError, Document, Field, InvalidInputError, Pipeline
+from vlmsearch.answers import NOTHING_FOUND
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.encoders.base import TextTruncatedWarning
+
+SEED = 15_000_000
+SCENES = 120
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    folder = tmp_path_factory.mktemp("pipeline")
+    with Pipeline.open(encoder="onnx:demo", store=f"chroma:{folder / 'index'}") as opened:
+        scenes = [make_scene(SEED + i) for i in range(SCENES)]
+        opened.add(
+            Document(f"scene-{i}", image=scene.draw(160), metadata={"background": scene.background, "number": i})
+            for i, scene in enumerate(scenes)
+        )
+        opened.add(Document(f"caption-{i}", text=scene.caption()) for i, scene in enumerate(scenes[:20]))
+        yield opened
+
+
+def test_a_caption_finds_its_scene(pipeline: Pipeline) -> None:
+    hits = 0
+    for i in range(SCENES):
+        found = pipeline.search(make_scene(SEED + i).caption(), limit=10)
+        hits += f"scene-{i}" in [match.document.id for match in found]
+    assert hits >= 0.9 * SCENES
+
+
+def test_a_paraphrase_finds_the_caption_through_minilm(pipeline: Pipeline) -> None:
+    field = Field("minilm", "text")
+    right = 0
+    for i in range(20):
+        text = make_scene(SEED + i).captions(1, seed=3, style="full")[0]
+        found = [match for match in pipeline.search(text, limit=40) if field in match.legs]
+        right += min(found, key=lambda match: match.legs[field].rank).document.id == f"caption-{i}"
+    assert right >= 16
+
+
+def test_an_image_finds_itself_and_its_caption(pipeline: Pipeline) -> None:
+    found = pipeline.search(image=make_scene(SEED + 3).draw(200), limit=30)
+    ids = [match.document.id for match in found]
+    assert ids.index("scene-3") <= 1
+    assert found[ids.index("scene-3")].legs[Field("clip", "image")].rank == 1
+    assert "caption-3" in ids
+
+
+def test_text_and_image_together_ask_all_fields(pipeline: Pipeline) -> None:
+    found = pipeline.search("a red star", image=make_scene(SEED).draw(200), limit=100)
+    assert {field for match in found for field in match.legs} == {
+        Field("clip", "image"), Field("clip", "text"), Field("minilm", "text"),
+    }  # fmt: skip
+
+
+def test_a_filter_holds_for_every_match(pipeline: Pipeline) -> None:
+    found = pipeline.search("a star", where={"number": {"$lt": 10}}, limit=50)
+    assert sorted(match.document.metadata["number"] for match in found) == list(range(10))
+
+
+def test_scores_fall_and_pages_are_prefixes_of_longer_ones(pipeline: Pipeline) -> None:
+    long = pipeline.search("two blue circles", limit=50)
+    assert [match.score for match in long] == sorted((match.score for match in long), reverse=True)
+    assert all(0 < match.score <= 1 for match in long)
+    assert pipeline.search("two blue circles", limit=7) == long[:7]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001])
+def test_a_limit_out_of_range_is_refused(pipeline: Pipeline, limit: int) -> None:
+    with pytest.raises(ConfigError, match="limit is from 1"):
+        pipeline.search("a star", limit=limit)
+
+
+@pytest.mark.parametrize("text", [None, "", "  \n"])
+def test_a_query_of_nothing_is_refused(pipeline: Pipeline, text: str | None) -> None:
+    with pytest.raises(InvalidInputError, match="needs a text, an image or both"):
+        pipeline.search(text)
+
+
+def test_a_query_image_that_is_none_is_refused(pipeline: Pipeline) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        pipeline.search(image=b"this is no image")
+    assert caught.value.code == "unsupported"
+
+
+def test_a_query_that_is_too_long_is_reported(pipeline: Pipeline) -> None:
+    with pytest.warns(TextTruncatedWarning, match="demo-clip reads"):
+        found = pipeline.search("a red star " * 200)
+    assert found
+
+
+def test_a_short_query_warns_of_nothing(pipeline: Pipeline) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pipeline.search("a red star")
+
+
+def test_searching_from_many_threads_gives_what_one_gives(pipeline: Pipeline) -> None:
+    queries = [make_scene(SEED + i).caption() for i in range(40)]
+    alone = [pipeline.search(query, limit=5) for query in queries]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda query: pipeline.search(query, limit=5), queries)) == alone
+
+
+def test_an_answer_quotes_and_cites_what_was_found(pipeline: Pipeline) -> None:
+    answer = pipeline.ask(make_scene(SEED + 4).caption())
+    assert "caption-4" in {citation.id for citation in answer.citations}
+    assert make_scene(SEED + 4).caption() in answer.text
+    for citation in answer.citations:
+        assert f"[{citation.number}]" in answer.text
+        assert answer.matches[citation.number - 1].document.id == citation.id
+
+
+def test_an_answer_says_when_nothing_matches(pipeline: Pipeline) -> None:
+    answer = pipeline.ask("a star", where={"number": {"$gt": 1_000_000}})
+    assert (answer.text, answer.citations, answer.matches) == (NOTHING_FOUND, (), ())
+
+
+def test_what_lies_below_the_floor_is_no_match(pipeline: Pipeline) -> None:
+    assert set(pipeline.encoder.floors) >= {("clip", "image"), ("minilm", "text")}
+    answer = pipeline.ask("a red star", limit=100)
+    floors = pipeline.encoder.floors
+    for match in answer.matches:
+        assert any(leg.cosine >= floors[field.space, field.modality] for field, leg in match.legs.items())
+    assert len(answer.matches) < 100
+
+
+def test_an_index_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'none'}") as pipeline:
+        assert pipeline.search("anything") == []
+        assert pipeline.ask("anything").text == NOTHING_FOUND
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_deleted_document_is_found_no_longer() -> None:
+    pipeline = Pipeline(MockEncoder(), MemoryStore())
+    pipeline.add([Document("a", text="a red star"), Document("b", text="a blue star")])
+    assert pipeline.delete(["a", "never"]) == 1
+    assert [match.document.id for match in pipeline.search("a red star")] == ["b"]
+
+
+def test_asking_without_a_generator_says_what_to_do() -> None:
+    with pytest.raises(ConfigError, match="extractive:"):
+        Pipeline(MockEncoder(), MemoryStore()).ask("what?")
+
+
+def test_invented_citations_of_a_generator_are_removed() -> None:
+    pipeline = Pipeline(MockEncoder(), MemoryStore(), MockGenerator(["Look at [1] and [9]."]))
+    pipeline.add([Document("a", text="a red star")])
+    answer = pipeline.ask("a red star")
+    assert answer.text == "Look at [1] and."
+    assert [citation.id for citation in answer.citations] == ["a"]

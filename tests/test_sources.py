@@ -1,0 +1,144 @@
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from vlmsearch import ConfigError, Document, Reject, Stamp
+from vlmsearch.sources import Paths, Sourced
+
+
+def documents(*paths: Path) -> list[Document]:
+    found = list(Paths(paths))
+    assert len(found) == len(Paths(paths))
+    return [item.document for item in found if isinstance(item, Sourced)]
+
+
+def rejects(*paths: Path) -> list[Reject]:
+    return [item for item in Paths(paths) if isinstance(item, Reject)]
+
+
+def touch(path: Path, data: bytes = b"x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def test_a_folder_gives_images_and_texts_below_it_in_order(tmp_path: Path) -> None:
+    for name in ("b.jpg", "a/z.PNG", "a/note.txt", "skip.pdf", ".hidden.jpg", ".cache/c.jpg"):
+        touch(tmp_path / name)
+    found = documents(tmp_path)
+    assert [doc.id for doc in found] == [str(tmp_path / name) for name in ("b.jpg", "a/note.txt", "a/z.PNG")]
+    assert [doc.image for doc in found] == [tmp_path / "b.jpg", None, tmp_path / "a/z.PNG"]
+    assert found[1].text == "x"
+
+
+def test_a_single_file_is_taken_whatever_its_name(tmp_path: Path) -> None:
+    path = touch(tmp_path / "photo.unknown")
+    assert documents(path) == [Document(str(path), image=path)]
+
+
+def test_a_glob_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("1.jpg", "2.jpg", "3.png"):
+        touch(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert [doc.id for doc in documents(Path("*.jpg"))] == [str(tmp_path / "1.jpg"), str(tmp_path / "2.jpg")]
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_itself(tmp_path: Path) -> None:
+    path = touch(tmp_path / "a[1].jpg")
+    touch(tmp_path / "a1.jpg")
+    assert [doc.id for doc in documents(path)] == [str(path)]
+
+
+def test_a_dangling_link_reaches_the_intake(tmp_path: Path) -> None:
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    assert [doc.id for doc in documents(tmp_path / "gone.jpg")] == [str(tmp_path / "gone.jpg")]
+
+
+def test_a_name_that_no_id_can_have_is_escaped(tmp_path: Path) -> None:
+    path = touch(tmp_path / "two\nlines\udcff.jpg")
+    assert documents(tmp_path) == [Document(f"{tmp_path}/two%0Alines%FF.jpg", image=path)]
+    assert Paths([tmp_path]).covers(f"{tmp_path}/two%0Alines%FF.jpg", Stamp("", f"{tmp_path}/two%0Alines%FF.jpg"))
+
+
+@pytest.mark.parametrize(("name", "message"), [("nowhere", "no such file"), ("*.gif", "nothing matches")])
+def test_a_path_that_names_nothing_is_an_error(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Paths([tmp_path / name])
+
+
+def test_jsonl_rows_become_documents(tmp_path: Path) -> None:
+    table = tmp_path / "docs.jsonl"
+    rows = [
+        {"id": "one", "text": "first", "year": 2020, "score": 0.5, "ok": True, "tag": "x", "gone": None},
+        {"id": 2, "image": "pics/a.jpg"},
+        {"text": "no id"},
+    ]
+    table.write_text("\ufeff" + "\n\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    one, two, three = documents(table)
+    assert one == Document("one", "first", None, {"year": 2020, "score": 0.5, "ok": True, "tag": "x"})
+    assert two == Document("2", None, tmp_path / "pics/a.jpg")
+    assert three.text == "no id"
+    assert len(three.id) == 32
+    assert documents(table)[2].id == three.id
+
+
+def test_an_image_row_without_id_has_the_id_of_its_file(tmp_path: Path) -> None:
+    table = tmp_path / "docs.jsonl"
+    table.write_text('{"image": "../a.jpg"}\n')
+    assert documents(table)[0].id == str(tmp_path.parent / "a.jpg")
+
+
+def test_bad_rows_are_rejected_one_by_one(tmp_path: Path) -> None:
+    table = tmp_path / "docs.jsonl"
+    table.write_text('{"id": "a", "text": "fine"}\nnot json\n[1]\n{"id": "b", "text": ["x"]}\n{"id": "c", "m": {}}\n')
+    assert [doc.id for doc in documents(table)] == ["a"]
+    assert [(r.id, r.code) for r in rejects(table)] == [(f"{table}:{n}", "invalid") for n in (2, 3, 4, 5)]
+    assert "line 2" in rejects(table)[0].message
+
+
+def test_csv_cells_are_typed(tmp_path: Path) -> None:
+    table = tmp_path / "docs.csv"
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [
+                ["id", "text", "image", "year", "zip", "share", "open", "note"],
+                ["a", "two\nlines, quoted", "", "2020", "01234", "0.5", "true", ""],
+                ["1.50", "", "b.jpg", "-3", "1e5", "1.5e3", "False", "nan"],
+            ]
+        )
+    first, second = documents(table)
+    assert first == Document(
+        "a", "two\nlines, quoted", None, {"year": 2020, "zip": "01234", "share": 0.5, "open": True}
+    )
+    assert second.id == "1.50"
+    assert second.image == tmp_path / "b.jpg"
+    assert second.metadata == {"year": -3, "zip": "1e5", "share": 1500.0, "open": False, "note": "nan"}
+
+
+def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
+    touch(tmp_path / "a.csv", b"colour,size\nred,3\n")
+    with pytest.raises(ConfigError, match="needs a header"):
+        list(Paths([tmp_path / "a.csv"]))
+    touch(tmp_path / "b.jsonl", b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        list(Paths([tmp_path / "b.jsonl"]))
+
+
+def test_text_files_that_cannot_be_read_are_rejected(tmp_path: Path) -> None:
+    touch(tmp_path / "latin.txt", b"caf\xe9")
+    os.symlink(tmp_path / "nowhere", tmp_path / "gone.md")
+    assert {Path(r.id).name: r.code for r in rejects(tmp_path)} == {"latin.txt": "unsupported", "gone.md": "unreadable"}
+
+
+def test_what_a_run_covers(tmp_path: Path) -> None:
+    folder, table = tmp_path / "photos", touch(tmp_path / "docs.jsonl", b"{}")
+    folder.mkdir()
+    source, inside = Paths([folder, table]), str(folder / "a.jpg")
+    assert source.covers(inside, Stamp("", inside))
+    assert source.covers("anything", Stamp("", str(table)))
+    assert not source.covers(inside, Stamp("", "other.jsonl"))
+    assert not source.covers(f"{folder}2/a.jpg", Stamp("", f"{folder}2/a.jpg"))
+    assert not source.covers("from-python", Stamp("", ""))

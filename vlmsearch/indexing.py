@@ -1,0 +1,351 @@
+"""The flow of `Pipeline.add`: read, decode, encode and store, in overlapping bounded stages.
+
+::
+
+    caller's thread      takes documents, asks the store what it has of them
+    worker threads       read, digest, skip what is unchanged, decode
+    one thread           encodes batches
+    one thread           stores them and counts
+
+Only so many documents are under way at once, so memory does not grow with their number. Each batch is durable when it
+is counted: whenever the flow ends, by Ctrl-C, by an error or with the process, the next run completes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, TypeAlias, TypeVar, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.encoders.base import Encoder, PreparesImages
+from vlmsearch.errors import BackendError, InvalidInputError
+from vlmsearch.media import open_image, read_image
+from vlmsearch.sources import Item, Sourced
+from vlmsearch.stores.base import Store
+from vlmsearch.types import (
+    CONTROLS,
+    Document,
+    Field,
+    ImageSource,
+    IndexReport,
+    Record,
+    Reject,
+    Stamp,
+    check_id,
+    check_metadata,
+)
+
+T = TypeVar("T")
+BATCH = 64
+"""Documents that are looked up, encoded and stored together."""
+WORKERS = 2
+"""Threads that read and decode; the encoder's own threads run beside them."""
+_UNDER_WAY = 4
+"""Batches that may wait between two stages."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A document whose image, if any, is decoded; only its vectors are missing."""
+
+    document: Document
+    image: ImageSource | None
+    stamp: Stamp
+    replaces: bool
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """A document that the index has in just this form."""
+
+
+Outcome: TypeAlias = Union[Ready, Unchanged, Reject]
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How to run: look at quarantined inputs again, fail at the first bad input, and whom to tell of progress.
+
+    ``on_progress`` is called with the number of inputs done so far, from another thread.
+    """
+
+    retry_failed: bool = False
+    strict: bool = False
+    on_progress: Callable[[int], None] | None = None
+
+
+class _StoppedError(Exception):
+    """The other end of a channel is gone."""
+
+
+class _Channel(Generic[T]):
+    """A bounded queue between two threads that either end can shut."""
+
+    def __init__(self, size: int) -> None:
+        self._items: deque[T] = deque()
+        self._size = size
+        self._closed = self._stopped = False
+        self._changed = threading.Condition()
+
+    def put(self, item: T) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._items) < self._size or self._stopped)
+            if self._stopped:
+                raise _StoppedError
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """No more items will come."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Nothing matters any more: both ends give up."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._closed or self._stopped)
+                if self._stopped:
+                    raise _StoppedError
+                if not self._items:
+                    return
+                item = self._items.popleft()
+                self._changed.notify_all()
+            yield item
+
+
+@dataclass
+class _Tally:
+    """What has been done so far."""
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    rejects: list[Reject] = field(default_factory=list)
+
+    def report(self, seconds: float) -> IndexReport:
+        return IndexReport(self.added, self.updated, self.unchanged, 0, tuple(self.rejects), seconds)
+
+
+class Flow:
+    """One run over documents; `run` may be called once."""
+
+    def __init__(self, encoder: Encoder, store: Store, options: IndexOptions) -> None:
+        self._encoder = encoder
+        self._store = store
+        self._options = options
+        self._examined: _Channel[list[Future[Outcome]]] = _Channel(_UNDER_WAY)
+        self._encoded: _Channel[tuple[list[Record], list[Outcome]]] = _Channel(2)
+        self._failure: BaseException | None = None
+        self._tally = _Tally()
+
+    def run(self, items: Iterable[Item]) -> IndexReport:
+        """Index ``items`` and report; raises what a stage raised, after the other stages have ended."""
+        started = time.monotonic()
+        self._quarantined = {reject.id: reject for reject in self._store.rejects()}
+        threads = [
+            threading.Thread(target=self._guard, args=(stage,), name=f"vlmsearch-{stage.__name__.strip('_')}")
+            for stage in (self._encode, self._save)
+        ]
+        with ThreadPoolExecutor(WORKERS, thread_name_prefix="vlmsearch-read") as workers:
+            for thread in threads:
+                thread.start()
+            try:
+                for batch in _batches(items, BATCH):
+                    self._examined.put(self._submit(workers, batch))
+                self._examined.close()
+                for thread in threads:
+                    thread.join()
+            except _StoppedError:
+                pass
+            finally:
+                self._stop()
+                workers.shutdown(cancel_futures=True)
+                for thread in threads:
+                    thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return self._tally.report(time.monotonic() - started)
+
+    def _stop(self) -> None:
+        self._examined.stop()
+        self._encoded.stop()
+
+    def _guard(self, stage: Callable[[], None]) -> None:
+        """Run a stage; its failure stops all others."""
+        try:
+            stage()
+        except _StoppedError:
+            pass
+        except BaseException as exc:  # noqa: BLE001 - raised again by the caller of run
+            self._failure = self._failure or exc
+            self._stop()
+
+    def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[Item]) -> list[Future[Outcome]]:
+        latest = {item.id if isinstance(item, Reject) else item.document.id: item for item in batch}
+        usable = [id for id, item in latest.items() if isinstance(item, Sourced) and _is_id(id)]
+        known = self._store.stamps(usable)
+        return [workers.submit(self._examine, item, known.get(id)) for id, item in latest.items()]
+
+    def _examine(self, item: Item, known: Stamp | None) -> Outcome:
+        """What is to be done about one input; all of it that needs no other input."""
+        if isinstance(item, Reject):
+            return item
+        document, stamp = item.document, Stamp("", item.source)
+        try:
+            check_id(document.id)
+            check_metadata(document.metadata)
+            image = read_image(document.image) if isinstance(document.image, Path) else document.image
+            stamp = Stamp(digest(document, image), item.source)
+            if known is not None and known.digest == stamp.digest:
+                return Unchanged()
+            old = self._quarantined.get(document.id)
+            if old and old.stamp.digest == stamp.digest and not self._options.retry_failed:
+                return old
+            if not document.text and image is None:
+                return Reject(document.id, "empty", f"{document.id}: the document has neither text nor image", stamp)
+            return Ready(document, self._prepare(image), stamp, known is not None)
+        except InvalidInputError as exc:
+            name = document.image.name if isinstance(document.image, Path) else document.id
+            message = str(exc) if name in str(exc) else f"{name}: {exc}"
+            return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
+
+    def _prepare(self, image: ImageSource | None) -> ImageSource | None:
+        if image is None:
+            return None
+        return self._encoder.prepare_image(image) if isinstance(self._encoder, PreparesImages) else open_image(image)
+
+    def _encode(self) -> None:
+        for futures in self._examined:
+            outcomes = [future.result() for future in futures]
+            ready = [outcome for outcome in outcomes if isinstance(outcome, Ready)]
+            records, rejects = encode(self._encoder, ready)
+            bad = {reject.id for reject in rejects}
+            outcomes = [o for o in outcomes if not (isinstance(o, Ready) and o.document.id in bad)]
+            self._encoded.put((records, [*outcomes, *rejects]))
+        self._encoded.close()
+
+    def _save(self) -> None:
+        for records, outcomes in self._encoded:
+            if records:
+                self._store.upsert(records)
+            self._note_rejects([outcome for outcome in outcomes if isinstance(outcome, Reject)])
+            self._release([record.document.id for record in records])
+            for outcome in outcomes:
+                self._count(outcome)
+            if self._options.on_progress:
+                tally = self._tally
+                self._options.on_progress(tally.added + tally.updated + tally.unchanged + len(tally.rejects))
+
+    def _count(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Reject):
+            self._tally.rejects.append(outcome)
+        elif isinstance(outcome, Unchanged):
+            self._tally.unchanged += 1
+        elif outcome.replaces:
+            self._tally.updated += 1
+        else:
+            self._tally.added += 1
+
+    def _note_rejects(self, rejects: Sequence[Reject]) -> None:
+        """Quarantine what is new; a document whose content went bad is found no longer."""
+        new = [reject for reject in rejects if self._quarantined.get(reject.id) != reject]
+        if new and self._options.strict:
+            raise InvalidInputError(new[0].code, f"{new[0].message} (and nothing after it was indexed: strict)")
+        if new:
+            self._store.quarantine([reject for reject in new if _is_id(reject.id)])
+            self._store.delete([r.id for r in new if r.code != "unreadable" and _is_id(r.id)])
+
+    def _release(self, ids: Sequence[str]) -> None:
+        healed = [id for id in ids if id in self._quarantined]
+        if healed:
+            self._store.release(healed)
+
+
+def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
+    """The records of one batch; an input that the encoder refuses becomes a Reject, and the others go on."""
+    rejects: list[Reject] = []
+    left = list(ready)
+    vectors: list[dict[Field, NDArray[np.float32]]] = []
+    while left:
+        try:
+            vectors = _vectors(encoder, left)
+            break
+        except InvalidInputError as exc:
+            if exc.item is None:
+                raise BackendError(f"the encoder refused a batch and did not say which item: {exc}") from exc
+            pictures = [one for one in left if one.image is not None]
+            bad = pictures[exc.item]
+            left.remove(bad)
+            rejects.append(Reject(bad.document.id, exc.code, str(exc), bad.stamp))
+    return [Record(plain(one.document), found, one.stamp) for one, found in zip(left, vectors)], rejects
+
+
+def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArray[np.float32]]]:
+    """The vectors of each document, by field."""
+    found: list[dict[Field, NDArray[np.float32]]] = [{} for _ in ready]
+    images = {i: one.image for i, one in enumerate(ready) if one.image is not None}
+    texts = {i: one.document.text for i, one in enumerate(ready) if one.document.text}
+    by_image: Mapping[str, NDArray[np.float32]] = encoder.encode_images(list(images.values())) if images else {}
+    by_text: Mapping[str, NDArray[np.float32]] = encoder.encode_texts(list(texts.values())) if texts else {}
+    for space, rows in by_image.items():
+        for i, row in zip(images, rows):
+            found[i][Field(space, "image")] = row
+    for space, rows in by_text.items():
+        for i, row in zip(texts, rows):
+            found[i][Field(space, "text")] = row
+    return found
+
+
+def digest(document: Document, image: ImageSource | None) -> str:
+    """SHA-256 over a document's text, metadata and image content; ``image`` is the image as bytes or decoded."""
+    if isinstance(image, Path):
+        image = read_image(image)
+    if image is None:
+        content = ""
+    elif isinstance(image, bytes):
+        content = hashlib.sha256(image).hexdigest()
+    else:
+        content = hashlib.sha256(f"{image.mode}{image.size}".encode() + image.tobytes()).hexdigest()
+    form = json.dumps([document.text, content, sorted(document.metadata.items())], ensure_ascii=True)
+    return hashlib.sha256(form.encode()).hexdigest()
+
+
+def plain(document: Document) -> Document:
+    """The document without image bytes, as a store keeps it."""
+    return document if isinstance(document.image, (Path, type(None))) else replace(document, image=None)
+
+
+def _is_id(value: str) -> bool:
+    try:
+        check_id(value)
+    except InvalidInputError:
+        return False
+    return True
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    batch: list[T] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

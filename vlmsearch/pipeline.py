@@ -1,0 +1,217 @@
+"""The pipeline: an encoder, a store and a generator behind five verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from typing_extensions import Self
+
+from vlmsearch import ranking
+from vlmsearch.answers import NOTHING_FOUND, build_prompt, make_answer
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.filters import parse_filter
+from vlmsearch.registry import open_encoder, open_generator, open_store
+from vlmsearch.stores.base import check_manifest
+from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexReport, Manifest, Match, Reject
+
+if TYPE_CHECKING:
+    from vlmsearch.encoders.base import Encoder
+    from vlmsearch.generators.base import Generator
+    from vlmsearch.sources import Item
+    from vlmsearch.stores.base import Store
+
+DEFAULT_ENCODER = "onnx:default"
+DEFAULT_STORE = "chroma:./vlmsearch-index"
+DEFAULT_GENERATOR = "extractive:"
+_LONGEST_PAGE = 10_000
+
+
+class Pipeline:
+    """Indexes documents and answers queries. May be used from several threads.
+
+    Closing it closes the encoder, the store and the generator.
+    """
+
+    def __init__(self, encoder: Encoder, store: Store, generator: Generator | None = None) -> None:
+        self.encoder = encoder
+        self.store = store
+        self.generator = generator
+        self._checked: Manifest | None = None
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        encoder: str = DEFAULT_ENCODER,
+        store: str = DEFAULT_STORE,
+        generator: str | None = DEFAULT_GENERATOR,
+    ) -> Self:
+        """A pipeline of back ends named by URLs, such as ``onnx:demo``, ``chroma:./index`` and ``extractive:``."""
+        opened = open_store(store)
+        try:
+            return cls(open_encoder(encoder), opened, open_generator(generator) if generator else None)
+        except BaseException:
+            opened.close()
+            raise
+
+    def add(
+        self,
+        documents: Iterable[Document],
+        *,
+        retry_failed: bool = False,
+        strict: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> IndexReport:
+        """Index documents: new ones are added, changed ones replaced, unchanged ones skipped.
+
+        A document that cannot be used goes to the quarantine list and is skipped until it changes, or until
+        ``retry_failed``; with ``strict`` it raises InvalidInputError. ``on_progress`` gets the number of documents
+        done. What was done when an error or Ctrl-C ends the run stays, and the next run completes it.
+        """
+        from vlmsearch.sources import Sourced
+
+        return self._run((Sourced(document, "") for document in documents), retry_failed, strict, on_progress)
+
+    def index(
+        self,
+        paths: Sequence[Path],
+        *,
+        prune: bool = False,
+        retry_failed: bool = False,
+        strict: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> IndexReport:
+        """Index what paths name (folders, files, globs, tables: see `vlmsearch.sources`), as `add` does.
+
+        ``prune`` removes the documents that came from these folders and tables and are there no longer.
+        """
+        from vlmsearch.sources import Paths
+
+        source = Paths(paths)
+        seen: set[str] = set()
+
+        def note(item: Item) -> Item:
+            if prune:
+                seen.add(item.id if isinstance(item, Reject) else item.document.id)
+            return item
+
+        report = self._run(map(note, source), retry_failed, strict, on_progress)
+        if not report.seen:
+            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, paths))}")
+        return replace(report, pruned=self._prune(source.covers, seen)) if prune else report
+
+    def _run(
+        self,
+        items: Iterable[Item],
+        retry_failed: bool,
+        strict: bool,
+        on_progress: Callable[[int], None] | None,
+    ) -> IndexReport:
+        from vlmsearch.indexing import Flow, IndexOptions
+
+        self.store.bind(self.encoder.fingerprint, self.encoder.spaces)
+        return Flow(self.encoder, self.store, IndexOptions(retry_failed, strict, on_progress)).run(items)
+
+    def _prune(self, covers: Callable[..., bool], seen: set[str]) -> int:
+        missing = [id for id in self.store.ids() if id not in seen]
+        gone = [id for id, stamp in self.store.stamps(missing).items() if covers(id, stamp)]
+        self.store.release([r.id for r in self.store.rejects() if r.id not in seen and covers(r.id, r.stamp)])
+        return self.store.delete(gone)
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 10,
+        where: Mapping[str, object] | None = None,
+        weights: Mapping[Field, float] | None = None,
+    ) -> list[Match]:
+        """The ``limit`` best matches for a text, an image or both, best first.
+
+        ``where`` filters on metadata (see `vlmsearch.filters`); ``weights`` counts some fields more than others. An
+        index that holds nothing gives nothing. Raises IndexMismatchError if another encoder built the index, and
+        InvalidInputError for a query that cannot be used.
+        """
+        if not 1 <= limit <= _LONGEST_PAGE:
+            raise ConfigError(f"limit is from 1 to {_LONGEST_PAGE}, not {limit}")
+        if image is None and not (text and text.strip()):
+            raise InvalidInputError("empty", "a query needs a text, an image or both")
+        condition = None if where is None else parse_filter(where)
+        if self._manifest() is None:
+            return []
+        by_text = self.encoder.encode_texts([text], role="query") if text and text.strip() else None
+        by_image = None if image is None else self.encoder.encode_images([image])
+        ranked: dict[Field, list[Hit]] = {}
+        for field, vectors in ranking.query_vectors(self.encoder.spaces, by_text, by_image).items():
+            depth = max(limit, ranking.DEPTH)
+            ranked[field] = self.store.search(field, vectors, limit=depth, where=condition)[0]
+        return self._matches(ranked, limit, weights)
+
+    def _matches(
+        self, ranked: Mapping[Field, Sequence[Hit]], limit: int, weights: Mapping[Field, float] | None
+    ) -> list[Match]:
+        owned = self.store.fields(list({hit.id for hits in ranked.values() for hit in hits}))
+        fused = ranking.fuse(ranked, owned, weights)
+        matches: list[Match] = []
+        while fused and len(matches) < limit:  # a document deleted since it was ranked leaves its place to the next
+            page, fused = fused[: limit - len(matches)], fused[limit - len(matches) :]
+            documents = {document.id: document for document in self.store.get([id for id, _, _ in page])}
+            matches += [Match(documents[id], score, legs) for id, score, legs in page if id in documents]
+        return matches
+
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+    ) -> Answer:
+        """Answer a question from the best matches, with citations; says so when nothing in the index matches.
+
+        A match counts when the cosine of at least one of its fields reaches the encoder's floor for that field.
+        """
+        if self.generator is None:
+            raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
+        matches = self.search(question, image=image, limit=limit, where=where)
+        if image is None:
+            matches = [match for match in matches if self._is_relevant(match)]
+        if not matches:
+            return Answer(NOTHING_FOUND, (), ())
+        return make_answer(self.generator.generate(build_prompt(question, matches)), matches)
+
+    def _is_relevant(self, match: Match) -> bool:
+        floors = self.encoder.floors
+        return any(leg.cosine >= floors.get((field.space, field.modality), -1.0) for field, leg in match.legs.items())
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents; returns how many were there."""
+        return self.store.delete(ids)
+
+    def _manifest(self) -> Manifest | None:
+        """What built the index, checked once against the encoder."""
+        if self._checked is None:
+            manifest = self.store.manifest()
+            if manifest is not None:
+                check_manifest(self.store.name, manifest, self.encoder.fingerprint, self.encoder.spaces)
+            self._checked = manifest
+        return self._checked
+
+    def close(self) -> None:
+        """Close the encoder, the store and the generator."""
+        for part in (self.encoder, self.store, self.generator):
+            if part is not None:
+                part.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,206 @@
+"""Where documents come from: folders, files, globs, and tables in JSONL or CSV.
+
+========================  ==========================================================================================
+a folder                  every image and text file below it, hidden ones left out; the id is the absolute path
+a file, a glob            the same for what it names
+``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
+========================  ==========================================================================================
+
+A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
+numbers, ``true`` and ``false`` are read as such.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, Union
+
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.media import IMAGE_SUFFIXES
+from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
+
+TEXT_SUFFIXES = frozenset({".txt", ".md"})
+TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv"})
+_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """A document and the file that it was read from."""
+
+    document: Document
+    source: str
+
+
+Item: TypeAlias = Union[Sourced, Reject]
+
+
+class Paths:
+    """What some paths name, as documents. Iterating reads; every iteration starts afresh."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises ConfigError for a path that does not exist and for a glob that matches nothing."""
+        if not paths:
+            raise ConfigError("name at least one folder, file, glob or table")
+        self.folders: list[str] = []
+        self.tables: list[str] = []
+        self._files: list[str] = []
+        for path in paths:
+            self._take(path)
+
+    def _take(self, path: Path) -> None:
+        name = os.path.abspath(path.expanduser())
+        if os.path.isdir(name):
+            self.folders.append(name)
+        elif os.path.lexists(name):
+            (self.tables if Path(name).suffix.lower() in TABLE_SUFFIXES else self._files).append(name)
+        elif glob.has_magic(name):
+            found = sorted(glob.glob(name, recursive=True))
+            if not found:
+                raise ConfigError(f"nothing matches {str(path)!r}")
+            for each in found:
+                self._take(Path(glob.escape(each) if not os.path.lexists(each) else each))
+        else:
+            raise ConfigError(f"no such file or folder: {str(path)!r}")
+
+    def __len__(self) -> int:
+        """How many documents there are, counted without reading images or texts."""
+        files = len(self._files) + sum(1 for folder in self.folders for _ in _walk(folder))
+        return files + sum(_count_rows(table) for table in self.tables)
+
+    def __iter__(self) -> Iterator[Item]:
+        """Documents in a stable order; what cannot be read as one comes as a Reject."""
+        for name in self._files:
+            yield _read_file(name)
+        for folder in self.folders:
+            for name in _walk(folder):
+                yield _read_file(name)
+        for table in self.tables:
+            yield from _read_table(table)
+
+    def covers(self, id: str, stamp: Stamp) -> bool:
+        """Whether a document of an index belongs to these folders and tables, so that it should be among them."""
+        if stamp.source in map(file_id, self.tables):
+            return True
+        return stamp.source == id and any(
+            id.startswith(file_id(folder).rstrip(os.sep) + os.sep) for folder in self.folders
+        )
+
+
+def _walk(folder: str) -> Iterator[str]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES | TEXT_SUFFIXES:
+                yield os.path.join(where, name)
+
+
+def _read_file(name: str) -> Item:
+    path, id = Path(name), file_id(name)
+    if path.suffix.lower() not in TEXT_SUFFIXES:
+        return Sourced(Document(id, image=path), id)
+    try:
+        data = path.read_bytes()
+        return Sourced(Document(id, text=data.decode("utf-8-sig")), id)
+    except OSError as exc:
+        return Reject(id, "unreadable", f"{path.name}: {exc.strerror}", Stamp("", id))
+    except UnicodeDecodeError:
+        digest = hashlib.sha256(data).hexdigest()
+        return Reject(id, "unsupported", f"{path.name} is no UTF-8 text", Stamp(digest, id))
+
+
+def file_id(name: str) -> str:
+    """The id of a file: its absolute path, bytes that no id can have written as %XX."""
+    path = os.path.abspath(name)
+    return CONTROLS.sub(lambda odd: "".join(f"%{byte:02X}" for byte in os.fsencode(odd[0])), path)
+
+
+def _count_rows(table: str) -> int:
+    return sum(1 for _ in _rows(table))
+
+
+def _rows(table: str) -> Iterator[tuple[int, object]]:
+    """Rows with their line numbers; a JSONL line that is no JSON comes as its ValueError."""
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as file:
+            if table.lower().endswith(".csv"):
+                reader = csv.DictReader(file)
+                _check_header(table, reader.fieldnames)
+                for row in reader:
+                    yield reader.line_num, {key: _cell(key, value) for key, value in row.items() if value}
+                return
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, _json(line)
+    except OSError as exc:
+        raise ConfigError(f"{table}: {exc.strerror}") from exc
+    except (UnicodeDecodeError, csv.Error) as exc:
+        raise ConfigError(f"{table} cannot be read: {exc}; a table is UTF-8") from exc
+
+
+def _json(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError as exc:
+        return exc
+
+
+def _check_header(table: str, header: Sequence[str] | None) -> None:
+    if not {"id", "text", "image"} & set(header or ()):
+        raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
+
+
+def _cell(column: str, value: object) -> object:
+    """A CSV cell, in a column of metadata as a number or bool where it is written as one."""
+    if not isinstance(value, str) or column in ("id", "text", "image"):
+        return value
+    if _INTEGER.fullmatch(value):
+        return int(value)
+    if _NUMBER.fullmatch(value):
+        return float(value)
+    return {"true": True, "false": False}.get(value.lower(), value)
+
+
+def _read_table(table: str) -> Iterator[Item]:
+    for number, row in _rows(table):
+        try:
+            yield Sourced(_document(row, Path(table).parent), file_id(table))
+        except InvalidInputError as exc:
+            stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
+            yield Reject(f"{file_id(table)}:{number}", exc.code, f"{Path(table).name}, line {number}: {exc}", stamp)
+
+
+def _document(row: object, folder: Path) -> Document:
+    if isinstance(row, ValueError):
+        raise InvalidInputError("invalid", f"no JSON: {row}")
+    if not isinstance(row, Mapping):
+        raise InvalidInputError("invalid", "a row is a JSON object")
+    text, image = _text_of(row, "text"), _text_of(row, "image")
+    path = Path(os.path.abspath(folder / image)) if image else None
+    digest = hashlib.sha256((text or "").encode("utf-8", "replace")).hexdigest()[:32]
+    metadata: dict[str, Scalar] = {}
+    for key, value in row.items():
+        if key in ("id", "text", "image") or value is None:
+            continue
+        if not isinstance(key, str) or not isinstance(value, (str, int, float)):
+            raise InvalidInputError("invalid", f"metadata {key!r} must be a text, number or bool, not {value!r}")
+        metadata[key] = value
+    return Document(_text_of(row, "id") or (file_id(str(path)) if path else digest), text, path, metadata)
+
+
+def _text_of(row: Mapping[object, object], key: str) -> str | None:
+    value = row.get(key)
+    if value is None or value == "":
+        return None
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise InvalidInputError("invalid", f"{key!r} is a text, not {value!r}")
