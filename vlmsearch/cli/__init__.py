@@ -1,0 +1,86 @@
+"""The command line: one file a command, each loaded when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from typing import TextIO
+
+import click
+
+from vlmsearch.errors import VlmsearchError
+
+_COMMANDS = {
+    "index": "Index images and texts.",
+    "search": "Find documents by a text, an image or both.",
+    "ask": "Answer a question from what is found.",
+    "delete": "Remove documents from an index.",
+    "info": "Show what is in an index and what built it.",
+    "demo": "Draw a gallery, index it and search it, offline.",
+    "backends": "List encoders, stores and generators.",
+    "doctor": "Check this installation.",
+    "build": "Build a model: export, quantise, verify.",
+    "models": "List the models that are built.",
+    "bench": "Measure, on this machine.",
+}
+"""Commands and what --help says of them, so that --help loads none of them."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"vlmsearch.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="vlmsearch")
+def cli() -> None:
+    """Search images and texts together.
+
+    Every option can also be set by an environment variable: --store by VLMSEARCH_STORE, and so on.
+    """
+
+
+def main() -> None:
+    """Run the command line. Exits 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    warnings.showwarning = _show_warning
+    try:
+        cli.main(prog_name="vlmsearch", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(exc.exit_code)
+    except VlmsearchError as exc:
+        click.echo(f"Error: {exc}", err=True)
+        sys.exit(1)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a pipe has gone; nothing more can be written, not even by the interpreter at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,  # noqa: ARG001 - the signature is Python's
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    """Our own warnings as one line; those of libraries are for developers."""
+    if category.__module__.startswith("vlmsearch"):
+        click.echo(f"Note: {message}", err=True)

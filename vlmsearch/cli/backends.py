@@ -1,0 +1,34 @@
+"""``vlmsearch backends``."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import click
+
+from vlmsearch.cli.common import json_option, print_json
+from vlmsearch.errors import MissingDependencyError
+from vlmsearch.registry import Kind, back_ends, load
+
+
+@click.command()
+@json_option
+def backends(as_json: bool) -> None:
+    """List encoders, stores and generators, and whether each can be used here."""
+    rows = [(kind, scheme, *_state(kind, scheme)) for kind in get_args(Kind) for scheme in sorted(back_ends(kind))]
+    if as_json:
+        names = ("kind", "scheme", "usable", "what")
+        print_json([dict(zip(names, row)) for row in rows])
+        return
+    for kind, scheme, usable, what in rows:
+        click.echo(f"{kind:<10} {scheme + ':':<16} {'ok' if usable else 'missing':<8} {what}")
+
+
+def _state(kind: Kind, scheme: str) -> tuple[bool, str]:
+    try:
+        found = load(kind, scheme)
+    except MissingDependencyError as exc:
+        return False, str(exc).rpartition(": ")[2]
+    except ImportError as exc:
+        return False, str(exc)
+    return True, (found.__doc__ or "").partition("\n")[0]

@@ -1,0 +1,150 @@
+"""What several commands share: their options and how they show results."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
+from vlmsearch.types import Manifest, Match
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vlmsearch.stores.base import Store
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
+    """A click option that can also be set by VLMSEARCH_<NAME>."""
+    long = next(name for name in names if name.startswith("--")).split("/")[0]
+    variable = "VLMSEARCH_" + long.removeprefix("--").replace("-", "_").upper()
+    return click.option(*names, envvar=variable, **settings)
+
+
+store_option = option("--store", default=DEFAULT_STORE, show_default=True, metavar="URL", help="Where the index is.")
+encoder_option = option(
+    "--encoder",
+    metavar="URL",
+    help=f"What makes the vectors.  [default: what built the index, or {DEFAULT_ENCODER}]",
+)
+generator_option = option(
+    "--generator", default=DEFAULT_GENERATOR, show_default=True, metavar="URL", help="What writes the answer."
+)
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
+limit_option = option(
+    "--limit", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many matches at most."
+)
+image_option = option("--image", type=click.Path(path_type=Path), metavar="FILE", help="Search by this image.")
+
+
+class _Where(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+    name = "json"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, object]:
+        try:
+            found = json.loads(str(value))
+        except ValueError as exc:
+            self.fail(f'no JSON: {exc}; write it as \'{{"year": {{"$gte": 2020}}}}\'', param, ctx)
+        if not isinstance(found, dict):
+            self.fail(f"a filter is a JSON object, not {value}", param, ctx)
+        return found
+
+
+where_option = option("--where", type=_Where(), metavar="JSON", help="A filter on metadata.")
+
+
+@contextmanager
+def open_index(
+    store: str, encoder: str | None, generator: str | None = None, *, create: bool = False
+) -> Iterator[Pipeline]:
+    """A pipeline on an index; without ``create``, the index must be there. The encoder defaults to what built it."""
+    from vlmsearch.registry import open_encoder, open_generator, open_store
+
+    opened = open_store(store)
+    with opened:
+        manifest = opened.manifest() if create else need_manifest(opened)
+        url = encoder or encoder_of(manifest) or DEFAULT_ENCODER
+        writer = open_generator(generator) if generator else None
+        with Pipeline(open_encoder(url), opened, writer) as pipeline:
+            yield pipeline
+
+
+def need_manifest(store: Store) -> Manifest:
+    """What built the index; a clear error where there is none."""
+    manifest = store.manifest()
+    if manifest is None:
+        raise click.ClickException(f"no index at {store.name}: make one with `vlmsearch index PATHS --store URL`")
+    return manifest
+
+
+def encoder_of(manifest: Manifest | None) -> str | None:
+    """The embedded encoder with the models that built an index, where they have a name of their own."""
+    from vlmsearch.bundles import PROFILES
+
+    if manifest is None:
+        return None
+    names = tuple(part.partition(":")[0] for part in manifest.fingerprint.split("+"))
+    known = {bundles: profile for profile, bundles in PROFILES.items()}
+    if names in known:
+        return f"onnx:{known[names]}"
+    return f"onnx:{names[0]}" if len(names) == 1 else None
+
+
+def is_terminal() -> bool:
+    """Whether results go to a person."""
+    return sys.stdout.isatty()
+
+
+def print_json(value: object) -> None:
+    """One JSON value, readable by people too."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def short_path(path: str) -> str:
+    """A path relative to here where that is shorter."""
+    if not os.path.isabs(path):
+        return path
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) and not relative.startswith("../..") else path
+
+
+def match_json(match: Match) -> dict[str, object]:
+    """A match as JSON has it."""
+    document = match.document
+    return {
+        "id": document.id,
+        "score": round(match.score, 6),
+        "text": document.text,
+        "image": str(document.image) if document.image is not None else None,
+        "metadata": dict(document.metadata),
+        "legs": {str(f): {"rank": leg.rank, "cosine": round(leg.cosine, 6)} for f, leg in match.legs.items()},
+    }
+
+
+def print_matches(matches: Sequence[Match]) -> None:
+    """A table for a person; for a pipe a line a match: score, id and text, separated by tabs."""
+    if not is_terminal():
+        for match in matches:
+            text = " ".join((match.document.text or "").split())
+            click.echo(f"{match.score:.4f}\t{match.document.id}\t{text}")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name, justify in (("score", "right"), ("document", "left"), ("text", "left"), ("found by", "left")):
+        table.add_column(name, justify=justify, overflow="fold" if name == "document" else "ellipsis")  # type: ignore[arg-type]
+    for match in matches:
+        legs = "  ".join(f"{field} #{leg.rank} {leg.cosine:.2f}" for field, leg in sorted(match.legs.items()))
+        text = " ".join((match.document.text or "").split())
+        table.add_row(f"{match.score:.3f}", short_path(match.document.id), text[:160], f"[dim]{legs}[/dim]")
+    Console().print(table if matches else "Nothing found.")

@@ -1,0 +1,116 @@
+"""Search results as one self-contained HTML page: thumbnails, captions and scores, light and dark."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlmsearch.cli.common import short_path
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.media import thumbnail
+from vlmsearch.types import ImageSource, Match
+
+EDGE = 360
+"""The longer side of a thumbnail, in pixels; shown at half of it or less, sharp on dense screens too."""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+:root {{ --page: #f6f5f2; --card: #fff; --ink: #1d1c1a; --soft: #6d6a64; --line: #e4e1da; --mark: #b4481e; }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --page: #161513; --card: #211f1c; --ink: #efece6; --soft: #a39e94; --line: #35322d; --mark: #f0956a; }}
+}}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0; padding: 2.5rem clamp(1rem, 4vw, 4rem) 4rem; background: var(--page); color: var(--ink);
+  font: 15px/1.45 system-ui, sans-serif; }}
+section + section {{ margin-top: 3.5rem; }}
+header {{ display: flex; align-items: center; gap: 1rem; margin-bottom: 1.25rem; }}
+header img {{ width: 72px; height: 72px; object-fit: cover; border-radius: 8px; }}
+h2 {{ margin: 0; font-size: 1.6rem; font-weight: 600; letter-spacing: -.01em; text-wrap: balance; }}
+header p {{ margin: .1rem 0 0; color: var(--soft); }}
+ol {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(185px, 1fr)); gap: 1.1rem; margin: 0; padding: 0;
+  list-style: none; }}
+li {{ display: flex; flex-direction: column; background: var(--card); border: 1px solid var(--line);
+  border-radius: 10px; overflow: hidden; }}
+li > img {{ width: 100%; aspect-ratio: 1; object-fit: cover; display: block; background: var(--line); }}
+.body {{ display: flex; flex-direction: column; flex: 1; gap: .45rem; padding: .7rem .8rem .8rem; }}
+.text {{ margin: 0; display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 4; overflow: hidden;
+  overflow-wrap: anywhere; }}
+.alone .text {{ -webkit-line-clamp: 12; font-size: 1.05rem; }}
+.name {{ color: var(--soft); font-size: .8rem; overflow-wrap: anywhere; }}
+.score {{ display: flex; align-items: center; gap: .5rem; margin-top: auto; font-variant-numeric: tabular-nums; }}
+.bar {{ flex: 1; height: 4px; border-radius: 2px; background: var(--line); overflow: hidden; }}
+.bar i {{ display: block; height: 100%; background: var(--mark); }}
+.legs {{ color: var(--soft); font-size: .75rem; font-variant-numeric: tabular-nums; }}
+.none {{ color: var(--soft); }}
+</style>
+</head>
+<body>
+{sections}
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One query, its matches and, where it was one, its image."""
+
+    title: str
+    matches: Sequence[Match]
+    image: ImageSource | None = None
+
+
+def write_sheet(path: Path, sections: Sequence[Section]) -> None:
+    """Write the page; ConfigError where it cannot be written."""
+    title = html.escape(" · ".join(section.title for section in sections[:3]) or "vlmsearch")
+    page = _PAGE.format(title=title, sections="\n".join(map(_section, sections)))
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
+
+
+def _section(section: Section) -> str:
+    picture = _image(section.image, "the query") if section.image is not None else ""
+    count = len(section.matches)
+    found = f"{count} match{'' if count == 1 else 'es'}, best first" if count else "nothing found"
+    cards = "\n".join(_card(match) for match in section.matches)
+    body = f"<ol>\n{cards}\n</ol>" if count else '<p class="none">No document matches.</p>'
+    return (
+        f"<section>\n<header>{picture}<div><h2>{html.escape(section.title)}</h2><p>{found}</p></div></header>\n"
+        f"{body}\n</section>"
+    )
+
+
+def _card(match: Match) -> str:
+    document = match.document
+    text = " ".join((document.text or "").split())
+    picture = _image(document.image, text or document.id) if document.image is not None else ""
+    legs = " · ".join(
+        f"{html.escape(str(field))} #{leg.rank} ({leg.cosine:.2f})" for field, leg in sorted(match.legs.items())
+    )
+    caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
+    return (
+        f'<li{"" if picture else " class=alone"}>{picture}<div class="body">{caption}'
+        f'<span class="name">{html.escape(short_path(document.id))}</span>'
+        f'<span class="score">{match.score:.2f}<span class="bar"><i style="width:{match.score * 100:.0f}%"></i></span>'
+        f'</span><span class="legs">{legs}</span></div></li>'
+    )
+
+
+def _image(source: ImageSource, alt: str) -> str:
+    """A thumbnail in the page itself; nothing where the file is gone or damaged."""
+    try:
+        data = base64.b64encode(thumbnail(source, edge=EDGE)).decode()
+    except InvalidInputError:
+        return ""
+    return f'<img src="data:image/jpeg;base64,{data}" alt="{html.escape(alt[:200], quote=True)}" loading="lazy">'

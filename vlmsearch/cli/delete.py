@@ -1,0 +1,26 @@
+"""``vlmsearch delete``."""
+
+from __future__ import annotations
+
+import click
+
+from vlmsearch.cli.common import json_option, need_manifest, print_json, store_option
+from vlmsearch.registry import open_store
+from vlmsearch.sources import file_id
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+@store_option
+@json_option
+def delete(ids: tuple[str, ...], store: str, as_json: bool) -> None:
+    """Remove documents by id; a file may be named by its path as it is from here."""
+    with open_store(store) as opened:
+        need_manifest(opened)
+        count = opened.delete(list({name for id in ids for name in (id, file_id(id))}))
+    if as_json:
+        print_json({"deleted": count})
+    else:
+        click.echo(f"{count} deleted")
+    if not count:
+        raise click.ClickException("none of these ids is in the index")

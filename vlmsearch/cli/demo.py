@@ -1,0 +1,99 @@
+"""``vlmsearch demo``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from vlmsearch.cli.common import json_option, match_json, option, print_json, print_matches, short_path
+from vlmsearch.cli.contact_sheet import Section, write_sheet
+from vlmsearch.cli.index import print_report, progress
+from vlmsearch.demo.scenes import Scene, make_scene
+from vlmsearch.pipeline import Pipeline
+from vlmsearch.types import Match
+
+GALLERY_SEED = 20_000_000
+"""Scenes from here on were neither trained on nor evaluated with."""
+_LIMIT = 6
+
+
+@click.command()
+@option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo"), show_default=True,
+        metavar="DIR", help="Where the gallery, the index and the page go.")  # fmt: skip
+@option("--scenes", type=click.IntRange(10, 100_000), default=240, show_default=True, help="How many scenes to draw.")
+@json_option
+def demo(out: Path, scenes: int, as_json: bool) -> None:
+    """Draw a gallery, index it and search it, offline.
+
+    Every second scene is indexed with its caption, the others as images alone.
+    """
+    table = draw_gallery(out, scenes, quiet=as_json)
+    with Pipeline.open(encoder="onnx:demo", store=f"chroma:{out / 'index'}") as pipeline:
+        with progress(scenes, quiet=as_json) as advance:
+            report = pipeline.index([table], prune=True, on_progress=advance)
+        if not as_json:
+            print_report(report)
+        sections = run_queries(pipeline, out)
+        question = "Which scenes show stars against a night sky?"
+        answer = pipeline.ask(question, limit=3)
+    page = out / "results.html"
+    write_sheet(page, sections)
+    if as_json:
+        found = [{"query": s.title, "matches": [match_json(match) for match in s.matches]} for s in sections]
+        print_json({"added": report.added, "unchanged": report.unchanged, "queries": found, "answer": answer.text,
+                    "page": str(page.resolve())})  # fmt: skip
+        return
+    for section in sections:
+        click.echo(f"\n{click.style(section.title, bold=True)}")
+        print_matches(section.matches[:3])
+    click.echo(f"\n{click.style(question, bold=True)}\n{answer.text}")
+    click.echo(f"\nAll results, with pictures: {short_path(str(page.resolve()))}")
+
+
+def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:
+    """Draw ``count`` scenes as PNG files and write the table that describes them; what is drawn already stays."""
+    folder = out / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    if not quiet:
+        click.echo(f"drawing {count} scenes into {short_path(str(folder.resolve()))}")
+    for number in range(count):
+        scene = make_scene(GALLERY_SEED + number)
+        path = folder / f"scene-{number:04}.png"
+        if not path.exists():
+            scene.draw(256).save(path)
+        rows.append(_row(scene, number, path))
+    table = out / "gallery.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return table
+
+
+def _row(scene: Scene, number: int, path: Path) -> dict[str, object]:
+    objects = sum(group.count for group in scene.groups)
+    row: dict[str, object] = {
+        "id": path.stem,
+        "image": f"gallery/{path.name}",
+        "background": scene.background,
+        "objects": objects,
+    }
+    return row if number % 2 else row | {"text": scene.caption()}
+
+
+def run_queries(pipeline: Pipeline, out: Path) -> list[Section]:
+    """A few queries of each kind."""
+    sections = [_section(pipeline, text) for text in ("a red star", "two green circles", "a heart on the beach")]
+    where = {"background": "night sky"}
+    sections.append(Section("something yellow, where the background is a night sky",
+                            pipeline.search("something yellow", limit=_LIMIT, where=where)))  # fmt: skip
+    picture = out / "gallery" / "scene-0003.png"
+    sections.append(Section(f"like {picture.name}", pipeline.search(image=picture, limit=_LIMIT), picture))
+    sections.append(Section(f"like {picture.name}, but blue", pipeline.search("blue", image=picture, limit=_LIMIT),
+                            picture))  # fmt: skip
+    return sections
+
+
+def _section(pipeline: Pipeline, text: str) -> Section:
+    matches: list[Match] = pipeline.search(text, limit=_LIMIT)
+    return Section(text, matches)

@@ -1,0 +1,119 @@
+"""``vlmsearch doctor``."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from vlmsearch.bundles import PROFILES, cache_folder, find_bundles
+from vlmsearch.cli.common import json_option, print_json
+from vlmsearch.errors import VlmsearchError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: its name, whether it passed, what was found, and what to do where something is missing."""
+
+    check: str
+    ok: bool
+    found: str
+    advice: str = ""
+    required: bool = True
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Check this installation; exits 1 where something that every use needs is broken."""
+    findings = [finding for check in (_python, _packages, _runtime, _models, _images) for finding in check()]
+    broken = [finding for finding in findings if finding.required and not finding.ok]
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            mark = (
+                click.style("ok", fg="green")
+                if finding.ok
+                else click.style("no", fg="red" if finding.required else "yellow")
+            )
+            click.echo(f"{mark}  {finding.check:<16} {finding.found}")
+            if finding.advice:
+                click.echo(f"    {finding.advice}")
+    if broken:
+        sys.exit(1)
+
+
+def _python() -> list[Finding]:
+    found = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
+    return [Finding("python", sys.version_info >= (3, 10), found)]
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for name in ("vlmsearch", "numpy", "onnxruntime", "tokenizers", "chromadb", "pillow"):
+        try:
+            findings.append(Finding(name, True, version(name)))
+        except PackageNotFoundError:
+            advice = f"pip install {name}" if name != "onnxruntime" else ""
+            findings.append(Finding(name, name == "onnxruntime", "not found under this name", advice))
+    return findings
+
+
+def _runtime() -> list[Finding]:
+    return [_try("onnx runtime", _load_runtime, "pip install --force-reinstall onnxruntime")]
+
+
+def _load_runtime() -> str:
+    import onnxruntime
+
+    return f"{onnxruntime.__version__} with {', '.join(onnxruntime.get_available_providers())}"
+
+
+def _models() -> list[Finding]:
+    findings = [Finding("model cache", True, str(cache_folder()))]
+    for profile in PROFILES:
+        try:
+            found = " and ".join(bundle.fingerprint for bundle in find_bundles(profile))
+            findings.append(Finding(f"onnx:{profile}", True, found, required=profile == "demo"))
+        except VlmsearchError as exc:
+            findings.append(Finding(f"onnx:{profile}", False, "not built", str(exc), required=profile == "demo"))
+    findings.append(_try("encoding", _encode, "reinstall vlmsearch"))
+    return findings
+
+
+def _encode() -> str:
+    import numpy as np
+
+    from vlmsearch.encoders.onnx import OnnxEncoder
+
+    with OnnxEncoder("demo") as encoder:
+        vectors = encoder.encode_texts(["a red circle"])
+        lengths = [float(np.linalg.norm(rows)) for rows in vectors.values()]
+        if not np.allclose(lengths, 1, atol=1e-3):
+            raise ValueError(f"vectors of length {lengths}, not 1")
+        return f"onnx:demo runs on {', '.join(encoder.providers)}"
+
+
+def _images() -> list[Finding]:
+    from PIL import features
+
+    formats = [name for name in ("jpg", "webp", "avif") if features.check(name)]
+    findings = [Finding("images", "jpg" in formats, ", ".join(formats))]
+    try:
+        findings.append(Finding("heic", True, f"pillow-heif {version('pillow-heif')}", required=False))
+    except PackageNotFoundError:
+        findings.append(Finding("heic", False, "not installed", "pip install 'vlmsearch[heic]'", required=False))
+    return findings
+
+
+def _try(check: str, run: Callable[[], str], advice: str) -> Finding:
+    """A finding of something that may fail in any way."""
+    try:
+        return Finding(check, True, run())
+    except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is
+        return Finding(check, False, f"{type(exc).__name__}: {exc}", advice)

@@ -1,0 +1,95 @@
+"""``vlmsearch index``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from vlmsearch.cli.common import encoder_option, json_option, open_index, option, print_json, store_option
+from vlmsearch.types import IndexReport
+
+_SHOWN = 20
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@store_option
+@encoder_option
+@option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
+@option("--retry-failed", is_flag=True, help="Try quarantined files again.")
+@option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
+@json_option
+def index(
+    paths: tuple[Path, ...],
+    store: str,
+    encoder: str | None,
+    prune: bool,
+    retry_failed: bool,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Index images and texts: folders, files, globs, and tables in JSONL or CSV.
+
+    Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
+    Interrupt it at any time: the next run goes on from there.
+    """
+    from vlmsearch.sources import Paths
+
+    total = len(Paths(paths))
+    with open_index(store, encoder, create=True) as pipeline, progress(total, quiet=as_json) as advance:
+        report = pipeline.index(paths, prune=prune, retry_failed=retry_failed, strict=strict, on_progress=advance)
+    if as_json:
+        print_json(_as_json(report))
+    else:
+        print_report(report)
+
+
+@contextmanager
+def progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+    """A bar with rate and time left, where there is a terminal to draw it on."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed or 0:.0f}/s")
+
+    bar = Progress(
+        "indexing", BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=Console(stderr=True)
+    )
+    with bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _as_json(report: IndexReport) -> dict[str, object]:
+    return {
+        "added": report.added,
+        "updated": report.updated,
+        "unchanged": report.unchanged,
+        "pruned": report.pruned,
+        "failed": len(report.rejects),
+        "seconds": round(report.seconds, 3),
+        "rejects": [{"id": r.id, "code": r.code, "message": r.message} for r in report.rejects],
+    }
+
+
+def print_report(report: IndexReport) -> None:
+    """What a run did, and the first of the files that failed."""
+    rate = report.seen / report.seconds if report.seconds else 0.0
+    parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
+    parts += [f"{report.pruned} pruned"] if report.pruned else []
+    parts += [f"{len(report.rejects)} failed"] if report.rejects else []
+    click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
+    for reject in report.rejects[:_SHOWN]:
+        click.echo(f"  {reject.code:<12} {reject.message}", err=True)
+    if len(report.rejects) > _SHOWN:
+        click.echo(f"  and {len(report.rejects) - _SHOWN} more: see `vlmsearch info --rejects`", err=True)

@@ -1,0 +1,44 @@
+"""``vlmsearch info``."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+
+from vlmsearch.cli.common import json_option, need_manifest, option, print_json, store_option
+from vlmsearch.registry import open_store
+
+
+@click.command()
+@store_option
+@option("--rejects", is_flag=True, help="List the quarantined files.")
+@json_option
+def info(store: str, rejects: bool, as_json: bool) -> None:
+    """Show what is in an index and what built it."""
+    with open_store(store) as opened:
+        manifest = need_manifest(opened)
+        quarantine, count = opened.rejects(), len(opened)
+    codes = dict(sorted(Counter(reject.code for reject in quarantine).items()))
+    if as_json:
+        listed = [{"id": r.id, "code": r.code, "message": r.message} for r in quarantine]
+        print_json(
+            {
+                "store": opened.name,
+                "documents": count,
+                "fingerprint": manifest.fingerprint,
+                "created": manifest.created,
+                "spaces": [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in manifest.spaces],
+                "failed": codes,
+                **({"rejects": listed} if rejects else {}),
+            }
+        )
+        return
+    click.echo(f"store       {opened.name}")
+    click.echo(f"documents   {count}")
+    click.echo(f"built with  {manifest.fingerprint}, {manifest.created}")
+    for space in manifest.spaces:
+        click.echo(f"space       {space.name}: {' and '.join(sorted(space.modalities))}, {space.dim} dimensions")
+    click.echo(f"failed      {', '.join(f'{n} {code}' for code, n in codes.items()) or 'none'}")
+    for reject in quarantine if rejects else []:
+        click.echo(f"  {reject.code:<12} {reject.message}")
