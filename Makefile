@@ -18,6 +18,7 @@ lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy engines/demo-minilm/train.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -103,7 +103,7 @@ def make_corpus(options: Options, tokenizer: Path, length: int, pixels: int | No
     with ProcessPoolExecutor(options.workers) as pool:
         for index, ((start, stop, *_), (drawn, ids)) in enumerate(zip(jobs, pool.map(_describe, jobs), strict=True)):
             tokens[start:stop] = ids
-            if pixels:
+            if drawn is not None:
                 images[start:stop] = drawn
             if index % 100 == 0 or stop == count:
                 print(f"scenes {stop:>7,}/{count:,}  {stop / (time.monotonic() - begun):,.0f}/s", flush=True)
@@ -131,7 +131,8 @@ def _describe(job: tuple[int, int, str, int, int | None]) -> tuple[np.ndarray | 
 def _pixels(scene: Scene, pixels: int) -> np.ndarray:
     """Draw a scene at a multiple of the model's resolution and reduce it as the image processor does."""
     picture = scene.draw(pixels * (2, 4)[scene.seed % 2]).resize((pixels, pixels), Image.Resampling.BICUBIC)
-    return np.asarray(picture).transpose(2, 0, 1)
+    channels: np.ndarray = np.asarray(picture).transpose(2, 0, 1)
+    return channels
 
 
 def contrastive_loss(first: torch.Tensor, second: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -167,12 +168,12 @@ def fit(model: nn.Module, loss_of: Callable[[torch.Tensor], torch.Tensor], optio
             with torch.autocast(options.device.type, torch.bfloat16, enabled=cuda):
                 loss = loss_of(rows)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            torch.autograd.backward(loss)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             schedule.step()
             if step % max(1, options.steps // 60) == 0 or step == 20:
-                _report(step, options, loss, schedule.get_last_lr()[0], time.monotonic() - begun)
+                _report(step, options, loss, float(schedule.get_last_lr()[0]), time.monotonic() - begun)
     except KeyboardInterrupt:
         print("interrupted: keeping the weights learnt so far", flush=True)
 

@@ -107,9 +107,7 @@ def test_search_by_image_with_a_filter(folder: Path) -> None:
 def test_a_terminal_gets_a_table(folder: Path) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "vlmsearch", "search", "a star", "--limit", "3"]
-    with subprocess.Popen(
-        command, stdout=slave, stderr=subprocess.PIPE, cwd=folder, env=os.environ | SETTINGS
-    ) as child:
+    with subprocess.Popen(command, stdout=slave, stderr=subprocess.PIPE, cwd=folder, env=os.environ | SETTINGS):
         os.close(slave)
         text = b""
         while chunk := _read(master):

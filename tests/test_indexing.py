@@ -179,7 +179,7 @@ def test_a_failing_store_ends_the_run_with_its_error_and_no_thread_stays() -> No
     pipeline = Pipeline(MockEncoder(), store)
     with pytest.raises(BackendError, match="disk full"):
         pipeline.add(Document(str(i), text=f"text {i}") for i in range(100_000))
-    assert 0 < len(store) < 1000
+    assert 0 < len(store) < 3000
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("vlmsearch-read")]
     report = pipeline.add(Document(str(i), text=f"text {i}") for i in range(1000))
     assert report.added + report.unchanged == 1000

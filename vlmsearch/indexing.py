@@ -47,7 +47,10 @@ from vlmsearch.types import (
 
 T = TypeVar("T")
 BATCH = 64
-"""Documents that are looked up, encoded and stored together."""
+"""Documents that are looked up and encoded together."""
+STORED_TOGETHER = 512
+STORED_EVERY = 1.0
+"""Stores take many records at once far more cheaply: so many, or what came within so many seconds."""
 WORKERS = 2
 """Threads that read and decode; the encoder's own threads run beside them."""
 _UNDER_WAY = 4
@@ -232,13 +235,20 @@ class Flow:
         return self._encoder.prepare_image(image) if isinstance(self._encoder, PreparesImages) else open_image(image)
 
     def _encode(self) -> None:
+        records: dict[str, Record] = {}
+        outcomes: list[Outcome] = []
+        begun = time.monotonic()
         for futures in self._examined:
-            outcomes = [future.result() for future in futures]
-            ready = [outcome for outcome in outcomes if isinstance(outcome, Ready)]
-            records, rejects = encode(self._encoder, ready)
+            examined = [future.result() for future in futures]
+            ready = [outcome for outcome in examined if isinstance(outcome, Ready)]
+            encoded, rejects = encode(self._encoder, ready)
             bad = {reject.id for reject in rejects}
-            outcomes = [o for o in outcomes if not (isinstance(o, Ready) and o.document.id in bad)]
-            self._encoded.put((records, [*outcomes, *rejects]))
+            records.update((record.document.id, record) for record in encoded)
+            outcomes += [o for o in examined if not (isinstance(o, Ready) and o.document.id in bad)] + rejects
+            if len(outcomes) >= STORED_TOGETHER or time.monotonic() - begun > STORED_EVERY:
+                self._encoded.put((list(records.values()), outcomes))
+                records, outcomes, begun = {}, [], time.monotonic()
+        self._encoded.put((list(records.values()), outcomes))
         self._encoded.close()
 
     def _save(self) -> None:

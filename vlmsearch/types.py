@@ -67,7 +67,7 @@ class Space:
 
 
 def check_id(value: str) -> None:
-    """Raise InvalidInputError unless every store can keep ``value`` as an id: 1 to 1,024 bytes of UTF-8, no controls."""
+    """Raise InvalidInputError unless every store can keep ``value`` as an id: 1,024 bytes at most, no controls."""
     try:
         size = len(value.encode())
     except (AttributeError, UnicodeEncodeError):

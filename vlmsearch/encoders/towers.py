@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import PIL.Image
@@ -62,7 +63,7 @@ class BundleEncoder(Encoder):
         """Vectors per space; see `Encoder.encode_texts`."""
         return {
             bundle.space.name: self._texts[bundle.space.name].encode(
-                texts, role, self._batch_size, lambda ids, mask, bundle=bundle: self.run_texts(bundle, ids, mask)
+                texts, role, self._batch_size, partial(self.run_texts, bundle)
             )
             for bundle in self.bundles
         }
@@ -155,7 +156,8 @@ class TextBatches:
             batch = pieces[start : start + batch_size]
             weights = np.array([max(len(piece.ids), 1) for piece in batch], np.float32)
             np.add.at(totals, [piece.text for piece in batch], run(*self._arrays(batch)) * weights[:, None])
-        return totals / np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-12)
+        unit: Vectors = totals / np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-12)
+        return unit
 
     def token_ids(self, text: str) -> list[int]:
         """The ids that the model sees for a text that fits, special tokens included."""
