@@ -1,3 +1,4 @@
+import contextlib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Literal
@@ -87,5 +88,6 @@ def test_every_registered_back_end_that_is_installed_has_a_docstring() -> None:
     kinds: tuple[Kind, ...] = ("encoder", "store", "generator")
     for kind in kinds:
         for scheme in back_ends(kind):
-            assert (load(kind, scheme).__doc__ or "").strip(), f"{kind} {scheme}"
+            with contextlib.suppress(MissingDependencyError):
+                assert (load(kind, scheme).__doc__ or "").strip(), f"{kind} {scheme}"
     assert load("generator", "extractive") is ExtractiveGenerator
