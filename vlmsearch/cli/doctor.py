@@ -10,9 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from vlmsearch.bundles import PROFILES, cache_folder, find_bundles
+from vlmsearch.bundles import PROFILES, built_bundles, cache_folder
 from vlmsearch.cli.common import json_option, print_json
-from vlmsearch.errors import VlmsearchError
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,12 @@ def _load_runtime() -> str:
 
 def _models() -> list[Finding]:
     findings = [Finding("model cache", True, str(cache_folder()))]
-    for profile in PROFILES:
-        try:
-            found = " and ".join(bundle.fingerprint for bundle in find_bundles(profile))
-            findings.append(Finding(f"onnx:{profile}", True, found, required=profile == "demo"))
-        except VlmsearchError as exc:
-            findings.append(Finding(f"onnx:{profile}", False, "not built", str(exc), required=profile == "demo"))
+    built = {bundle.name: bundle.fingerprint for bundle in built_bundles()}
+    for profile, names in PROFILES.items():
+        missing = [name for name in names if name not in built]
+        found = " and ".join(built.get(name, f"{name} is not built") for name in names)
+        advice = f"vlmsearch build {' '.join(missing)}" if missing else ""
+        findings.append(Finding(f"onnx:{profile}", not missing, found, advice, required=profile == "demo"))
     findings.append(_try("encoding", _encode, "reinstall vlmsearch"))
     return findings
 

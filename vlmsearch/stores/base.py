@@ -38,12 +38,17 @@ class Store(ABC):
     def upsert(self, records: Sequence[Record]) -> None:
         """Add records, or replace those whose ids are there: their old vectors, text and metadata are gone.
 
-        Ids must be distinct within one call. When this returns, all records are durable and can be found.
+        When this returns, all records are durable and can be found; meanwhile readers see each document either as it
+        was or as it will be. Ids must be distinct within one call. Raises InvalidInputError with ``item`` set, before
+        anything is written, for a record that does not fit, and ConfigError before the first `bind`.
         """
 
     @abstractmethod
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each query vector, the ``limit`` nearest documents by cosine that pass ``where``, best first."""
+        """For each query vector, the ``limit`` nearest documents by cosine that pass ``where``, best first.
+
+        Equal cosines are in the order of the ids. Raises ConfigError for a field that the index does not have.
+        """
 
     @abstractmethod
     def get(self, ids: Sequence[str]) -> list[Document]:
@@ -75,7 +80,7 @@ class Store(ABC):
 
     @abstractmethod
     def quarantine(self, rejects: Sequence[Reject]) -> None:
-        """Put inputs on the quarantine list, or replace their entries."""
+        """Put inputs on the quarantine list, or replace their entries; ConfigError before the first `bind`."""
 
     @abstractmethod
     def release(self, ids: Sequence[str]) -> None:
