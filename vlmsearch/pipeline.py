@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
 from vlmsearch import ranking
 from vlmsearch.answers import NOTHING_FOUND, build_prompt, make_answer
+from vlmsearch.closing import Closable
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.filters import parse_filter
 from vlmsearch.registry import open_encoder, open_generator, open_store
@@ -30,7 +30,7 @@ DEFAULT_GENERATOR = "extractive:"
 _LONGEST_PAGE = 10_000
 
 
-class Pipeline:
+class Pipeline(Closable):
     """Indexes documents and answers queries. May be used from several threads.
 
     Closing it closes the encoder, the store and the generator.
@@ -207,11 +207,3 @@ class Pipeline:
         for part in (self.encoder, self.store, self.generator):
             if part is not None:
                 part.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

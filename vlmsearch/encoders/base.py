@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
-from typing_extensions import Self
-
+from vlmsearch.closing import Closable
 from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
 
 
@@ -16,7 +15,7 @@ class TextTruncatedWarning(UserWarning):
     """A query was longer than a model reads, and its end was not used."""
 
 
-class Encoder(ABC):
+class Encoder(Closable, ABC):
     """Turns texts and images into unit vectors, one array per space. May be used from several threads."""
 
     fingerprint: str
@@ -40,17 +39,6 @@ class Encoder(ABC):
 
         Raises InvalidInputError with ``item`` set for the first image that cannot be used.
         """
-
-    def close(self) -> None:  # noqa: B027 - closing nothing is right for an encoder that holds nothing
-        """Let go of models and connections. Calling it twice is allowed."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @runtime_checkable

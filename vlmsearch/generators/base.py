@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 
-from typing_extensions import Self
+from vlmsearch.closing import Closable
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class GenerationOptions:
     temperature: float = 0.0
 
 
-class Generator(ABC):
+class Generator(Closable, ABC):
     """Continues a prompt. May be used from several threads."""
 
     name: str
@@ -31,14 +30,3 @@ class Generator(ABC):
     def generate(self, prompt: str, options: GenerationOptions | None = None) -> str:
         """The whole text."""
         return "".join(self.stream(prompt, options))
-
-    def close(self) -> None:  # noqa: B027 - closing nothing is right for a generator that holds nothing
-        """Let go of models and connections. Calling it twice is allowed."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

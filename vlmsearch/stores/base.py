@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 
-from typing_extensions import Self
-
+from vlmsearch.closing import Closable
 from vlmsearch.errors import IndexMismatchError, InvalidInputError
 from vlmsearch.filters import Filter
 from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
 
 
-class Store(ABC):
+class Store(Closable, ABC):
     """Keeps documents with their vectors and finds the nearest ones.
 
     Constructing a store creates nothing: the first `bind` does. Every method takes and gives whole batches; ids that a
@@ -85,17 +83,6 @@ class Store(ABC):
     @abstractmethod
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the quarantine list; unknown ids are ignored."""
-
-    def close(self) -> None:  # noqa: B027 - closing nothing is right for a store that holds nothing
-        """Let go of files and connections. Calling it twice is allowed."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequence[Space]) -> None:
