@@ -1,0 +1,199 @@
+"""How Chroma is reached, embedded or served, and what its errors become."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from chromadb.api import ServerAPI
+from chromadb.api.fastapi import FastAPI
+from chromadb.config import Settings, System
+from chromadb.errors import AuthorizationError, ChromaAuthError, ChromaError, InternalError, RateLimitError
+
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+
+T = TypeVar("T")
+TOKEN_VARIABLE = "VLMSEARCH_CHROMA_TOKEN"  # noqa: S105 - the name of a variable, not its value
+DEFAULT_PORT = 8000
+EXPECTED = (ChromaError, httpx.HTTPError, OSError, ValueError)
+"""What a call to Chroma may raise; any other error is a bug."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_TRY_AGAIN = frozenset({429, 502, 503, 504})
+_REFUSED = frozenset({401, 403})
+_DAMAGE = re.compile(r"(?i)hnsw|finding id|compactor|log chunk")
+
+
+def chroma_settings(**values: Any) -> Settings:
+    """Chroma's settings, without telemetry, and without those of a file ``.env`` that lies in the current folder."""
+    return Settings(**{"_env_file": None, "anonymized_telemetry": False, **values})
+
+
+@dataclass(frozen=True)
+class Address:
+    """A Chroma server and the name of an index on it."""
+
+    host: str
+    port: int
+    name: str
+
+
+def parse_location(location: str) -> Address | Path:
+    """``//host:8000/name`` as an Address, anything else as a folder; ConfigError says what a location looks like."""
+    if not location.strip():
+        raise ConfigError("a Chroma store needs a folder (chroma:./index) or a server (chroma://host:8000/name)")
+    if not location.startswith("//") or location.startswith("///"):
+        return Path(location[2:] if location.startswith("///") else location).expanduser()
+    try:
+        parts = urlsplit(location)
+        host, port = parts.hostname, parts.port or DEFAULT_PORT
+    except ValueError as exc:
+        raise ConfigError(f"the address of a Chroma server is chroma://host:8000/name: {exc}") from None
+    if "@" in parts.netloc:
+        raise ConfigError(f"a Chroma URL takes no user and password; a token goes into {TOKEN_VARIABLE}")
+    name = parts.path.strip("/")
+    if not host or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"chroma:{location} is no address of an index on a Chroma server; that is chroma://host:8000/name, "
+            "with a name of up to 128 letters, digits, _ and -"
+        )
+    return Address(host, port, name)
+
+
+class ChromaConnection(ABC):
+    """One Chroma database, opened at the first call that needs it. May be used from several threads."""
+
+    name: str
+    """The database, for messages."""
+    prefix: str
+    """What the names of this index's collections begin with."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether there is a database to read from; looking creates nothing."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make sure that a database can be written here; ConfigError where it would land among other files."""
+
+    @abstractmethod
+    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
+        """What ``call`` returns; BackendError with Chroma's own error as its cause where it fails.
+
+        ``operation`` says what it does, for messages; ``writes`` whether it changes anything; ``collection`` is the
+        collection whose rows it needs, if any.
+        """
+
+    @abstractmethod
+    def note_garbage(self) -> None:
+        """Rows have been replaced or deleted: on closing, what they held may be forgotten."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the database; the next call opens it again."""
+
+
+class ServedChroma(ChromaConnection):
+    """A database on a Chroma server; ``timeout`` is in seconds, for each single request."""
+
+    def __init__(self, address: Address, *, ssl: bool, timeout: float) -> None:
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        self.name = f"chroma://{host}:{address.port}/{address.name}"
+        self.prefix = address.name
+        self._host = host
+        self._port = address.port
+        self._ssl = ssl
+        self._timeout = timeout
+        self._opening = threading.Lock()
+        self._system: System | None = None
+
+    def exists(self) -> bool:
+        """True: a server is there or its calls fail."""
+        return True
+
+    def prepare(self) -> None:
+        """Nothing is to be done on a server."""
+
+    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
+        """What ``call`` returns; BackendUnavailableError where the server does not answer in time."""
+        try:
+            return call(self._server())
+        except VlmsearchError:
+            raise
+        except Exception as exc:
+            if isinstance(exc, EXPECTED) or type(exc) is Exception:  # chromadb raises plain ones for odd HTTP answers
+                raise translate(exc, self.name, operation) from exc
+            raise
+
+    def note_garbage(self) -> None:
+        """The server looks after its own files."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._opening:
+            system, self._system = self._system, None
+        if system is not None:
+            system.instance(_PatientServer).disconnect()
+            system.stop()
+
+    def _server(self) -> ServerAPI:
+        with self._opening:
+            self._system = self._system or self._connect()
+            return self._system.instance(_PatientServer)
+
+    def _connect(self) -> System:
+        settings = chroma_settings(
+            chroma_server_host=f"{'https' if self._ssl else 'http'}://{self._host}:{self._port}",
+            chroma_server_http_port=self._port,
+            chroma_server_ssl_enabled=self._ssl,
+            chroma_server_headers=_token_headers(),
+        )
+        system = System(settings)
+        system.instance(_PatientServer).wait_at_most(self._timeout)
+        system.start()
+        return system
+
+
+class _PatientServer(FastAPI):
+    """Chroma's HTTP client, which waits for ever by itself."""
+
+    def wait_at_most(self, seconds: float) -> None:
+        self._session.timeout = httpx.Timeout(seconds)
+
+    def disconnect(self) -> None:
+        self._session.close()
+
+
+def _token_headers() -> dict[str, str]:
+    """The token in the two headers that Chroma's servers and the proxies before them look at."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError(f"{TOKEN_VARIABLE} is no token: it has characters that cannot be sent")
+    return {"Authorization": f"Bearer {token}", "X-Chroma-Token": token} if token else {}
+
+
+def translate(exc: BaseException, name: str, operation: str) -> BackendError:
+    """The BackendError for what a call to Chroma raised; ``name`` is the database."""
+    status = getattr(getattr(exc.__context__, "response", None), "status_code", None)
+    said = " ".join(str(exc).split())[:300] or type(exc).__name__
+    if isinstance(exc, (AuthorizationError, ChromaAuthError)) or status in _REFUSED:
+        return BackendError(f"{name} refused to {operation}: put its token into {TOKEN_VARIABLE}")
+    if isinstance(exc, httpx.TimeoutException):
+        return BackendUnavailableError(f"{name} did not answer in time to {operation}: {type(exc).__name__}")
+    if isinstance(exc, (httpx.TransportError, RateLimitError)) or status in _TRY_AGAIN:
+        return BackendUnavailableError(f"{name} could not be reached to {operation}: {said}")
+    if is_damage(exc):
+        said += ". Its vector files are damaged, as after a crash of the server: index again under another name"
+    return BackendError(f"{name} failed to {operation}: {said}")
+
+
+def is_damage(exc: BaseException) -> bool:
+    """Whether Chroma could not load its vector files."""
+    return isinstance(exc, InternalError) and _DAMAGE.search(str(exc)) is not None
