@@ -1,0 +1,300 @@
+"""The exported graphs compute what transformers computes, for every kind of checkpoint that is accepted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, numpy_helper
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from tests.checkpoints import edit_json, make_bert, make_clip
+from vlmsearch.build.checkpoint import Checkpoint, load_checkpoint
+from vlmsearch.build.fetch import text_input
+from vlmsearch.build.graph import Graph
+from vlmsearch.build.inputs import Feeds, open_session, pixel_feeds, run, text_feeds, to_bytes
+from vlmsearch.build.layers import CpuInt8Layers
+from vlmsearch.build.quantize import export
+from vlmsearch.bundles import Tower
+from vlmsearch.encoders.torch import load_reference
+from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.types import Vectors
+
+TEXTS = ["a red star", "", "two large striped circles above a small heart on a meadow", "x", "ring", "star " * 60]
+RNG = np.random.default_rng(0)
+
+
+def texts_of(checkpoint: Checkpoint, batch: int = 4) -> tuple[Vectors, Vectors]:
+    """Vectors of the exported float32 text tower, and the reference's, of the same batches."""
+    tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    feeds = text_feeds(TEXTS, text_input(checkpoint), tokenizer, batch)
+    reference = load_reference(checkpoint.folder)
+    session = open_session(export(checkpoint, "text"))
+    ours = [session.run(["embedding"], feed)[0] for feed in feeds.batches]
+    theirs = [
+        reference.texts(feed["input_ids"].astype(np.int32), feed["attention_mask"].astype(np.int32))
+        for feed in feeds.batches
+    ]
+    return np.concatenate(ours), np.concatenate(theirs)
+
+
+def assert_same(ours: Vectors, theirs: Vectors) -> None:
+    assert ours.dtype == np.float32
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    assert (ours * theirs).sum(axis=1).min() > 0.99999
+    assert np.std(ours @ ours.T) > 0.01, "all inputs give the same vector: the comparison would show nothing"
+
+
+@pytest.mark.parametrize(
+    ("act", "old_end", "patch", "size", "width", "heads", "dim"),
+    [
+        ("quick_gelu", False, 8, 32, 48, 3, 32),
+        ("gelu", True, 16, 32, 64, 2, 64),
+        ("quick_gelu", True, 7, 28, 32, 4, 40),
+        ("gelu", False, 4, 20, 48, 6, 24),
+    ],
+)
+def test_clip_variants_match_transformers(
+    tmp_path: Path, act: str, old_end: bool, patch: int, size: int, width: int, heads: int, dim: int
+) -> None:
+    folder = make_clip(tmp_path, act=act, old_end=old_end, patch=patch, size=size, width=width, heads=heads, dim=dim)
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint.dim == dim
+    assert_same(*texts_of(checkpoint))
+    pixels = RNG.integers(0, 256, (9, size, size, 3), np.uint8)
+    pixels[1:4] //= 8
+    ours, _ = run(export(checkpoint, "image"), pixel_feeds(pixels, 4))
+    assert_same(ours, load_reference(folder).images(pixels))
+
+
+@pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token", "max_tokens"])
+def test_bert_poolings_match_transformers(tmp_path: Path, pooling: str) -> None:
+    checkpoint = load_checkpoint(make_bert(tmp_path, pooling=pooling))
+    assert checkpoint.max_tokens == 32
+    assert_same(*texts_of(checkpoint))
+
+
+def test_new_pooling_setting_is_read(tmp_path: Path) -> None:
+    folder = make_bert(tmp_path)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"embedding_dimension": 48, "pooling_mode": "cls"}))
+    checkpoint = load_checkpoint(folder)
+    assert_same(*texts_of(checkpoint))
+
+
+def test_settings_of_old_configurations_count(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    old = config["text_config"]
+    edit_json(folder / "config.json", text_config={"hidden_size": 7}, text_config_dict=old)
+    assert_same(*texts_of(load_checkpoint(folder)))
+
+
+def test_image_settings_inside_the_processor_are_read(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path)
+    before = load_checkpoint(folder)
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    (folder / "preprocessor_config.json").unlink()
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": settings}))
+    assert load_checkpoint(folder).preprocess == before.preprocess
+    assert load_checkpoint(folder).digest() == before.digest()
+
+
+def test_padding_changes_nothing(tmp_path: Path) -> None:
+    for folder in (make_clip(tmp_path / "clip"), make_bert(tmp_path / "bert")):
+        checkpoint = load_checkpoint(folder)
+        alone, _ = texts_of(checkpoint, batch=1)
+        together, _ = texts_of(checkpoint, batch=6)
+        np.testing.assert_allclose(alone, together, atol=2e-6)
+
+
+@pytest.mark.parametrize("make", [make_clip, make_bert])
+def test_inputs_and_outputs_are_as_designed(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    checkpoint = load_checkpoint(make(tmp_path))
+    for tower in checkpoint.towers:
+        for dtype in (np.float32, np.float16):
+            model = onnx.load_from_string(export(checkpoint, tower, dtype))
+            inputs = {value.name: value.type.tensor_type for value in model.graph.input}
+            expected = (
+                {"pixels": TensorProto.UINT8}
+                if tower == "image"
+                else dict.fromkeys(("input_ids", "attention_mask"), TensorProto.INT32)
+            )
+            assert {name: value.elem_type for name, value in inputs.items()} == expected
+            assert all(value.shape.dim[0].dim_param == "batch" for value in inputs.values())
+            (output,) = model.graph.output
+            assert output.name == "embedding"
+            assert output.type.tensor_type.elem_type == TensorProto.FLOAT
+            assert [(o.domain, o.version) for o in model.opset_import] == [("", 17)]
+            assert not any(node.domain for node in model.graph.node)
+            weights = [t for t in model.graph.initializer if np.prod(t.dims, dtype=int) > 64]
+            big = {t.data_type for t in weights if not t.name.startswith("order")}
+            assert big == {TensorProto.FLOAT if dtype is np.float32 else TensorProto.FLOAT16}
+
+
+@pytest.mark.parametrize("make", [make_clip, make_bert])
+def test_fused_layers_and_float16_stay_near(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    checkpoint = load_checkpoint(make(tmp_path))
+    for tower in checkpoint.towers:
+        feeds = small_feeds(checkpoint, tower)
+        plain, _ = run(export(checkpoint, tower), feeds)
+        half, _ = run(export(checkpoint, tower, np.float16), feeds)
+        graph = Graph(tower)
+        checkpoint.write(tower, CpuInt8Layers(graph, {}))
+        fused, _ = run(to_bytes(graph.model()), feeds)
+        assert (plain * fused).sum(axis=1).min() > 0.99999
+        assert (plain * half).sum(axis=1).min() > 0.9999
+
+
+def small_feeds(checkpoint: Checkpoint, tower: Tower) -> Feeds:
+    if tower == "image":
+        assert checkpoint.image is not None
+        side = checkpoint.image.size
+        return pixel_feeds(RNG.integers(0, 256, (6, side, side, 3), np.uint8))
+    tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
+    return text_feeds(TEXTS, text_input(checkpoint), tokenizer, 4)
+
+
+def test_every_format_of_weights_is_the_same_checkpoint(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path / "one")
+    tensors = {name: tensor.half().float() for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    digest = load_checkpoint(folder).digest()
+
+    half = shutil.copytree(folder, tmp_path / "half")
+    save_file({name: tensor.half() for name, tensor in tensors.items()}, half / "model.safetensors")
+    pickled = shutil.copytree(folder, tmp_path / "pickled")
+    (pickled / "model.safetensors").unlink()
+    extra = {"text_model.embeddings.position_ids": torch.arange(32)[None]}
+    torch.save(tensors | extra, pickled / "pytorch_model.bin")
+    parts = shutil.copytree(folder, tmp_path / "parts")
+    (parts / "model.safetensors").unlink()
+    names, index = sorted(tensors), dict[str, str]()
+    for number, chosen in enumerate((names[::2], names[1::2]), start=1):
+        file = f"model-{number:05}-of-00002.safetensors"
+        save_file({name: tensors[name] for name in chosen}, parts / file)
+        index |= dict.fromkeys(chosen, file)
+    (parts / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    for other in (half, pickled, parts):
+        assert load_checkpoint(other).digest() == digest
+
+    (parts / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(ModelUnavailableError, match="model-00002-of-00002"):
+        load_checkpoint(parts)
+
+
+def test_bfloat16_weights_are_read(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    weights = load_checkpoint(folder).weights
+    name = "visual_projection.weight"
+    np.testing.assert_array_equal(weights[name], tensors[name].bfloat16().float().numpy())
+
+
+def test_the_digest_is_that_of_all_that_decides_the_vectors(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path)
+    digests = {load_checkpoint(folder).digest()}
+    edit_json(folder / "preprocessor_config.json", resample=2)
+    digests.add(load_checkpoint(folder).digest())
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    digests.add(load_checkpoint(folder).digest())
+    tensors = load_file(folder / "model.safetensors")
+    tensors["visual_projection.weight"][0, 0] += 1
+    save_file(tensors, folder / "model.safetensors")
+    digests.add(load_checkpoint(folder).digest())
+    assert len(digests) == 4
+    assert load_checkpoint(folder).digest() in digests
+
+
+def _remove_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["visual_projection.weight"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+def _damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda f: edit_json(f / "config.json", model_type="siglip"), ConfigError, "'siglip'; CLIP and BERT"),
+        (lambda f: (f / "tokenizer.json").unlink(), ConfigError, "no tokenizer.json"),
+        (lambda f: (f / "config.json").unlink(), ModelUnavailableError, "has no config.json"),
+        (lambda f: (f / "config.json").write_text("{"), ConfigError, "config.json is damaged"),
+        (lambda f: (f / "config.json").write_text("[]"), ConfigError, "of type None"),
+        (lambda f: (f / "model.safetensors").unlink(), ModelUnavailableError, "no weights"),
+        (lambda f: _damage(f / "model.safetensors"), ConfigError, "model.safetensors is damaged"),
+        (lambda f: edit_json(f / "preprocessor_config.json", image_mean=None), ConfigError, "incomplete or damaged"),
+        (lambda f: edit_json(f / "preprocessor_config.json", crop_size=16), ConfigError, "crop_size"),
+        (lambda f: edit_json(f / "preprocessor_config.json", resample=0), ConfigError, "resample 0"),
+        (_remove_tensor, ConfigError, "visual_projection.weight"),
+    ],
+)
+def test_a_bad_clip_checkpoint_is_one_clear_line(
+    tmp_path: Path, spoil: Callable[[Path], object], error: type[Exception], message: str
+) -> None:
+    folder = make_clip(tmp_path)
+    spoil(folder)
+    with pytest.raises(error, match=message) as caught:
+        export(load_checkpoint(folder), "image")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "modules.json").unlink(), "no modules.json"),
+        (lambda f: edit_json(f / "config.json", hidden_act="relu"), "'relu' cannot be exported"),
+        (lambda f: edit_json(f / "config.json", position_embedding_type="relative_key"), "absolute positions"),
+        (
+            lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode_max_tokens=True),
+            "one of mean, cls and max",
+        ),
+        (
+            lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode_weightedmean_tokens=True),
+            "weightedmean_tokens",
+        ),
+        (
+            lambda f: (f / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}'),
+            "prompt",
+        ),
+        (
+            lambda f: (f / "modules.json").write_text('[{"type": "a.Transformer"}, {"type": "a.CNN", "path": ""}]'),
+            "can be exported, not",
+        ),
+    ],
+)
+def test_a_bad_bert_checkpoint_is_one_clear_line(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
+    folder = make_bert(tmp_path)
+    spoil(folder)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_checkpoint(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_tokenizer_is_one_clear_line(tmp_path: Path) -> None:
+    folder = make_bert(tmp_path)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"tokenizer\.json is damaged"):
+        text_input(load_checkpoint(folder))
+
+
+def test_the_table_of_tokens_is_half_as_large_for_a_cpu(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(make_bert(tmp_path))
+    graph = Graph("text")
+    checkpoint.write("text", CpuInt8Layers(graph, {}))
+    (tokens,) = (t for t in graph.model().graph.initializer if t.name == "tokens")
+    assert numpy_helper.to_array(tokens).dtype == np.float16

@@ -1,0 +1,184 @@
+"""Checkpoints as the transformers and sentence-transformers libraries save them, read without either."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from vlmsearch.build import architectures
+from vlmsearch.build.architectures import Bert, ClipImage, ClipText, Pooling
+from vlmsearch.build.blocks import Transformer, Weights
+from vlmsearch.build.layers import Activation, Layers
+from vlmsearch.build.weights import read_json, read_weights
+from vlmsearch.errors import ConfigError
+from vlmsearch.media import Preprocess
+
+Json = dict[str, Any]
+Tower = Literal["image", "text"]
+_ACTIVATIONS: dict[str, Activation] = {"quick_gelu": "quick_gelu", "gelu": "gelu"}
+_RESAMPLE: dict[int, Literal["lanczos", "bilinear", "bicubic"]] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model to export: its weights in float32, its tokenizer and what it does around the transformer."""
+
+    folder: Path
+    weights: Weights
+    image: ClipImage | None
+    text: ClipText | Bert
+    preprocess: Preprocess | None
+    max_tokens: int
+    pad: int
+
+    @property
+    def dim(self) -> int:
+        """The length of its vectors."""
+        return self.weights["text_projection.weight"].shape[0] if self.image else self.text.transformer.width
+
+    @property
+    def towers(self) -> tuple[Tower, ...]:
+        """The towers it has, image first."""
+        return ("image", "text") if self.image else ("text",)
+
+    def write(self, tower: Tower, layers: Layers) -> None:
+        """Write one tower into ``layers``."""
+        if tower == "image":
+            if self.image is None:
+                raise ConfigError(f"{self.folder} has no image tower")
+            architectures.write_clip_image(layers, self.image, self.weights)
+        elif isinstance(self.text, Bert):
+            architectures.write_bert(layers, self.text, self.weights)
+        else:
+            architectures.write_clip_text(layers, self.text, self.weights)
+
+    def digest(self) -> str:
+        """SHA-256 over everything that decides the vectors: weights, towers, preprocessing and tokenizer."""
+        total = hashlib.sha256()
+        for name in sorted(self.weights):
+            array = self.weights[name]
+            total.update(f"{name}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        total.update(repr((self.image, self.text, self.preprocess, self.max_tokens)).encode())
+        total.update((self.folder / "tokenizer.json").read_bytes())
+        return total.hexdigest()
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read a CLIP or BERT checkpoint; ConfigError says what is missing or which architecture cannot be exported."""
+    config = read_json(folder / "config.json")
+    if not (folder / "tokenizer.json").is_file():
+        raise ConfigError(f"{folder} has no tokenizer.json: save the checkpoint with its fast tokenizer")
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if kind not in ("clip", "bert"):
+        raise ConfigError(f"{folder} is of type {kind!r}; CLIP and BERT checkpoints can be exported")
+    try:
+        return _clip(folder, config) if kind == "clip" else _bert(folder, config)
+    except (KeyError, TypeError, AttributeError, IndexError) as exc:
+        raise ConfigError(f"{folder}: its settings are incomplete or damaged ({exc!r})") from exc
+
+
+def _clip(folder: Path, config: Json) -> Checkpoint:
+    vision = _tower_config(config, "vision_config", _CLIP_DEFAULTS | _VISION_DEFAULTS)
+    text = _tower_config(config, "text_config", _CLIP_DEFAULTS | _TEXT_DEFAULTS)
+    prep = image_settings(folder)
+    image = ClipImage(
+        _transformer(vision, folder),
+        size=vision["image_size"],
+        patch=vision["patch_size"],
+        mean=tuple(prep["image_mean"]),
+        std=tuple(prep["image_std"]),
+    )
+    # Configurations of before 2023 carry the wrong end token, 2, and mean "the largest id".
+    end, positions = text["eos_token_id"], text["max_position_embeddings"]
+    weights = read_weights(folder, lambda name: name)
+    tower = ClipText(_transformer(text, folder), positions, None if end == 2 else end)
+    return Checkpoint(folder, weights, image, tower, _preprocess(prep, folder), positions, text["pad_token_id"])
+
+
+def _tower_config(config: Json, name: str, defaults: Json) -> Json:
+    """One tower's settings: what older configurations keep under ``*_dict`` replaces everything else."""
+    old = config.get(f"{name}_dict")
+    return defaults | (config.get(name) or {}) | (defaults | old if old else {})
+
+
+def image_settings(folder: Path) -> Json:
+    """How the checkpoint's images are prepared, from either of the files that say so."""
+    alone, together = folder / "preprocessor_config.json", folder / "processor_config.json"
+    if together.is_file() and not alone.is_file():
+        return read_json(together).get("image_processor") or {}
+    return read_json(alone) or {}
+
+
+_CLIP_DEFAULTS: Json = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
+_VISION_DEFAULTS: Json = {"hidden_size": 768, "num_attention_heads": 12, "image_size": 224, "patch_size": 32}
+_TEXT_DEFAULTS: Json = {
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "eos_token_id": 49407,
+    "pad_token_id": 1,
+    "max_position_embeddings": 77,
+}
+
+
+def _preprocess(prep: Json, folder: Path) -> Preprocess:
+    size, crop, resample = prep.get("size", 224), prep.get("crop_size", 224), prep.get("resample", 3)
+    edge = size if isinstance(size, int) else size.get("shortest_edge")
+    window = crop if isinstance(crop, int) else crop["height"]
+    if edge != window or resample not in _RESAMPLE:
+        raise ConfigError(
+            f"{folder}: images must be resized by their shorter edge and cropped to the same size, with resample one "
+            f"of {list(_RESAMPLE)}; here size is {size}, crop_size {crop}, resample {resample}"
+        )
+    return Preprocess(size=int(edge), interpolation=_RESAMPLE[resample])
+
+
+def _bert(folder: Path, config: Json) -> Checkpoint:
+    pooling, limit = _sentence_modules(folder)
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise ConfigError(f"{folder}: only absolute positions can be exported")
+    form = _transformer({"hidden_act": "gelu", "layer_norm_eps": 1e-12} | config, folder)
+    positions = config["max_position_embeddings"]
+    weights = read_weights(folder, lambda name: name.removeprefix("bert."))
+    tower, most = Bert(form, positions, pooling), min(limit or positions, positions)
+    return Checkpoint(folder, weights, None, tower, None, most, config.get("pad_token_id", 0))
+
+
+def _sentence_modules(folder: Path) -> tuple[Pooling, int | None]:
+    """The pooling and the token limit of a sentence-transformers folder."""
+    if not (folder / "modules.json").is_file():
+        raise ConfigError(f"{folder} has no modules.json: BERT can be exported as sentence-transformers saves it")
+    modules = read_json(folder / "modules.json")
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
+        raise ConfigError(f"{folder / 'modules.json'}: Transformer, Pooling and Normalize can be exported, not {kinds}")
+    pooling = read_json(folder / str(modules[1]["path"]) / "config.json")
+    known: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
+    chosen = [name for mode, name in known.items() if pooling.get(f"pooling_mode_{mode}")]
+    chosen = chosen or [name for name in known.values() if pooling.get("pooling_mode") == name]
+    switches = {key.removeprefix("pooling_mode_"): on for key, on in pooling.items() if key.startswith("pooling_mode_")}
+    others = [mode for mode, on in switches.items() if on is True and mode not in known]
+    if len(chosen) != 1 or others:
+        raise ConfigError(f"{folder}: one of mean, cls and max pooling can be exported, not {chosen + others}")
+    prompts = folder / "config_sentence_transformers.json"
+    if prompts.is_file() and read_json(prompts).get("default_prompt_name"):
+        raise ConfigError(f"{folder} puts a prompt before every text, which cannot be exported")
+    limits = folder / "sentence_bert_config.json"
+    return chosen[0], read_json(limits).get("max_seq_length") if limits.is_file() else None
+
+
+def _transformer(config: Json, folder: Path) -> Transformer:
+    activation = _ACTIVATIONS.get(str(config["hidden_act"]))
+    if activation is None:
+        known = ", ".join(_ACTIVATIONS)
+        raise ConfigError(f"{folder}: activation {config['hidden_act']!r} cannot be exported; {known} can")
+    return Transformer(
+        width=config["hidden_size"],
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        activation=activation,
+        epsilon=config["layer_norm_eps"],
+    )

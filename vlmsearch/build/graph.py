@@ -1,0 +1,95 @@
+"""A small writer of ONNX graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 17
+"""LayerNormalization came with 17, and TensorRT 8.6 reads nothing newer."""
+IR_VERSION = 8
+_MICROSOFT = "com.microsoft"
+
+Attribute = int | float | str | Sequence[int]
+
+
+class Graph:
+    """Collects nodes and constants; `model` gives the finished, checked ONNX model.
+
+    Values are named by strings, as in ONNX itself. Nodes are named after the scope they belong to, so that a layer
+    can be found again in a profile or an engine.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+
+    def input(self, name: str, dtype: int, shape: Sequence[int | str]) -> str:
+        """Declare an input; dimensions given by name are dynamic."""
+        self._inputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
+        return name
+
+    def output(self, value: str, name: str, dtype: int, shape: Sequence[int | str]) -> None:
+        """Declare ``value`` an output under ``name``."""
+        self._nodes.append(helper.make_node("Identity", [value], [name], name=f"{name}/identity"))
+        self._outputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
+
+    def probe(self, value: str, rank: int = 3) -> None:
+        """Make an inner float value an output under its own name, for calibration."""
+        self._outputs.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, [None] * rank))
+
+    def constant(self, array: NDArray[np.generic], name: str) -> str:
+        """A constant; the same name twice is the same constant."""
+        if name not in self._constants:
+            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        return name
+
+    def ints(self, *values: int) -> str:
+        """A constant vector of int64, for shapes and axes."""
+        return self.constant(np.array(values, np.int64), "ints_" + "_".join(map(str, values)).replace("-", "m"))
+
+    def op(self, kind: str, *inputs: str, scope: str, **attributes: Attribute) -> str:
+        """Add a node with one output and return the output's name. ``""`` stands for an absent input."""
+        return self.op_many(kind, 1, *inputs, scope=scope, **attributes)[0]
+
+    def op_many(self, kind: str, outputs: int, *inputs: str, scope: str, **attributes: Attribute) -> list[str]:
+        """Add a node with several outputs and return their names."""
+        name = f"{scope}/{kind}_{len(self._nodes)}"
+        names = [f"{name}:{i}" if outputs > 1 else name for i in range(outputs)]
+        domain = _MICROSOFT if kind in _CONTRIB else ""
+        node = helper.make_node(kind, list(inputs), names, name=name, domain=domain)
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+        self._nodes.append(node)
+        return names
+
+    def model(self) -> onnx.ModelProto:
+        """The finished model, checked."""
+        used = {name for node in self._nodes for name in node.input}
+        constants = [tensor for name, tensor in self._constants.items() if name in used]
+        graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs, constants)
+        opsets = [helper.make_opsetid("", OPSET)]
+        if any(node.domain for node in self._nodes):
+            opsets.append(helper.make_opsetid(_MICROSOFT, 1))
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="vlmsearch")
+        onnx.checker.check_model(model)
+        return model
+
+
+_CONTRIB = frozenset(
+    {
+        "DynamicQuantizeMatMul",
+        "Gelu",
+        "MatMulIntegerToFloat",
+        "MultiHeadAttention",
+        "QuickGelu",
+        "SkipLayerNormalization",
+    }
+)
+"""The operators of ONNX Runtime's own domain that `layers.CpuInt8Layers` uses."""
