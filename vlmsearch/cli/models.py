@@ -1,0 +1,96 @@
+"""``vlmsearch models``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from vlmsearch.cli.common import is_terminal, json_option, print_json, short_path
+
+if TYPE_CHECKING:
+    from vlmsearch.bundles import Bundle
+
+
+@click.command()
+@json_option
+def models(as_json: bool) -> None:
+    """List the models: what is built, how large, how true to the original, how fast."""
+    from vlmsearch.bundles import built_bundles, recipe_names
+
+    found = built_bundles()
+    rows = [row for bundle in found for row in _rows(bundle)]
+    missing = sorted(set(recipe_names()) - {bundle.name for bundle in found})
+    if as_json:
+        print_json({"built": rows, "not_built": missing})
+    elif is_terminal():
+        _print_table(rows, missing)
+    else:
+        for row in rows:
+            click.echo("\t".join("" if value is None else str(value) for value in row.values()))
+        for name in missing:
+            click.echo(f"{name}\tnot built")
+
+
+def _rows(bundle: Bundle) -> list[dict[str, object]]:
+    """One row a precision; the figures are the worst of its towers."""
+    from vlmsearch.bundles import model_file
+
+    rows: list[dict[str, object]] = []
+    for precision in bundle.precisions:
+        size = sum(bundle.files[model_file(tower, precision)].size for tower in bundle.towers)
+        figure = "cosine" if precision == "fp32" else "mean_cosine"
+        rows.append(
+            {
+                "name": bundle.name,
+                "precision": precision,
+                "megabytes": round(size / 1e6, 1),
+                "cosine": _worst(bundle, precision, figure),
+                "overlap": None if precision == "fp32" else _worst(bundle, precision, "overlap"),
+                "images_per_second": _rate(bundle, f"image.{precision}"),
+                "texts_per_second": _rate(bundle, f"text.{precision}"),
+                "forced": bool(bundle.forced),
+                "folder": str(bundle.folder),
+            }
+        )
+    return rows
+
+
+def _worst(bundle: Bundle, precision: str, figure: str) -> float | None:
+    checks = bundle.measured.get("checks")
+    if not isinstance(checks, Mapping):
+        return None
+    found = [checks.get(f"{tower}.{precision}.{figure}") for tower in bundle.towers]
+    values = [float(check["value"]) for check in found if isinstance(check, Mapping)]
+    return round(min(values), 6) if values else None
+
+
+def _rate(bundle: Bundle, key: str) -> float | None:
+    rates = bundle.measured.get("items_per_second")
+    value = rates.get(key) if isinstance(rates, Mapping) else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _print_table(rows: list[dict[str, object]], missing: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("model", "precision"):
+        table.add_column(title)
+    for title in ("MB", "cosine", "top-10 kept", "images/s", "texts/s"):
+        table.add_column(title, justify="right")
+    table.add_column("folder", overflow="fold")
+    for row in rows:
+        forced = " (forced)" if row["forced"] else ""
+        cells = (row["megabytes"], row["cosine"], row["overlap"], row["images_per_second"], row["texts_per_second"])
+        numbers = ("" if value is None else f"{value:g}" for value in cells)
+        table.add_row(f"{row['name']}{forced}", str(row["precision"]), *numbers, short_path(str(row["folder"])))
+    for name in missing:
+        table.add_row(name, "[dim]not built[/dim]")
+    console = Console()
+    console.print(table)
+    console.print(
+        "cosine: fp32 to the original, the others to fp32. Build one with `vlmsearch build MODEL`.", style="dim"
+    )
