@@ -1,12 +1,13 @@
 # make demo    draw a gallery, index it, search it: nothing but Python is needed
 # make test    lint, types and all tests
 # make lint    lint and types alone
+# make bench   speed beside the installed peers, and of indexing beside encoding
 
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint
+.PHONY: demo test lint bench
 
 demo: $(VENV)/.demo
 	$(VENV)/bin/vlmsearch demo
@@ -19,6 +20,12 @@ lint: $(VENV)/.test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy engines/demo-minilm/train.py
+
+bench: $(VENV)/.test
+	$(VENV)/bin/vlmsearch bench encode demo-clip
+	$(VENV)/bin/vlmsearch bench encode demo-minilm
+	$(VENV)/bin/vlmsearch demo --scenes 1000 --out demo/bench >/dev/null
+	$(VENV)/bin/vlmsearch bench index demo/bench/gallery
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,68 @@
+"""`vlmsearch bench encode` times everyone alike, and says what it timed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.checkpoints import ENGINES, make_clip
+from vlmsearch.bench.encode import OURS, Timing, open_setting, ratios
+from vlmsearch.cli import cli
+from vlmsearch.errors import ConfigError
+
+
+def test_rates_are_medians_and_ratios_compare_within_a_task() -> None:
+    timings = [
+        Timing("a", OURS, 10, (1.0, 100.0, 2.0)),
+        Timing("a", "peer", 10, (4.0, 4.0, 5.0)),
+        Timing("b", OURS, 10, (1.0,)),
+        Timing("b", "peer", 10, (3.0,)),
+    ]
+    assert timings[0].rate == 5
+    assert ratios(timings) == {f"a: {OURS} / peer": 2.0, f"b: {OURS} / peer": 3.0}
+
+
+def test_texts_are_timed_beside_sentence_transformers(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('"a red star","a blue ring",4.5\n"two hearts, small","x",1\n' * 8)
+    arguments = ["bench", "encode", "demo-minilm", "--texts", str(tmp_path / "t.csv"), "--rounds", "1", "--json"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    rows = {row["contender"]: row for row in data["timings"]}
+    assert {"vlmsearch int8", "vlmsearch fp32", "sentence-transformers float32"} <= set(rows)
+    assert all(row["items"] == 24 and row["items_per_second"] > 0 for row in rows.values())
+    assert data["ratios"]["texts: vlmsearch int8 / sentence-transformers float32"] > 0
+    assert data["threads"] == 2
+    assert data["machine"]
+
+
+def test_images_are_timed_from_pixels_and_from_files() -> None:
+    result = CliRunner().invoke(cli, ["bench", "encode", "demo-clip", "--count", "12", "--rounds", "1"])
+    assert result.exit_code == 0, result.output
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert {row[0] for row in rows} == {"pixels to vectors", "JPEG to vectors", "texts"}
+    assert {row[1] for row in rows if row[0] == "JPEG to vectors"} == {
+        "vlmsearch int8",
+        "vlmsearch fp32",
+        "transformers processor + model",
+    }
+
+
+def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not what demo-clip was built from"):
+        open_setting("demo-clip", make_clip(tmp_path), threads=1, rounds=1)
+    with pytest.raises(ConfigError, match="several models"):
+        open_setting("demo", None, threads=1, rounds=1)
+    assert open_setting("demo-clip", ENGINES / "demo-clip/checkpoint", threads=1, rounds=1).bundle.name == "demo-clip"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--texts", "/nowhere.txt"], "cannot be read"), (["--images", "/nowhere"], "holds no JPEG files")],
+)
+def test_missing_data_is_one_clear_line(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(cli, ["bench", "encode", "demo-clip", *arguments])
+    assert message in str(result.exception)

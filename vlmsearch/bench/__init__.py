@@ -1,0 +1,1 @@
+"""Measurements on this machine: speed beside the installed peers, retrieval on drawn scenes."""

@@ -1,0 +1,44 @@
+"""How well a model finds drawn scenes that it has never seen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError
+from vlmsearch.types import Vectors
+
+EVALUATION_SEED = 10_000_000
+"""The first seed of the scenes to find; training uses smaller ones."""
+_PARAPHRASE = 7
+DEPTHS = (1, 10)
+
+
+def scene_recall(encoder: Encoder, count: int = 1000) -> dict[str, float]:
+    """Recall@1 and @10 over ``count`` scenes, each looked for once among all of them.
+
+    With an image tower its picture is looked for by its caption; without one, its caption by a paraphrase.
+    """
+    scenes = [make_scene(EVALUATION_SEED + i) for i in range(count)]
+    captions = [scene.caption() for scene in scenes]
+    space = next((space for space in encoder.spaces if "image" in space.modalities), None)
+    if space:
+        found = encoder.encode_images([scene.draw() for scene in scenes])[space.name]
+        asked = encoder.encode_texts(captions, role="query")[space.name]
+        what = "text to image"
+    else:
+        if not encoder.spaces:
+            raise ConfigError("this encoder has no space to search in")
+        name = encoder.spaces[0].name
+        paraphrases = [scene.captions(1, _PARAPHRASE, style="full")[0] for scene in scenes]
+        asked = encoder.encode_texts(paraphrases, role="query")[name]
+        found, what = encoder.encode_texts(captions)[name], "paraphrase to text"
+    return {f"{what} recall@{depth}": share for depth, share in recall(asked, found).items()}
+
+
+def recall(asked: Vectors, found: Vectors) -> dict[int, float]:
+    """For each depth, the share of rows of ``asked`` whose own row of ``found`` is among the nearest."""
+    scores = asked @ found.T
+    ranks = (scores > np.diagonal(scores)[:, None]).sum(axis=1)
+    return {depth: round(float((ranks < depth).mean()), 4) for depth in DEPTHS}

@@ -1,0 +1,173 @@
+"""``vlmsearch bench``."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vlmsearch.cli.common import is_terminal, json_option, option, print_json
+
+if TYPE_CHECKING:
+    from vlmsearch.bench.encode import Timing
+
+
+@click.group()
+def bench() -> None:
+    """Measure, on this machine: speed beside the installed peers, retrieval on drawn scenes."""
+
+
+@bench.command()
+@click.argument("model")
+@option(
+    "--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="The checkpoint it was built from."
+)
+@option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
+@option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEG files.")
+@option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many images or texts at most.")
+@option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Cores that everyone may use.")
+@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often everyone runs.")
+@json_option
+def encode(
+    model: str,
+    checkpoint: Path | None,
+    texts: Path | None,
+    images: Path | None,
+    count: int,
+    threads: int,
+    rounds: int,
+    as_json: bool,
+) -> None:
+    """Time MODEL beside transformers and sentence-transformers, in turns; the figures are medians.
+
+    Without --texts and --images, the project's own sentences and drawn scenes are encoded.
+    """
+    from vlmsearch.bench.encode import open_setting, ratios, time_files, time_pixels, time_texts
+    from vlmsearch.build.inputs import machine
+
+    setting = open_setting(model, checkpoint, threads=threads, rounds=rounds)
+    timings: list[Timing] = []
+    if setting.bundle.preprocess and (images or not texts):
+        files = _images(images, count)
+        timings += time_pixels(setting, files) + time_files(setting, files)
+    if texts or not images:
+        timings += time_texts(setting, _texts(texts, count))
+    result = {
+        "model": setting.bundle.name,
+        "machine": machine(),
+        "threads": threads,
+        "rounds": rounds,
+        "timings": [
+            {"task": t.task, "contender": t.contender, "items": t.items, "items_per_second": round(t.rate, 1)}
+            for t in timings
+        ],
+        "ratios": ratios(timings),
+    }
+    if as_json:
+        print_json(result)
+    else:
+        _print(timings, ratios(timings), f"{setting.bundle.name}, {machine()}, {threads} threads, {rounds} rounds")
+
+
+@bench.command()
+@click.argument("model")
+@option("--count", default=1000, show_default=True, type=click.IntRange(20), help="How many scenes.")
+@json_option
+def scenes(model: str, count: int, as_json: bool) -> None:
+    """How well MODEL finds drawn scenes that no training has seen: recall@1 and recall@10, fp32 and int8."""
+    from vlmsearch.bench.scenes import scene_recall
+    from vlmsearch.encoders.onnx import OnnxEncoder
+
+    figures: dict[str, dict[str, float]] = {}
+    with OnnxEncoder(model, precision="fp32") as encoder:
+        figures["fp32"] = scene_recall(encoder, count)
+    with OnnxEncoder(model, precision="int8") as encoder:
+        figures["int8"] = scene_recall(encoder, count)
+    if as_json:
+        print_json({"model": model, "scenes": count, **figures})
+        return
+    for precision, shares in figures.items():
+        for name, share in shares.items():
+            click.echo(f"{precision}\t{name}\t{share:.3f}")
+
+
+@bench.command("index")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@option("--encoder", default="onnx:demo", show_default=True, metavar="URL", help="What makes the vectors.")
+@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often both run.")
+@json_option
+def index_speed(folder: Path, encoder: str, rounds: int, as_json: bool) -> None:
+    """How much of the encoder's speed is left when the images in FOLDER are indexed, from their files on."""
+    from vlmsearch.bench.index import measure_index
+
+    speed = measure_index(folder, encoder=encoder, rounds=rounds)
+    alone, indexed = statistics.median(speed.encoder), statistics.median(speed.index)
+    if as_json:
+        print_json({"images": speed.images, "encoder": alone, "index": indexed, "ratio": speed.ratio})
+        return
+    click.echo(f"{speed.images} images: {alone:.0f}/s encoded, {indexed:.0f}/s indexed, ratio {speed.ratio:.2f}")
+
+
+def _texts(path: Path | None, count: int) -> list[str]:
+    from vlmsearch.errors import ConfigError
+
+    if path is None:
+        from vlmsearch.build.data import sentences
+
+        return sentences()[:count]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            if path.suffix.lower() == ".csv":
+                found = [cell for row in csv.reader(file) for cell in row if " " in cell.strip()]
+            else:
+                found = [line.strip() for line in file if line.strip()]
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{path} cannot be read as text: {exc}") from exc
+    if not found:
+        raise ConfigError(f"{path} holds no texts")
+    return found[:count]
+
+
+def _images(folder: Path | None, count: int) -> list[bytes]:
+    from io import BytesIO
+
+    from vlmsearch.demo.scenes import make_scene
+    from vlmsearch.errors import ConfigError
+    from vlmsearch.media import read_image
+
+    if folder is not None:
+        paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))[:count]
+        if not paths:
+            raise ConfigError(f"{folder} holds no JPEG files")
+        return [read_image(path) for path in paths]
+    files = []
+    for seed in range(count):
+        file = BytesIO()
+        make_scene(seed).draw(512).save(file, "JPEG", quality=90)
+        files.append(file.getvalue())
+    return files
+
+
+def _print(timings: list[Timing], ratios: dict[str, float], title: str) -> None:
+    from vlmsearch.bench.encode import OURS
+
+    rows = []
+    for timing in timings:
+        ratio = ratios.get(f"{timing.task}: {OURS} / {timing.contender}")
+        rows.append((timing.task, timing.contender, f"{timing.rate:.1f}", "" if ratio is None else f"{ratio:.2f}"))
+    if not is_terminal():
+        for row in rows:
+            click.echo("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, box=None, header_style="bold", pad_edge=False)
+    for name, justify in (("task", "left"), ("who", "left"), ("items/s", "right"), ("int8 is faster by", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
