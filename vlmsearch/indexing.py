@@ -244,7 +244,8 @@ class Flow:
             encoded, rejects = encode(self._encoder, ready)
             bad = {reject.id for reject in rejects}
             records.update((record.document.id, record) for record in encoded)
-            outcomes += [o for o in examined if not (isinstance(o, Ready) and o.document.id in bad)] + rejects
+            outcomes += [o for o in examined if not (isinstance(o, Ready) and o.document.id in bad)]
+            outcomes += rejects
             if len(outcomes) >= STORED_TOGETHER or time.monotonic() - begun > STORED_EVERY:
                 self._encoded.put((list(records.values()), outcomes))
                 records, outcomes, begun = {}, [], time.monotonic()
