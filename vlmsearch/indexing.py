@@ -13,29 +13,23 @@ is counted: whenever the flow ends, by Ctrl-C, by an error or with the process, 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeAlias, TypeVar, Union
+from typing import TypeAlias, TypeVar, Union
 
-import numpy as np
-from numpy.typing import NDArray
-
+from vlmsearch.channels import Channel, StoppedError
 from vlmsearch.encoders.base import Encoder, PreparesImages
-from vlmsearch.errors import BackendError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.media import open_image, read_image
+from vlmsearch.records import Ready, digest, encode
 from vlmsearch.sources import Item, Sourced
 from vlmsearch.stores.base import Store
 from vlmsearch.types import (
     CONTROLS,
-    Document,
-    Field,
     ImageSource,
     IndexReport,
     Record,
@@ -58,16 +52,6 @@ _UNDER_WAY = 4
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A document whose image, if any, is decoded; only its vectors are missing."""
-
-    document: Document
-    image: ImageSource | None
-    stamp: Stamp
-    replaces: bool
-
-
-@dataclass(frozen=True)
 class Unchanged:
     """A document that the index has in just this form."""
 
@@ -85,52 +69,6 @@ class IndexOptions:
     retry_failed: bool = False
     strict: bool = False
     on_progress: Callable[[int], None] | None = None
-
-
-class _StoppedError(Exception):
-    """The other end of a channel is gone."""
-
-
-class _Channel(Generic[T]):
-    """A bounded queue between two threads that either end can shut."""
-
-    def __init__(self, size: int) -> None:
-        self._items: deque[T] = deque()
-        self._size = size
-        self._closed = self._stopped = False
-        self._changed = threading.Condition()
-
-    def put(self, item: T) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._items) < self._size or self._stopped)
-            if self._stopped:
-                raise _StoppedError
-            self._items.append(item)
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """No more items will come."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Nothing matters any more: both ends give up."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-
-    def __iter__(self) -> Iterator[T]:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._items or self._closed or self._stopped)
-                if self._stopped:
-                    raise _StoppedError
-                if not self._items:
-                    return
-                item = self._items.popleft()
-                self._changed.notify_all()
-            yield item
 
 
 @dataclass
@@ -153,8 +91,8 @@ class Flow:
         self._encoder = encoder
         self._store = store
         self._options = options
-        self._examined: _Channel[list[Future[Outcome]]] = _Channel(_UNDER_WAY)
-        self._encoded: _Channel[tuple[list[Record], list[Outcome]]] = _Channel(2)
+        self._examined: Channel[list[Future[Outcome]]] = Channel(_UNDER_WAY)
+        self._encoded: Channel[tuple[list[Record], list[Outcome]]] = Channel(2)
         self._failure: BaseException | None = None
         self._tally = _Tally()
 
@@ -175,7 +113,7 @@ class Flow:
                 self._examined.close()
                 for thread in threads:
                     thread.join()
-            except _StoppedError:
+            except StoppedError:
                 pass
             finally:
                 self._stop()
@@ -194,7 +132,7 @@ class Flow:
         """Run a stage; its failure stops all others."""
         try:
             stage()
-        except _StoppedError:
+        except StoppedError:
             pass
         except BaseException as exc:  # noqa: BLE001 - raised again by the caller of run
             self._failure = self._failure or exc
@@ -287,60 +225,6 @@ class Flow:
         healed = [id for id in ids if id in self._quarantined]
         if healed:
             self._store.release(healed)
-
-
-def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
-    """The records of one batch; an input that the encoder refuses becomes a Reject, and the others go on."""
-    rejects: list[Reject] = []
-    left = list(ready)
-    vectors: list[dict[Field, NDArray[np.float32]]] = []
-    while left:
-        try:
-            vectors = _vectors(encoder, left)
-            break
-        except InvalidInputError as exc:
-            if exc.item is None:
-                raise BackendError(f"the encoder refused a batch and did not say which item: {exc}") from exc
-            pictures = [one for one in left if one.image is not None]
-            bad = pictures[exc.item]
-            left.remove(bad)
-            rejects.append(Reject(bad.document.id, exc.code, str(exc), bad.stamp))
-    return [Record(plain(one.document), found, one.stamp) for one, found in zip(left, vectors)], rejects
-
-
-def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArray[np.float32]]]:
-    """The vectors of each document, by field."""
-    found: list[dict[Field, NDArray[np.float32]]] = [{} for _ in ready]
-    images = {i: one.image for i, one in enumerate(ready) if one.image is not None}
-    texts = {i: one.document.text for i, one in enumerate(ready) if one.document.text}
-    by_image: Mapping[str, NDArray[np.float32]] = encoder.encode_images(list(images.values())) if images else {}
-    by_text: Mapping[str, NDArray[np.float32]] = encoder.encode_texts(list(texts.values())) if texts else {}
-    for space, rows in by_image.items():
-        for i, row in zip(images, rows):
-            found[i][Field(space, "image")] = row
-    for space, rows in by_text.items():
-        for i, row in zip(texts, rows):
-            found[i][Field(space, "text")] = row
-    return found
-
-
-def digest(document: Document, image: ImageSource | None) -> str:
-    """SHA-256 over a document's text, metadata and image content; ``image`` is the image as bytes or decoded."""
-    if isinstance(image, Path):
-        image = read_image(image)
-    if image is None:
-        content = ""
-    elif isinstance(image, bytes):
-        content = hashlib.sha256(image).hexdigest()
-    else:
-        content = hashlib.sha256(f"{image.mode}{image.size}".encode() + image.tobytes()).hexdigest()
-    form = json.dumps([document.text, content, sorted(document.metadata.items())], ensure_ascii=True)
-    return hashlib.sha256(form.encode()).hexdigest()
-
-
-def plain(document: Document) -> Document:
-    """The document without image bytes, as a store keeps it."""
-    return document if isinstance(document.image, (Path, type(None))) else replace(document, image=None)
 
 
 def _is_id(value: str) -> bool:

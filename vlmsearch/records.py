@@ -1,0 +1,81 @@
+"""From documents to the records that a store keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import BackendError, InvalidInputError
+from vlmsearch.media import read_image
+from vlmsearch.types import Document, Field, ImageSource, Record, Reject, Stamp
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A document whose image, if any, is decoded; only its vectors are missing."""
+
+    document: Document
+    image: ImageSource | None
+    stamp: Stamp
+    replaces: bool
+
+
+def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
+    """The records of one batch; an input that the encoder refuses becomes a Reject, and the others go on."""
+    rejects: list[Reject] = []
+    left = list(ready)
+    vectors: list[dict[Field, NDArray[np.float32]]] = []
+    while left:
+        try:
+            vectors = _vectors(encoder, left)
+            break
+        except InvalidInputError as exc:
+            if exc.item is None:
+                raise BackendError(f"the encoder refused a batch and did not say which item: {exc}") from exc
+            pictures = [one for one in left if one.image is not None]
+            bad = pictures[exc.item]
+            left.remove(bad)
+            rejects.append(Reject(bad.document.id, exc.code, str(exc), bad.stamp))
+    return [Record(plain(one.document), found, one.stamp) for one, found in zip(left, vectors)], rejects
+
+
+def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArray[np.float32]]]:
+    """The vectors of each document, by field."""
+    found: list[dict[Field, NDArray[np.float32]]] = [{} for _ in ready]
+    images = {i: one.image for i, one in enumerate(ready) if one.image is not None}
+    texts = {i: one.document.text for i, one in enumerate(ready) if one.document.text}
+    by_image: Mapping[str, NDArray[np.float32]] = encoder.encode_images(list(images.values())) if images else {}
+    by_text: Mapping[str, NDArray[np.float32]] = encoder.encode_texts(list(texts.values())) if texts else {}
+    for space, rows in by_image.items():
+        for i, row in zip(images, rows):
+            found[i][Field(space, "image")] = row
+    for space, rows in by_text.items():
+        for i, row in zip(texts, rows):
+            found[i][Field(space, "text")] = row
+    return found
+
+
+def digest(document: Document, image: ImageSource | None) -> str:
+    """SHA-256 over a document's text, metadata and image content; ``image`` is the image as bytes or decoded."""
+    if isinstance(image, Path):
+        image = read_image(image)
+    if image is None:
+        content = ""
+    elif isinstance(image, bytes):
+        content = hashlib.sha256(image).hexdigest()
+    else:
+        content = hashlib.sha256(f"{image.mode}{image.size}".encode() + image.tobytes()).hexdigest()
+    form = json.dumps([document.text, content, sorted(document.metadata.items())], ensure_ascii=True)
+    return hashlib.sha256(form.encode()).hexdigest()
+
+
+def plain(document: Document) -> Document:
+    """The document without image bytes, as a store keeps it."""
+    return document if isinstance(document.image, (Path, type(None))) else replace(document, image=None)
