@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 from tests.checkpoints import make_bert, make_clip, make_recipe
 from vlmsearch.build.bundle import build_bundle
-from vlmsearch.build.recipe import find_recipe, read_recipe
-from vlmsearch.bundles import Bundle, built_bundles, find_bundles, open_bundle
+from vlmsearch.build.recipe import read_recipe
+from vlmsearch.bundles import Bundle, DamagedBundleWarning, built_bundles, find_bundles, open_bundle
 from vlmsearch.cli import cli
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
@@ -217,6 +217,7 @@ def test_a_corrupted_bundle_is_noticed_when_it_is_opened(bundle: Bundle, tmp_pat
         (lambda data: data.pop("files"), "damaged.*files"),
         (lambda data: data.update(format=99), "is not of format"),
         (lambda data: data.update(text=None), "is damaged"),
+        (lambda data: data.update(files=[]), "is damaged"),
     ],
 )
 def test_a_spoilt_description_is_one_clear_line(
@@ -276,7 +277,10 @@ def test_models_lists_what_is_built(bundle: Bundle, tmp_path: Path, monkeypatch:
     assert row["megabytes"] > 0
     assert row["images_per_second"] > 0
     assert "all-minilm-l6-v2" in data["not_built"]
-    plain = CliRunner().invoke(cli, ["models"]).stdout
+    (tmp_path / "bundles" / "spoilt").mkdir()
+    (tmp_path / "bundles" / "spoilt" / "bundle.json").write_text("{")
+    with pytest.warns(DamagedBundleWarning, match="build it again"):
+        plain = CliRunner().invoke(cli, ["models"]).stdout
     assert "all-minilm-l6-v2\tnot built" in plain
 
 
@@ -293,7 +297,3 @@ def test_static_vectors_do_not_depend_on_their_batch(bundle: Bundle) -> None:
         together = encoder.encode_images(PIXELS)["clip"]
         alone = np.concatenate([encoder.encode_images([image])["clip"] for image in PIXELS])
     np.testing.assert_allclose(together, alone, atol=1e-6)
-
-
-def test_a_recipe_is_found_by_name() -> None:
-    assert find_recipe("demo-clip").space == "clip"

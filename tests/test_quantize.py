@@ -205,6 +205,13 @@ def test_where_nothing_passes_the_nearest_is_given(bert: Checkpoint) -> None:
     assert result.drift.mean_cosine == max(drift.mean_cosine for _, drift in result.tried)
 
 
+def test_one_linear_may_be_all_that_is_allowed(bert: Checkpoint) -> None:
+    subject, seen = subject_of(bert, "text", TowerGate(2, 2))
+    for share, most in ((0.0, 0), (1 / len(seen), 1)):
+        result = quantise(subject, "qdq", seen, Calibration(most_excluded=share), quiet, trusted=True)
+        assert max(len(plan.excluded) for plan, _ in result.tried) == most
+
+
 def test_smoothing_repairs_a_channel_that_stands_out(tmp_path: Path) -> None:
     """A channel of inputs a hundred times larger, with weights as much smaller, is what SmoothQuant is for."""
     checkpoint = load_checkpoint(make_clip(tmp_path))

@@ -17,7 +17,7 @@ from tests.checkpoints import ENGINES, SHARED, edit_json, make_bert, make_clip, 
 from vlmsearch.build.checkpoint import load_checkpoint
 from vlmsearch.build.data import Samples, gather
 from vlmsearch.build.fetch import text_input
-from vlmsearch.build.inputs import pixel_feeds
+from vlmsearch.build.inputs import image_feeds, pixel_feeds
 from vlmsearch.build.odd_texts import odd_texts
 from vlmsearch.build.quantize import Drift, export
 from vlmsearch.build.recipe import Calibration, Gates, Recipe, find_recipe
@@ -98,8 +98,8 @@ def test_preprocessing_is_that_of_transformers(tmp_path: Path) -> None:
 
 
 def test_pixels_agree_on_a_larger_model() -> None:
-    kind = getattr(transformers, "CLIPImageProcessorPil", transformers.CLIPImageProcessor)
-    processor, preprocess = kind(), Preprocess(size=224)
+    name = "CLIPImageProcessorPil" if hasattr(transformers, "CLIPImageProcessorPil") else "CLIPImageProcessor"
+    processor, preprocess = getattr(transformers, name)(), Preprocess(size=224)
     for number, size in enumerate(((640, 480), (333, 500), (1200, 300), (224, 224), (150, 260))):
         image = make_scene(number).draw(1200).resize(size)
         theirs = np.asarray(processor(image, do_rescale=False, do_normalize=False)["pixel_values"][0])
@@ -168,7 +168,7 @@ def test_scenes_with_a_shape_or_a_colour_in_common_are_not_unrelated() -> None:
 
 
 def test_samples_of_the_demonstration_describe_each_other() -> None:
-    fitted, held_out = gather(find_recipe("demo-clip"), [])
+    fitted, held_out = gather(find_recipe("demo-clip"), [], images=True)
     assert len(held_out.pictures) == len(held_out.texts) == len(held_out.scenes) == 256
     assert len(fitted.pictures) == 512
     assert not set(fitted.texts) & set(held_out.texts)
@@ -180,7 +180,7 @@ def test_samples_of_the_demonstration_describe_each_other() -> None:
 def test_own_data_is_split_and_named(tmp_path: Path) -> None:
     recipe = Recipe("mine", "MIT", "mine", source="a", revision="b", calibration=Calibration(60, 100, 30))
     (tmp_path / "texts.txt").write_text("\n".join(f"line {i} of mine" for i in range(200)) + "\n\n")
-    fitted, held_out = gather(recipe, [tmp_path / "texts.txt"])
+    fitted, held_out = gather(recipe, [tmp_path / "texts.txt"], images=True)
     assert fitted.own == {"text"}
     assert fitted.origin == {"image": "drawn scenes", "text": "given: texts.txt"}
     assert (len(fitted.texts), len(held_out.texts)) == (100, 30)
@@ -188,22 +188,33 @@ def test_own_data_is_split_and_named(tmp_path: Path) -> None:
     assert all(text.endswith("of mine") for text in fitted.texts)
     for i in range(40):
         make_scene(i).draw(64).save(tmp_path / f"{i}.png")
-    fitted, held_out = gather(recipe, [tmp_path])
+    fitted, held_out = gather(recipe, [tmp_path], images=True)
     assert fitted.own == {"image", "text"}
     assert len(fitted.pictures) + len(held_out.pictures) == 40
     assert len(held_out.pictures) >= 13
+    fitted, _ = gather(recipe, [tmp_path], images=False)
+    assert fitted.pictures == ()
+    assert fitted.own == {"text"}
+
+
+def test_damaged_images_among_ones_own_are_left_out(tmp_path: Path) -> None:
+    good = [make_scene(i).draw(64) for i in range(20)]
+    feeds = image_feeds([*good, b"nothing"], Preprocess(size=32))
+    assert len(feeds.order) == 20
+    with pytest.raises(ConfigError, match=r"only 1 of 20 calibration images can be used: .*no format"):
+        image_feeds([good[0], *[b"nothing"] * 19], Preprocess(size=32))
 
 
 def test_too_little_own_data_is_refused(tmp_path: Path) -> None:
     recipe = find_recipe("demo-clip")
     (tmp_path / "few.txt").write_text("one\ntwo\n")
     with pytest.raises(ConfigError, match="holds 2 texts; 32 are needed"):
-        gather(recipe, [tmp_path / "few.txt"])
+        gather(recipe, [tmp_path / "few.txt"], images=True)
     (tmp_path / "few.txt").write_text("\n")
     with pytest.raises(ConfigError, match="no images and no texts"):
-        gather(recipe, [tmp_path / "few.txt"])
+        gather(recipe, [tmp_path / "few.txt"], images=True)
     with pytest.raises(ConfigError, match="no such file"):
-        gather(recipe, [tmp_path / "none"])
+        gather(recipe, [tmp_path / "none"], images=True)
 
 
 def test_scaled_decoding_of_large_photographs_keeps_the_vector() -> None:

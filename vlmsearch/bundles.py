@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media import Preprocess
 from vlmsearch.types import Modality, Space
 
@@ -27,6 +28,10 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "demo": ("demo-clip", "demo-minilm"),
 }
 """Names that stand for several bundles together."""
+
+
+class DamagedBundleWarning(UserWarning):
+    """A bundle in the cache cannot be opened."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +152,20 @@ def find_bundles(location: str) -> list[Bundle]:
 
 
 def built_bundles() -> list[Bundle]:
-    """Every bundle that is built, by name: those in the user's cache, and those that come with the project."""
+    """Every bundle that is built, by name: those in the user's cache, and those that come with the project.
+
+    One that cannot be opened is left out, with a DamagedBundleWarning.
+    """
     found: dict[str, Bundle] = {}
     for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
         for folder in place:
-            if (folder / "bundle.json").is_file():
+            if not (folder / "bundle.json").is_file():
+                continue
+            try:
                 bundle = open_bundle(folder)
+            except VlmsearchError as exc:
+                warnings.warn(str(exc), DamagedBundleWarning, stacklevel=2)
+            else:
                 found[bundle.name] = bundle
     return [found[name] for name in sorted(found)]
 
@@ -210,5 +223,5 @@ def open_bundle(folder: Path) -> Bundle:
             forced=tuple(data["forced"]),
             measured=data["measured"],
         )
-    except (KeyError, TypeError) as exc:
+    except (AttributeError, KeyError, TypeError) as exc:
         raise ModelUnavailableError(f"{folder / 'bundle.json'} is damaged ({exc!r}); build it again") from exc

@@ -120,15 +120,12 @@ def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
 
 def time_files(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
     """JPEG files in memory to vectors; transformers' processor and model take turns in a loop."""
-    import transformers
-
-    from vlmsearch.encoders.torch import ClipReference, load_reference
+    from vlmsearch.encoders.torch import ClipReference, image_processor, load_reference
 
     reference = load_reference(setting.checkpoint)
     if not isinstance(reference, ClipReference):
         raise ConfigError(f"{setting.bundle.name} encodes no images")
-    kind = getattr(transformers, "CLIPImageProcessorPil", transformers.CLIPImageProcessor)
-    processor = kind.from_pretrained(setting.checkpoint)
+    processor = image_processor(setting.checkpoint)
 
     def loop() -> None:
         for start in range(0, len(images), BATCH):

@@ -119,7 +119,7 @@ def _start(recipe: Recipe, checkpoint: Checkpoint, folder: Path, paths: Sequence
 
     described = as_bundle(checkpoint, recipe)
     report("collecting calibration data", 0, 1)
-    fitted, held_out = gather(recipe, paths)
+    fitted, held_out = gather(recipe, paths, images=checkpoint.image is not None)
     data = described.read("tokenizer.json")
     (folder / "tokenizer.json").write_bytes(data)
     tokenizer = Tokenizer.from_str(data.decode())
@@ -230,8 +230,7 @@ def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[st
 
 def _samples(work: _Work, tower: Tower) -> Json:
     """What a tower was measured on."""
-    kept = work.held_out
-    return {"origin": kept.origin[tower], "count": len(kept.pictures if tower == "image" else kept.texts)}
+    return {"origin": work.held_out.origin[tower], "count": len(work.vectors[tower])}
 
 
 def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:

@@ -137,7 +137,7 @@ def _preprocess(prep: Json, folder: Path) -> Preprocess:
 
 
 def _bert(folder: Path, config: Json) -> Checkpoint:
-    pooling, limit = _sentence_modules(folder)
+    pooling, limit = sentence_modules(folder)
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise ConfigError(f"{folder}: only absolute positions can be exported")
     form = _transformer({"hidden_act": "gelu", "layer_norm_eps": 1e-12} | config, folder)
@@ -147,7 +147,7 @@ def _bert(folder: Path, config: Json) -> Checkpoint:
     return Checkpoint(folder, weights, None, tower, None, most, config.get("pad_token_id", 0))
 
 
-def _sentence_modules(folder: Path) -> tuple[Pooling, int | None]:
+def sentence_modules(folder: Path) -> tuple[Pooling, int | None]:
     """The pooling and the token limit of a sentence-transformers folder."""
     if not (folder / "modules.json").is_file():
         raise ConfigError(f"{folder} has no modules.json: BERT can be exported as sentence-transformers saves it")

@@ -35,16 +35,18 @@ class Samples:
     scenes: tuple[Scene, ...] = ()
 
 
-def gather(recipe: Recipe, calibrate: Sequence[Path]) -> tuple[Samples, Samples]:
-    """Samples to take ranges from and, disjoint from them, samples to measure on.
+def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool) -> tuple[Samples, Samples]:
+    """Samples to take ranges from and, disjoint from them, samples to measure on; with or without ``images``.
 
     ``calibrate`` names folders, files and tables as indexing takes them; a text file counts line by line. ConfigError
     where they hold some images or texts, but too few.
     """
     data = recipe.calibration
-    own_pictures, own_texts = _own(calibrate)
-    pictures: Sequence[ImageSource]
-    pictures = own_pictures or [make_scene(CALIBRATION_SEED + i).draw() for i in range(data.images + data.held_out)]
+    own_pictures, own_texts = _own(calibrate, images=images)
+    seeds = range(CALIBRATION_SEED, CALIBRATION_SEED + data.images + data.held_out)
+    pictures: Sequence[ImageSource] = own_pictures
+    if images and not own_pictures:
+        pictures = [make_scene(seed).draw() for seed in seeds]
     texts = own_texts or _texts(data.texts + data.held_out, from_scenes=data.texts_from == "scenes")
     kinds: dict[Tower, int] = {"image": len(own_pictures), "text": len(own_texts)}
     own = frozenset(tower for tower, count in kinds.items() if count)
@@ -57,8 +59,7 @@ def gather(recipe: Recipe, calibrate: Sequence[Path]) -> tuple[Samples, Samples]
     split_pictures = _split(pictures, data.images, data.held_out)
     split_texts = _split(texts, data.texts, data.held_out)
     drawn = not own and data.texts_from == "scenes"
-    places = _split(range(len(pictures)), data.images, data.held_out)[1] if drawn else ()
-    scenes = tuple(make_scene(CALIBRATION_SEED + i) for i in places)
+    scenes = tuple(make_scene(seed) for seed in _split(seeds, data.images, data.held_out)[1]) if drawn else ()
     if drawn:  # what is measured on belongs together: each text describes the image of the same place
         described = tuple(scene.captions(1)[0] for scene in scenes)
         split_texts = (tuple(text for text in split_texts[0] if text not in described), described)
@@ -73,18 +74,18 @@ def sentences() -> list[str]:
     return (data_folder("engines") / "calibration.txt").read_text(encoding="utf-8").splitlines()
 
 
-def _own(paths: Sequence[Path]) -> tuple[list[ImageSource], list[str]]:
+def _own(paths: Sequence[Path], *, images: bool) -> tuple[list[ImageSource], list[str]]:
     if not paths:
         return [], []
     documents = [item.document for item in Paths(paths) if isinstance(item, Sourced)]
-    pictures = [document.image for document in documents if document.image is not None]
+    pictures = [document.image for document in documents if images and document.image is not None]
     lines = (line.strip() for document in documents for line in (document.text or "").splitlines())
     texts = list(dict.fromkeys(line for line in lines if line))
     for found, what in ((pictures, "images"), (texts, "texts")):
         if 0 < len(found) < _LEAST:
             raise ConfigError(f"--calibrate holds {len(found)} {what}; {_LEAST} are needed at least, or none")
     if not pictures and not texts:
-        raise ConfigError("--calibrate holds no images and no texts")
+        raise ConfigError(f"--calibrate holds no {'images and no ' if images else ''}texts")
     return pictures, texts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from vlmsearch.types import Modality
 
 Json = dict[str, object]
 _STALE_SECONDS = 24 * 3600
+_UNWRITABLE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 
 
 def write_description(
@@ -73,13 +75,15 @@ def folder_in_the_making(target: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as exc:
-        raise ModelUnavailableError(f"{target} cannot be written: {exc.strerror or exc}; try another --out") from exc
+        if exc.errno not in _UNWRITABLE:
+            raise
+        raise ModelUnavailableError(f"{target} cannot be written: {exc.strerror}; try another --out") from exc
 
 
 def publish(folder: Path, target: Path) -> None:
     """Put a finished folder in its place, and what was there aside."""
     folder.chmod(0o755)
-    aside = folder.with_name(f"{folder.name}.old")
+    aside = folder.with_name(folder.name.replace(".building", ".old.building"))
     for _ in range(3):  # another build may put its own there in between
         if target.exists():
             os.replace(target, aside)

@@ -89,7 +89,6 @@ _CONTRIB = frozenset(
         "MatMulIntegerToFloat",
         "MultiHeadAttention",
         "QuickGelu",
-        "SkipLayerNormalization",
     }
 )
 """The operators of ONNX Runtime's own domain that `layers.CpuInt8Layers` uses."""

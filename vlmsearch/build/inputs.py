@@ -15,12 +15,13 @@ from tokenizers import Tokenizer
 
 from vlmsearch.bundles import TextInput
 from vlmsearch.encoders.towers import Pixels, available_cores, to_pixels
-from vlmsearch.errors import BackendError
+from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media import Preprocess
 from vlmsearch.types import ImageSource, Vectors
 
 Feed = Mapping[str, NDArray[np.generic]]
 BATCH = 16
+_LEAST = 8
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,15 @@ class Feeds:
 
 
 def image_feeds(pictures: Sequence[ImageSource], preprocess: Preprocess, batch: int = BATCH) -> Feeds:
-    """Pixels of pictures, in order."""
-    pixels = [to_pixels(picture, preprocess) for picture in pictures]
+    """Pixels of pictures, in order; damaged ones are left out. ConfigError where hardly any is left."""
+    pixels, reason = [], ""
+    for picture in pictures:
+        try:
+            pixels.append(to_pixels(picture, preprocess))
+        except InvalidInputError as exc:
+            reason = str(exc)
+    if len(pixels) < min(_LEAST, len(pictures)):
+        raise ConfigError(f"only {len(pixels)} of {len(pictures)} calibration images can be used: {reason}")
     return pixel_feeds(np.stack(pixels), batch)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,8 +46,6 @@ def build_with_progress(
 @contextmanager
 def _steps(name: str) -> Iterator[Report]:
     """A line for each step: moving on a terminal, plain elsewhere."""
-    # Set for the libraries that would draw their own bars into ours; the download's stays.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     current: dict[str, TaskID] = {}

@@ -22,7 +22,9 @@ from vlmsearch.types import Vectors
 Report = Callable[[str, int, int], None]
 """Takes a step's name, how much of it is done, and how much there is."""
 NEIGHBOURS = 10
-PERCENTILES = (100.0, 99.999, 99.99)
+PERCENTILES = (99.999, 99.99)
+"""Static ranges that are tried beside the whole one."""
+_WORTH_CLIPPING = 5e-4
 _SEARCH_SECONDS = 180.0
 _SEARCH_SAMPLES = 32
 
@@ -142,8 +144,10 @@ def quantise(
         tried.append((plan, subject.measure(model)))
         return Result(model, plan, tried[-1][1], tuple(tried))
 
-    widest_first = [attempt(Plan("static", share)) for share in PERCENTILES]
-    static = max(widest_first, key=lambda result: round(result.drift.mean_cosine, 3))
+    static = attempt(Plan("static"))
+    for share in PERCENTILES:
+        narrower = attempt(Plan("static", share))
+        static = narrower if _nearness(narrower) > _nearness(static) + _WORTH_CLIPPING else static
     found = [static] if precision == "qdq" or trusted else []
     if precision == "int8":
         found.append(attempt(Plan("dynamic")))
@@ -152,8 +156,9 @@ def quantise(
             return dataclasses.replace(result, tried=tuple(tried))
     plain = found[0]
     smoothed = attempt(dataclasses.replace(_plan(plain), smoothing=settings.smoothing, percentile=100.0))
-    best = max(plain, smoothed, key=_nearness)
+    best = smoothed
     if not smoothed.drift.passes(subject.gate):
+        best = max(plain, smoothed, key=_nearness)
         order = _by_damage(subject, precision, _plan(best), seen, report)
         best = _exclude(best, order, int(settings.most_excluded * len(seen)), subject.gate, attempt)
     return dataclasses.replace(best, tried=tuple(tried))
@@ -213,17 +218,18 @@ def _exclude(
     best: Result, order: Sequence[str], most: int, gate: TowerGate, attempt: Callable[[Plan], Result]
 ) -> Result:
     """The model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
+    if most < 1:
+        return best
     plan = _plan(best)
+    passing = attempt(dataclasses.replace(plan, excluded=tuple(order[:most])))
+    if not passing.drift.passes(gate):
+        return max(best, passing, key=_nearness)
     low, high = 1, most
-    passing: Result | None = None
-    while high > low:
-        count = high if passing is None else (low + high) // 2
+    while low < high:
+        count = (low + high) // 2
         result = attempt(dataclasses.replace(plan, excluded=tuple(order[:count])))
-        best = max(best, result, key=_nearness)
         if result.drift.passes(gate):
             passing, high = result, count
-        elif passing is None:
-            break
         else:
             low = count + 1
-    return passing or best
+    return passing

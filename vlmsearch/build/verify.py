@@ -21,9 +21,9 @@ from vlmsearch.build.quantize import Drift, Report
 from vlmsearch.build.recipe import Gates
 from vlmsearch.bundles import TextInput, Tower
 from vlmsearch.demo.scenes import Scene, make_scene
-from vlmsearch.encoders.torch import ClipReference, Reference
+from vlmsearch.encoders.torch import ClipReference, Reference, image_processor
 from vlmsearch.encoders.towers import to_pixels
-from vlmsearch.errors import BackendError
+from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.media import Preprocess, open_image
 from vlmsearch.types import ImageSource, Modality, Vectors
 
@@ -66,8 +66,7 @@ def verify_images(
     gates: Gates,
 ) -> list[Check]:  # fmt: skip
     """Preprocessing against transformers' image processor in levels of 255, and the way from JPEG bytes to vectors."""
-    kind = getattr(transformers, "CLIPImageProcessorPil", transformers.CLIPImageProcessor)
-    processor = kind.from_pretrained(folder)
+    processor = image_processor(folder)
     if not isinstance(reference, ClipReference):
         raise BackendError("images can be verified against CLIP checkpoints only")
     files = _photographs(pictures)
@@ -130,7 +129,12 @@ def _unrelated(samples: Samples, texts: int, documents: int) -> NDArray[np.bool_
 def _photographs(pictures: Sequence[ImageSource]) -> list[bytes]:
     """JPEG files of many shapes: drawn scenes, and eight of the given pictures."""
     drawn = [_jpeg(_shaped(make_scene(CALIBRATION_SEED - 1 - i), size)) for i, size in enumerate(_SIZES)]
-    return drawn + [_jpeg(open_image(picture)) for picture in pictures[:8]]
+    for picture in pictures[:8]:
+        try:
+            drawn.append(_jpeg(open_image(picture)))
+        except InvalidInputError:
+            continue  # a damaged one among the user's own
+    return drawn
 
 
 def _shaped(scene: Scene, size: tuple[int, int]) -> Image.Image:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 from transformers import AutoModel, CLIPModel
 from transformers.utils import logging as transformers_logging
 
-from vlmsearch.build.checkpoint import image_settings, load_checkpoint
+from vlmsearch.build.checkpoint import image_settings, load_checkpoint, sentence_modules
 from vlmsearch.build.fetch import as_bundle, checkpoint_folder
 from vlmsearch.build.recipe import Recipe, find_recipe
 from vlmsearch.bundles import Bundle, bundle_names
@@ -70,6 +72,13 @@ def load_reference(folder: Path, device: str = "cpu") -> Reference:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
 
 
+def image_processor(folder: Path) -> Callable[..., Any]:
+    """The checkpoint's own image processor, of the kind that computes with Pillow."""
+    name = "CLIPImageProcessorPil" if hasattr(transformers, "CLIPImageProcessorPil") else "CLIPImageProcessor"
+    found: Callable[..., Any] = getattr(transformers, name).from_pretrained(folder)
+    return found
+
+
 class ClipReference:
     """A CLIP checkpoint in transformers."""
 
@@ -103,8 +112,7 @@ class _Sentences:
     def __init__(self, folder: Path, device: str) -> None:
         model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32)
         self._model = model.eval().to(device)
-        text = load_checkpoint(folder).text
-        self._pooling = text.pooling if hasattr(text, "pooling") else "mean"
+        self._pooling, _ = sentence_modules(folder)
         self._device = device
 
     def images(self, pixels: Pixels) -> Vectors:
