@@ -12,8 +12,10 @@ from typing_extensions import Self
 from vlmsearch import ranking
 from vlmsearch.answers import NOTHING_FOUND, build_prompt, make_answer
 from vlmsearch.closing import Closable
+from vlmsearch.consistency import read_documents
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.filters import parse_filter
+from vlmsearch.maintenance import CheckReport, check_store
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.stores.base import check_manifest
 from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexReport, Manifest, Match, Reject
@@ -28,6 +30,8 @@ DEFAULT_ENCODER = "onnx:default"
 DEFAULT_STORE = "chroma:./vlmsearch-index"
 DEFAULT_GENERATOR = "extractive:"
 _LONGEST_PAGE = 10_000
+_ATTEMPTS = 10
+"""How often a search is done again because a document in it was replaced meanwhile."""
 
 
 class Pipeline(Closable):
@@ -146,23 +150,32 @@ class Pipeline(Closable):
             return []
         by_text = self.encoder.encode_texts([text], role="query") if text and text.strip() else None
         by_image = None if image is None else self.encoder.encode_images([image])
-        ranked: dict[Field, list[Hit]] = {}
-        for field, vectors in ranking.query_vectors(self.encoder.spaces, by_text, by_image).items():
-            depth = max(limit, ranking.DEPTH)
-            ranked[field] = self.store.search(field, vectors, limit=depth, where=condition)[0]
-        return self._matches(ranked, limit, weights)
+        queries = ranking.query_vectors(self.encoder.spaces, by_text, by_image)
+        for attempt in range(_ATTEMPTS):
+            ranked = {
+                field: self.store.search(field, vectors, limit=max(limit, ranking.DEPTH), where=condition)[0]
+                for field, vectors in queries.items()
+            }
+            matches, is_whole = self._matches(ranked, limit, weights)
+            if is_whole or attempt == _ATTEMPTS - 1:
+                break
+        return matches
 
     def _matches(
         self, ranked: Mapping[Field, Sequence[Hit]], limit: int, weights: Mapping[Field, float] | None
-    ) -> list[Match]:
+    ) -> tuple[list[Match], bool]:
+        """The first ``limit`` of what was ranked, and whether none of it was replaced or deleted meanwhile."""
         owned = self.store.fields(list({hit.id for hits in ranked.values() for hit in hits}))
         fused = ranking.fuse(ranked, owned, weights)
         matches: list[Match] = []
+        is_whole = True
         while fused and len(matches) < limit:  # a document deleted since it was ranked leaves its place to the next
             page, fused = fused[: limit - len(matches)], fused[limit - len(matches) :]
-            documents = {document.id: document for document in self.store.get([id for id, _, _ in page])}
+            hits = (hit for hits in ranked.values() for hit in hits)
+            documents, has_changed = read_documents(self.store, [id for id, _, _ in page], hits)
+            is_whole = is_whole and not has_changed
             matches += [Match(documents[id], score, legs) for id, score, legs in page if id in documents]
-        return matches
+        return matches, is_whole
 
     def ask(
         self,
@@ -192,6 +205,13 @@ class Pipeline(Closable):
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; returns how many were there."""
         return self.store.delete(ids)
+
+    def check(self, *, repair: bool = False) -> CheckReport:
+        """Whether all parts of the store agree; with ``repair``, what does not is finished or rolled back.
+
+        ConfigError for a store that cannot say.
+        """
+        return check_store(self.store, repair=repair)
 
     def _manifest(self) -> Manifest | None:
         """What built the index, checked once against the encoder."""

@@ -7,6 +7,7 @@ from collections import Counter
 import click
 
 from vlmsearch.cli.common import json_option, need_manifest, option, print_json, store_option
+from vlmsearch.maintenance import Described
 from vlmsearch.registry import open_store
 
 
@@ -19,6 +20,7 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
     with open_store(store) as opened:
         manifest = need_manifest(opened)
         quarantine, count = opened.rejects(), len(opened)
+        details = opened.describe() if isinstance(opened, Described) else {}
     codes = dict(sorted(Counter(reject.code for reject in quarantine).items()))
     if as_json:
         listed = [{"id": r.id, "code": r.code, "message": r.message} for r in quarantine]
@@ -26,6 +28,7 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
             {
                 "store": opened.name,
                 "documents": count,
+                **details,
                 "fingerprint": manifest.fingerprint,
                 "created": manifest.created,
                 "spaces": [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in manifest.spaces],
@@ -36,6 +39,8 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
         return
     click.echo(f"store       {opened.name}")
     click.echo(f"documents   {count}")
+    for name, value in details.items():
+        click.echo(f"{name:<11} {value}")
     click.echo(f"built with  {manifest.fingerprint}, {manifest.created}")
     for space in manifest.spaces:
         click.echo(f"space       {space.name}: {' and '.join(sorted(space.modalities))}, {space.dim} dimensions")

@@ -1,0 +1,208 @@
+"""What the stores add to what the servers below them take: search and upsert beside the bare drivers."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from chromadb import HttpClient
+from chromadb.api import ClientAPI
+from numpy.typing import NDArray
+from pymongo import MongoClient
+from typing_extensions import Self
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.stores.base import Store
+from vlmsearch.stores.chroma_connection import chroma_settings
+from vlmsearch.stores.mongo import MongoStore
+from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.types import Document, Field, Record, Space, Stamp, Vectors
+
+FIELD = Field("clip", "image")
+LIMIT = 10
+_HNSW = {"space": "cosine", "max_neighbors": 24, "ef_construction": 150, "ef_search": 400}
+_BATCH = 500
+_SEED = 11
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure, the bare one beside it, their ratio, and what the ratio should be."""
+
+    name: str
+    ours: float
+    bare: float
+    unit: str
+    bound: str
+
+    @property
+    def ratio(self) -> float:
+        """Ours as a multiple of the bare one."""
+        return self.ours / self.bare
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where MongoDB and Chroma are, as ``host:port``."""
+
+    mongo: str
+    chroma: str
+
+
+def measure(servers: Servers, *, documents: int, dim: int, queries: int, seed: int = _SEED) -> Iterator[Figure]:
+    """Fill an index of each store and a bare one of each server, in a database ``vlmsearch-bench``, and time them."""
+    rng = np.random.default_rng(seed)
+    vectors = _unit(rng.normal(size=(documents, dim)))
+    asked = _unit(vectors[rng.integers(documents, size=queries)] + rng.normal(size=(queries, dim)) * 0.05)
+    space = Space("clip", dim, frozenset({"text", "image"}))
+    with _BareMongo(servers.mongo) as mongo, _BareChroma(servers.chroma) as chroma:
+        with MongoChromaStore(f"//{servers.mongo}/{mongo.name}", chroma=f"http://{servers.chroma}") as pair:
+            pair.bind("bench", [space])
+            bare, ours = _fill(chroma, pair, vectors)
+            yield Figure("upsert, pair beside bare Chroma", ours, bare, "documents/s", "at least 0.70")
+            mongo.fill(documents)
+            bare, ours = _in_turns(lambda q: mongo.find(chroma.query(q)), lambda q: _page(pair, q), asked)
+            yield Figure("search p50, pair beside bare query and find", ours, bare, "ms", "at most 1.50")
+        with MongoStore(f"//{servers.mongo}/{mongo.name}", index="exact") as store:
+            store.bind("bench", [space])
+            for start in range(0, documents, _BATCH):
+                store.upsert(_records(vectors, start))
+            few = asked[: max(3, queries // 20)]
+            bare, ours = _in_turns(lambda q: _scan(vectors, q), lambda q: _page(store, q), few)
+            yield Figure("search p50, mongodb: beside numpy in memory", ours, bare, "ms", "at most 2.00")
+            bare, ours = _in_turns(lambda q: mongo.scan(q, dim), lambda q: _page(store, q), few)
+            yield Figure("search p50, mongodb: beside reading all with pymongo and numpy", ours, bare, "ms", "")
+
+
+def parse_servers(mongo: str, chroma: str) -> Servers:
+    """Two addresses of the form ``host:port``."""
+    for address in (mongo, chroma):
+        parts = urlsplit(f"//{address}")
+        if not parts.hostname or "@" in address or parts.path:
+            raise ConfigError(f"a server's address is host:port, not {address!r}")
+    return Servers(mongo, chroma)
+
+
+def _unit(rows: NDArray[np.floating[Any]]) -> Vectors:
+    unit: Vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return unit
+
+
+def _records(vectors: Vectors, start: int) -> list[Record]:
+    return [
+        Record(Document(f"doc-{i}", text=f"text {i}", metadata={"number": i}), {FIELD: vectors[i]}, Stamp(f"{i}"))
+        for i in range(start, min(start + _BATCH, len(vectors)))
+    ]
+
+
+def _fill(chroma: _BareChroma, store: Store, vectors: Vectors) -> tuple[float, float]:
+    """Documents per second of both, batch by batch in turns."""
+    bare = ours = 0.0
+    for start in range(0, len(vectors), _BATCH):
+        records = _records(vectors, start)
+        bare += _time(lambda start=start: chroma.upsert(vectors, start))  # type: ignore[misc]
+        ours += _time(lambda records=records: store.upsert(records))  # type: ignore[misc]
+    return len(vectors) / bare, len(vectors) / ours
+
+
+def _page(store: Store, query: Vectors) -> None:
+    store.get([hit.id for hit in store.search(FIELD, query[None], limit=LIMIT)[0]])
+
+
+def _scan(vectors: Vectors, query: Vectors) -> list[int]:
+    cosines = vectors @ query
+    best = np.argpartition(-cosines, LIMIT)[:LIMIT]
+    return [int(i) for i in best[np.argsort(-cosines[best])]]
+
+
+def _in_turns(bare: Callable[[Any], object], ours: Callable[[Any], object], queries: Vectors) -> tuple[float, float]:
+    """The medians of both in milliseconds, after one call that is not counted."""
+    bare(queries[0])
+    ours(queries[0])
+    pairs = [
+        (_time(lambda q=query: bare(q)), _time(lambda q=query: ours(q)))  # type: ignore[misc]
+        for query in queries
+    ]
+    first, second = zip(*pairs)
+    return 1000 * statistics.median(first), 1000 * statistics.median(second)
+
+
+def _time(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+class _BareMongo:
+    """A collection of texts and vectors, by pymongo alone."""
+
+    name = "vlmsearch-bench"
+
+    def __init__(self, address: str) -> None:
+        self._client: MongoClient[dict[str, Any]] = MongoClient(f"mongodb://{address}/")
+
+    def __enter__(self) -> Self:
+        self._client.drop_database(self.name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.drop_database(self.name)
+        self._client.close()
+
+    def fill(self, documents: int) -> None:
+        rows = [{"_id": f"doc-{i}", "text": f"text {i}", "number": i} for i in range(documents)]
+        self._client[self.name]["bare"].insert_many(rows)
+
+    def find(self, ids: list[str]) -> None:
+        list(self._client[self.name]["bare"].find({"_id": {"$in": ids}}))
+
+    def scan(self, query: Vectors, dim: int) -> None:
+        """Read every vector of the exact index, and compare."""
+        rows = self._client[self.name]["exact.1.documents"].find({}, {"vectors": 1})
+        ids, parts = [], []
+        for row in rows:
+            ids.append(row["_id"])
+            parts.append(row["vectors"]["clip/image"][2:])
+        _scan(np.frombuffer(b"".join(parts), "<f4").reshape(-1, dim), query)
+
+
+class _BareChroma:
+    """A collection of vectors, by chromadb alone."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        settings = chroma_settings()
+        self._client: ClientAPI = HttpClient(host=host, port=int(port), settings=settings)
+
+    def __enter__(self) -> Self:
+        self._drop()
+        configuration: Any = {"hnsw": _HNSW}
+        self._rows = self._client.create_collection(
+            "vlmsearch-bench-bare", configuration=configuration, embedding_function=None
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
+        for each in self._client.list_collections():
+            if each.name.startswith("vlmsearch-bench"):
+                self._client.delete_collection(each.name)
+
+    def upsert(self, vectors: Vectors, start: int) -> None:
+        numbers = range(start, min(start + _BATCH, len(vectors)))
+        self._rows.upsert(
+            ids=[f"doc-{i}" for i in numbers],
+            embeddings=vectors[start : start + _BATCH],
+            metadatas=[{"number": i} for i in numbers],
+        )
+
+    def query(self, query: Vectors) -> list[str]:
+        found = self._rows.query(query_embeddings=query[None], n_results=LIMIT, include=["distances"])
+        return found["ids"][0]

@@ -1,0 +1,74 @@
+"""``vlmsearch fsck``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from vlmsearch.cli.common import json_option, need_manifest, option, print_json, store_option
+from vlmsearch.maintenance import CheckReport, check_store
+from vlmsearch.registry import open_store
+
+_SHOWN = 10
+
+
+@click.command()
+@store_option
+@option("--repair", is_flag=True, help="Finish or roll back what was cut off, and remove what belongs to nothing.")
+@json_option
+def fsck(store: str, repair: bool, as_json: bool) -> None:
+    """Check that documents, vectors and journal of an index agree.
+
+    Exits 0 where they do or were repaired, 1 where they do not. It can run while others read and write.
+    """
+    with open_store(store) as opened:
+        need_manifest(opened)
+        report = check_store(opened, repair=repair)
+    if as_json:
+        print_json(_as_json(report))
+    else:
+        _print(report)
+    if not report.clean and not report.repaired:
+        sys.exit(1)
+
+
+def _kinds(report: CheckReport) -> dict[str, Sequence[str]]:
+    return {
+        "orphans": report.orphans,
+        "stale": report.stale,
+        "missing": report.missing,
+        "unfinished": report.unfinished,
+    }
+
+
+def _as_json(report: CheckReport) -> dict[str, object]:
+    return {
+        "store": report.store,
+        "documents": report.documents,
+        "vectors": dict(report.vectors),
+        **_kinds(report),
+        "in_progress": report.in_progress,
+        "clean": report.clean,
+        "repaired": report.repaired,
+    }
+
+
+def _print(report: CheckReport) -> None:
+    click.echo(f"store       {report.store}")
+    click.echo(f"documents   {report.documents}")
+    for field, count in report.vectors.items():
+        click.echo(f"vectors     {count} {field}")
+    for kind, found in _kinds(report).items():
+        click.echo(f"{kind:<11} {len(found) or 'none'}")
+        for line in found[:_SHOWN]:
+            click.echo(f"  {line}")
+        if len(found) > _SHOWN:
+            click.echo(f"  and {len(found) - _SHOWN} more: see --json")
+    if report.in_progress:
+        click.echo(f"in progress {report.in_progress}")
+    if report.missing and report.repaired:
+        click.echo("Documents with missing vectors count as changed: index their sources again.", err=True)
+    if not report.clean and not report.repaired:
+        click.echo("Not in order: run `vlmsearch fsck --repair`.", err=True)

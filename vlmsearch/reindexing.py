@@ -1,0 +1,115 @@
+"""Building an index anew with another model, beside the old one, and then switching in one step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError
+from vlmsearch.indexing import Flow, IndexOptions
+from vlmsearch.maintenance import Replaceable
+from vlmsearch.sources import Sourced
+from vlmsearch.stores.base import Store
+from vlmsearch.types import Document
+
+_BATCH = 500
+_ROUNDS = 3
+"""How often the old index is looked through for what has changed in it meanwhile."""
+
+
+@dataclass(frozen=True)
+class ReindexReport:
+    """What `reindex` did. ``lost`` are documents that cannot be encoded again: their images are not kept or not there.
+
+    ``encoded`` counts documents of this run, ``documents`` all that the new index has; ``switched`` is False where
+    something would have been lost.
+    """
+
+    documents: int
+    encoded: int
+    lost: tuple[str, ...]
+    switched: bool
+    seconds: float
+
+
+def reindex(
+    store: Store,
+    encoder: Encoder,
+    *,
+    allow_missing: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> ReindexReport:
+    """Encode all documents of ``store`` with ``encoder`` into an index beside it, and switch to that.
+
+    The old index answers until then and is kept until `drop_old`. What an interrupted run did is not done again.
+    Where documents would be lost, it does not switch unless ``allow_missing``.
+    """
+    started = time.monotonic()
+    replaceable = _replaceable(store)
+    manifest = store.manifest()
+    if manifest is None:
+        raise ConfigError(f"{store.name} is no index yet")
+    if manifest.fingerprint == encoder.fingerprint:
+        raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already")
+    new = replaceable.beside(encoder.fingerprint, encoder.spaces)
+    encoded, lost = 0, set[str]()
+    for _ in range(_ROUNDS):
+        flow = Flow(encoder, new, IndexOptions(retry_failed=True, on_progress=on_progress))
+        before = {reject.id for reject in new.rejects()}
+        report = flow.run(_to_encode(store, new, lost))
+        failed = {reject.id for reject in report.rejects}
+        new.release(list(failed - before))
+        lost |= failed
+        new.delete(_gone(store, new))
+        encoded += report.added + report.updated
+        if not report.added + report.updated:
+            break
+    switched = allow_missing or not lost
+    if switched:
+        replaceable.switch()
+    return ReindexReport(len(new), encoded, tuple(sorted(lost)), switched, time.monotonic() - started)
+
+
+def drop_old(store: Store) -> bool:
+    """Remove the index that `reindex` replaced; False where there is none."""
+    return _replaceable(store).drop_old()
+
+
+def _replaceable(store: Store) -> Replaceable:
+    if not isinstance(store, Replaceable):
+        raise ConfigError(
+            f"{store.name} cannot have another index beside its own; build one with "
+            "`vlmsearch index PATHS --store NEW --encoder URL`"
+        )
+    return store
+
+
+def _to_encode(store: Store, new: Store, lost: set[str]) -> Iterator[Sourced]:
+    """The documents that the new index does not have as the old one has them; those that cannot be go to ``lost``."""
+    ids = store.ids()
+    while batch := list(islice(ids, _BATCH)):
+        stamps, there, fields = store.stamps(batch), new.stamps(batch), store.fields(batch)
+        wanted = [id for id in batch if id in stamps and stamps[id] != there.get(id) and id not in lost]
+        for document in store.get(wanted):
+            if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
+                lost.add(document.id)
+            elif _is_indexable(document):
+                yield Sourced(document, stamps[document.id].source)
+            else:
+                lost.add(document.id)
+
+
+def _gone(store: Store, new: Store) -> list[str]:
+    """What the new index has and the old one no longer."""
+    ids, gone = new.ids(), list[str]()
+    while batch := list(islice(ids, _BATCH)):
+        there = store.stamps(batch)
+        gone += [id for id in batch if id not in there]
+    return gone
+
+
+def _is_indexable(document: Document) -> bool:
+    return bool(document.text) or document.image is not None

@@ -1,0 +1,103 @@
+"""Vectors kept in memory between searches, for as long as nobody changes the index.
+
+One row counts the changes of an index and names the writers that are at it. What was read is kept only where nobody
+wrote meanwhile, and used only while the count is the same and nobody writes; so it is never older than the last write
+that has returned, in any process. A writer that is killed stays in the row, and until a check repairs that,
+every search reads the vectors anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from vlmsearch.stores.mongo_connection import Row
+from vlmsearch.stores.mongo_journal import RunOnRows, is_alive, owner
+from vlmsearch.stores.mongo_rows import new_version
+from vlmsearch.stores.mongo_scan import Block
+from vlmsearch.types import Field
+
+_ONE: Row = {"_id": "changes"}
+
+
+class Changes:
+    """The row that counts the changes of an index."""
+
+    def __init__(self, run: RunOnRows) -> None:
+        self._run = run
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Somebody writes meanwhile; where that fails, nobody knows what was written, and the entry stays."""
+        version = new_version()
+        with owner(version) as entry:
+            self._note({"$set": {f"open.{version}": entry}, "$inc": {"count": 1}})
+            yield
+            self._note({"$unset": {f"open.{version}": ""}, "$inc": {"count": 1}})
+
+    def count(self) -> int | None:
+        """How often the index has been changed; None while somebody writes."""
+        row = self._read()
+        return None if row.get("open") else int(row.get("count", 0))
+
+    def unfinished(self) -> list[str]:
+        """Writes whose writers are gone."""
+        entries: dict[str, Any] = self._read().get("open", {})
+        return [version for version, entry in entries.items() if not is_alive({"_id": version, **entry})]
+
+    def forget(self, versions: list[str]) -> None:
+        """Take writes off the row."""
+        for version in versions:
+            self._note({"$unset": {f"open.{version}": ""}, "$inc": {"count": 1}})
+
+    def _read(self) -> Row:
+        return self._run("look for changes", lambda rows: rows.find_one(_ONE)) or {}
+
+    def _note(self, update: Row) -> None:
+        self._run("note a change", lambda rows: rows.update_one(_ONE, update, upsert=True))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    count: int
+    blocks: tuple[Block, ...]
+
+
+class VectorCache:
+    """The vectors of each field as of the last change, as long as they take no more than ``most_bytes`` altogether."""
+
+    def __init__(self, changes: Changes, most_bytes: int) -> None:
+        self._changes = changes
+        self._most = most_bytes
+        self._kept: dict[Field, _Kept] = {}
+        self._loading = threading.Lock()
+
+    def find(self, field: Field) -> tuple[Block, ...] | None:
+        """The vectors of a field, where they are here and as they are in the database."""
+        kept = self._kept.get(field)
+        return kept.blocks if kept is not None and kept.count == self._changes.count() else None
+
+    def load(self, field: Field, read: Callable[[], Iterator[Block]]) -> Iterator[Block]:
+        """What ``read`` gives, kept where it fits and nobody wrote meanwhile."""
+        count = self._changes.count() if self._most else None
+        if count is None or not self._loading.acquire(blocking=False):
+            yield from read()
+            return
+        try:
+            self._kept.pop(field, None)
+            room = self._most - sum(block.size for kept in list(self._kept.values()) for block in kept.blocks)
+            blocks: list[Block] = []
+            for block in read():
+                room -= block.size
+                if room >= 0:
+                    blocks.append(block)
+                else:
+                    blocks.clear()
+                yield block
+            if room >= 0 and self._changes.count() == count:
+                self._kept[field] = _Kept(count, tuple(blocks))
+        finally:
+            self._loading.release()

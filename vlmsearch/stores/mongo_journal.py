@@ -1,0 +1,123 @@
+"""Which writes are under way, so that one that was cut off can be told from one that is only slow.
+
+An entry is made before anything is written and removed when everything is. Whoever finds that its entry has gone
+meanwhile has been taken for dead, and writes once more.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Literal, Protocol, TypeVar
+
+from vlmsearch.stores.mongo_connection import Row, Rows
+from vlmsearch.stores.mongo_rows import new_version
+
+T = TypeVar("T")
+Kind = Literal["write", "delete"]
+PATIENCE = timedelta(minutes=10)
+"""After so long, a write of another machine counts as cut off."""
+_HOST = f"{socket.gethostname()}:{os.getpid()}"
+_TOKEN = secrets.token_hex(4)
+_under_way: set[str] = set()
+_changing = threading.Lock()
+
+
+class RunOnRows(Protocol):
+    """How a collection is called: `MongoConnection.run` on a collection."""
+
+    def __call__(self, operation: str, call: Callable[[Rows], T], /) -> T:
+        """What ``call`` returns."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A write or delete of some documents: its version, their ids, and whether somebody is still at it."""
+
+    version: str
+    kind: Kind
+    ids: tuple[str, ...]
+    is_alive: bool
+
+
+class Journal:
+    """The entries of one index."""
+
+    def __init__(self, run: RunOnRows) -> None:
+        self._run = run
+
+    def open(self, kind: Kind, ids: Sequence[str]) -> str:
+        """Note that these documents are about to be written or deleted; returns a new version."""
+        version = new_version()
+        entry = {"_id": version, "kind": kind, "ids": list(ids), "owner": f"{_HOST}:{_TOKEN}", "at": _now()}
+        with _changing:
+            _under_way.add(version)
+        try:
+            self._run(f"begin a {kind}", lambda rows: rows.replace_one({"_id": version}, entry, upsert=True))
+        except BaseException:
+            self.give_up(version)
+            raise
+        return version
+
+    def close(self, version: str) -> bool:
+        """Note that all is done; False where the entry is no longer there."""
+        try:
+            done = self._run("end a write", lambda rows: rows.delete_one({"_id": version})).deleted_count
+        finally:
+            self.give_up(version)
+        return done == 1
+
+    def give_up(self, version: str) -> None:
+        """Nobody is at this write any more."""
+        with _changing:
+            _under_way.discard(version)
+
+    def entries(self) -> list[Entry]:
+        """All entries that there are."""
+        found = self._run("read the journal", lambda rows: list(rows.find({})))
+        return [Entry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in found]
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+@contextmanager
+def owner(version: str) -> Iterator[Row]:
+    """This process, as it is named in the database, at work on ``version`` meanwhile."""
+    with _changing:
+        _under_way.add(version)
+    try:
+        yield {"owner": f"{_HOST}:{_TOKEN}", "at": _now()}
+    finally:
+        with _changing:
+            _under_way.discard(version)
+
+
+def is_alive(row: Row) -> bool:
+    """Whether the process that a row names is still at work on it."""
+    host, _, token = row["owner"].rpartition(":")
+    if token == _TOKEN:
+        with _changing:
+            return row["_id"] in _under_way
+    at: datetime = row["at"]
+    if _now() - at.replace(tzinfo=timezone.utc) > PATIENCE:
+        return False
+    machine, _, process = host.rpartition(":")
+    return machine != socket.gethostname() or os.name != "posix" or _runs(int(process))
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
