@@ -1,0 +1,30 @@
+"""Suites that every back end has to pass, ours and yours.
+
+Subclass one as ``Test...``, say how the back end is made, and pytest runs it:
+
+>>> class TestMyStore(StoreContract):
+...     def make_store(self, tmp_path: Path) -> Store:
+...         return MyStore(str(tmp_path / "index"))
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    *(f"vlmsearch_mocks.contracts.{name}" for name in ("documents", "search", "encoder", "generator"))
+)
+
+from vlmsearch_mocks.contracts.documents import DocumentsSuite  # noqa: E402 - after asserts are made to explain
+from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
+from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
+from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
+
+
+class StoreContract(DocumentsSuite, SearchSuite):
+    """Every sentence of `Store`; ``durable`` and ``recall`` say what the store is.
+
+    ``durable``: it finds what it had after `close`. ``recall``: the least share of the true neighbours among those
+    that it finds in collections of thousands, 1 for exact search.
+    """
+
+
+__all__ = ["EncoderContract", "GeneratorContract", "StoreContract"]

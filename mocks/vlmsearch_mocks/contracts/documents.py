@@ -1,0 +1,271 @@
+"""What a store has to do with documents: bind, write, replace, read, delete, close."""
+# ruff: noqa: S101, D102 - these are tests, and each is named by the sentence that it checks
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from vlmsearch.errors import IndexMismatchError, VlmsearchError
+from vlmsearch.filters import parse_filter
+from vlmsearch.stores.base import Store
+from vlmsearch.types import Document, Record, Reject, Scalar, Space, Stamp
+from vlmsearch_mocks.contracts.records import (
+    IMAGE,
+    SPACES,
+    TEXT,
+    StoreSuite,
+    make_records,
+    unit_vectors,
+)
+
+OTHERS: list[tuple[str, Sequence[Space]]] = [
+    ("encoder 2", SPACES),
+    ("encoder 1", SPACES[:1]),
+    ("encoder 1", (Space("clip", 48, frozenset({"text", "image"})), SPACES[1])),
+    ("encoder 1", (Space("clip", 32, frozenset({"image"})), SPACES[1])),
+]
+
+
+class DocumentsSuite(StoreSuite):
+    """Everything but search."""
+
+    # ---- before there is an index
+
+    def test_reading_what_does_not_exist_gives_nothing_and_makes_nothing(self, tmp_path: Path) -> None:
+        before = sorted(tmp_path.rglob("*"))
+        with self.make_store(tmp_path) as store:
+            assert store.name
+            assert store.manifest() is None
+            assert len(store) == 0
+            assert list(store.ids()) == []
+            assert store.get(["a"]) == []
+            assert store.stamps(["a"]) == {}
+            assert store.delete(["a"]) == 0
+            assert store.rejects() == []
+            store.release(["a"])
+            assert store.search(IMAGE, unit_vectors(2), limit=3) == [[], []]
+            assert store.manifest() is None
+        assert sorted(tmp_path.rglob("*")) == before
+
+    def test_writing_before_bind_is_refused(self, tmp_path: Path) -> None:
+        with self.make_store(tmp_path) as store:
+            with pytest.raises(VlmsearchError, match="bind"):
+                store.upsert(make_records(1))
+            with pytest.raises(VlmsearchError, match="bind"):
+                store.quarantine([Reject("a", "corrupt", "bad")])
+            assert store.manifest() is None
+
+    # ---- bind
+
+    def test_the_manifest_says_what_built_the_index(self, store: Store) -> None:
+        manifest = store.manifest()
+        assert manifest is not None
+        assert manifest.fingerprint == "encoder 1"
+        assert set(manifest.spaces) == set(SPACES)
+        assert datetime.fromisoformat(manifest.created).tzinfo is not None
+
+    def test_binding_again_keeps_everything(self, store: Store) -> None:
+        created = store.manifest()
+        store.upsert(make_records(3))
+        store.bind("encoder 1", tuple(reversed(SPACES)))
+        assert store.manifest() == created
+        assert len(store) == 3
+
+    def test_another_encoder_is_refused_before_anything_is_written(self, store: Store) -> None:
+        store.upsert(make_records(3))
+        before = store.manifest()
+        for fingerprint, spaces in OTHERS:
+            with pytest.raises(IndexMismatchError, match="encoder 1"):
+                store.bind(fingerprint, spaces)
+            assert store.manifest() == before
+        assert len(store) == 3
+        assert store.search(IMAGE, make_records(3)[1].vectors[IMAGE][None], limit=1)[0][0].id == "id-1"
+
+    # ---- documents
+
+    def test_a_document_comes_back_as_it_was(self, store: Store) -> None:
+        documents = [
+            Document("text", text="a red star", metadata={"a": "b"}),
+            Document("path", image=Path("folder") / "photo 1.jpg"),
+            Document("both", text="", image=Path("/abs/ünï.png"), metadata={"x": 1}),
+            Document("nothing"),
+        ]
+        store.upsert([Record(document, {}) for document in documents])
+        assert store.get([document.id for document in documents]) == documents
+
+    def test_an_image_that_is_no_path_is_not_kept(self, store: Store) -> None:
+        store.upsert([Record(Document("a", text="t", image=b"bytes"), {IMAGE: unit_vectors(1)[0]})])
+        assert store.get(["a"]) == [Document("a", text="t")]
+
+    def test_get_keeps_the_order_and_leaves_out_unknown_ids(self, store: Store) -> None:
+        store.upsert(make_records(5))
+        wanted = ["id-4", "never", "id-0", "id-2", "id-4"]
+        assert [document.id for document in store.get(wanted)] == ["id-4", "id-0", "id-2", "id-4"]
+
+    def test_empty_batches_are_allowed(self, store: Store) -> None:
+        store.upsert([])
+        store.quarantine([])
+        store.release([])
+        assert (store.get([]), store.stamps([]), store.delete([])) == ([], {}, 0)
+        assert store.search(IMAGE, unit_vectors(0), limit=3) == []
+        assert store.search(IMAGE, unit_vectors(2), limit=3) == [[], []]
+
+    def test_metadata_keep_their_values_and_types(self, store: Store) -> None:
+        metadata: dict[str, Scalar] = {
+            "int": 1, "float": 1.0, "true": True, "false": False, "zero": 0, "text": "1", "empty": "",
+            "large": 2**63 - 1, "small": -(2**63) + 1, "odd": 2**53 + 1, "third": 1 / 3, "tiny": 5e-324,
+            "huge": 1.7e308, "minus zero": -0.0, "lines": "a\nb\tc\0d", "quotes": "'\"\\{}$%_", "emoji": "\U0001f436",
+            "true as text": "true",
+        }  # fmt: skip
+        store.upsert([Record(Document("a", metadata=metadata), {})])
+        found = dict(store.get(["a"])[0].metadata)
+        assert found == metadata
+        assert {key: type(value) for key, value in found.items()} == {key: type(v) for key, v in metadata.items()}
+
+    def test_any_valid_key_id_and_text_can_be_used(self, store: Store) -> None:
+        ids = [
+            "a",
+            "A",
+            " ",
+            "a/b.jpg",
+            "ключ",
+            "\U0001f436",
+            "x" * 1024,
+            "é" * 512,
+            "#1",
+            "$where",
+            "%",
+            "'",
+            '"',
+            ",",
+        ]
+        keys = ["a.b", " ", "id", "_id", "m:id", "state", "é", "#x", "x" * 128, "a$", "chroma:document", "'", "0"]
+        texts = ["", "\0", "\r\n", "e\u0301", "\u202eabc", "{}", "'; DROP TABLE x", "\U0001f468\u200d\U0001f469", " "]
+        records = [
+            Record(Document(id, text=texts[i % len(texts)], metadata=dict.fromkeys(keys, i)), {TEXT: vector})
+            for i, (id, vector) in enumerate(zip(ids, unit_vectors(len(ids), TEXT)))
+        ]
+        store.upsert(records)
+        assert sorted(store.ids()) == sorted(ids)
+        assert store.get(ids) == [record.document for record in records]
+        for i, key in enumerate(keys):
+            found = store.search(TEXT, unit_vectors(1, TEXT), limit=50, where=parse_filter({key: i}))[0]
+            assert [hit.id for hit in found] == [ids[i]]
+        assert store.delete(ids) == len(ids)
+
+    def test_long_texts_are_kept_whole(self, store: Store) -> None:
+        texts = [f"{i} " + "wörd " * 20_000 for i in range(40)]
+        rows = unit_vectors(40, TEXT)
+        store.upsert([Record(Document(str(i), text=text), {TEXT: rows[i]}) for i, text in enumerate(texts)])
+        assert [document.text for document in store.get([str(i) for i in range(40)])] == texts
+        assert store.search(TEXT, rows[7:8], limit=1)[0][0].id == "7"
+
+    # ---- deleting
+
+    def test_what_is_deleted_is_gone(self, store: Store) -> None:
+        records = make_records(20, (IMAGE, TEXT))
+        store.upsert(records)
+        gone = [f"id-{i}" for i in range(0, 20, 2)]
+        assert store.delete([*gone, "never", gone[0]]) == 10
+        assert store.delete(gone) == 0
+        assert len(store) == 10
+        assert set(store.ids()).isdisjoint(gone)
+        assert store.get(gone) == []
+        assert store.stamps(gone) == {}
+        for field in (IMAGE, TEXT):
+            hits = store.search(field, records[0].vectors[field][None], limit=20)[0]
+            assert len(hits) == 10
+            assert {hit.id for hit in hits}.isdisjoint(gone)
+        store.upsert(records[:1])
+        assert store.search(IMAGE, records[0].vectors[IMAGE][None], limit=1)[0][0].id == "id-0"
+        assert len(store) == 11
+
+    def test_all_can_be_deleted_while_the_ids_are_listed(self, store: Store) -> None:
+        store.upsert(make_records(40))
+        assert sum(store.delete([id]) for id in store.ids()) == 40
+        assert len(store) == 0
+        assert store.search(IMAGE, unit_vectors(1), limit=5) == [[]]
+
+    # ---- fields
+
+    def test_the_fields_of_a_document_are_those_it_has_vectors_in(self, store: Store) -> None:
+        first = make_records(3, (IMAGE, TEXT))
+        store.upsert([*first, Record(Document("bare"), {})])
+        store.upsert([Record(first[1].document, {TEXT: first[1].vectors[TEXT]})])
+        store.delete(["id-2"])
+        found = store.fields(["id-0", "id-1", "id-2", "bare", "never"])
+        assert found == {"id-0": {IMAGE, TEXT}, "id-1": {TEXT}, "bare": set()}
+        assert store.fields([]) == {}
+
+    # ---- stamps and quarantine
+
+    def test_stamps_are_those_of_the_last_write(self, store: Store) -> None:
+        store.upsert(make_records(4))
+        assert store.stamps(["id-1", "never", "id-3"]) == {
+            "id-1": Stamp("digest 1", "source 1"),
+            "id-3": Stamp("digest 3", "source 0"),
+        }
+        store.upsert([Record(Document("id-1"), {}, Stamp("ä", "/home/ü"))])
+        assert store.stamps(["id-1"]) == {"id-1": Stamp("ä", "/home/ü")}
+
+    def test_the_quarantine_list_is_kept_by_id(self, store: Store) -> None:
+        rejects = [
+            Reject("b", "corrupt", "bad \U0001f436\n", Stamp("d", "s")),
+            Reject("a", "too_large", ""),
+            Reject("c", "empty", "e"),
+        ]
+        store.quarantine(rejects)
+        assert store.rejects() == sorted(rejects, key=lambda reject: reject.id)
+        store.quarantine([Reject("a", "unreadable", "now this", Stamp("2"))])
+        store.release(["c", "never"])
+        assert store.rejects() == [Reject("a", "unreadable", "now this", Stamp("2")), rejects[0]]
+        store.release(["a", "b"])
+        assert store.rejects() == []
+
+    def test_the_quarantine_list_and_the_documents_are_apart(self, store: Store) -> None:
+        store.upsert(make_records(2))
+        store.quarantine([Reject("id-0", "corrupt", "bad"), Reject("other", "corrupt", "bad")])
+        assert (len(store), sorted(store.ids()), store.get(["other"])) == (2, ["id-0", "id-1"], [])
+        store.delete(["id-0"])
+        assert [reject.id for reject in store.rejects()] == ["id-0", "other"]
+
+    # ---- closing
+
+    def test_a_store_can_be_closed_twice(self, tmp_path: Path) -> None:
+        store = self.make_store(tmp_path)
+        store.close()
+        store.bind("encoder 1", SPACES)
+        store.upsert(make_records(1))
+        store.close()
+        store.close()
+
+    def test_a_durable_store_has_everything_after_it_was_closed(self, tmp_path: Path) -> None:
+        records = make_records(1200, (IMAGE, TEXT))
+        with self.make_store(tmp_path) as store:
+            store.bind("encoder 1", SPACES)
+            store.upsert(records[:700])
+            store.upsert(records[700:])
+            store.delete(["id-5"])
+            store.quarantine([Reject("bad", "empty", "m")])
+            before = store.manifest()
+        with self.make_store(tmp_path) as store:
+            if not self.durable:
+                assert store.manifest() is None
+                return
+            assert store.manifest() == before
+            with pytest.raises(IndexMismatchError):
+                store.bind("encoder 2", SPACES)
+            assert len(store.search(IMAGE, unit_vectors(1), limit=2000)[0]) == 1199, "searching needs no bind"
+            store.bind("encoder 1", SPACES)
+            assert len(store) == 1199
+            assert store.get(["id-1", "id-5"]) == [records[1].document]
+            assert store.stamps(["id-1"]) == {"id-1": records[1].stamp}
+            assert store.rejects() == [Reject("bad", "empty", "m")]
+            where = parse_filter({"number": {"$gte": 1190}})
+            assert len(store.search(TEXT, unit_vectors(1, TEXT), limit=50, where=where)[0]) == 10
+            store.upsert(records[5:6])
+            assert len(store) == 1200

@@ -1,0 +1,165 @@
+"""What every encoder has to do, as tests."""
+# ruff: noqa: S101, D102 - these are tests, and each is named by the sentence that it checks
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from vlmsearch.encoders.base import Encoder, PreparesImages, TextTruncatedWarning
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.types import Vectors
+from vlmsearch_mocks.contracts.records import once_a_class
+
+TEXTS = [
+    "a red star above the sea",
+    "two dogs",
+    "ένα σπίτι",
+    "\U0001f436",
+    "a",
+    "x" * 300,
+    "line\nline\ttab",
+    "\u202eabc",
+]
+
+
+def pictures(count: int = 4) -> list[PIL.Image.Image]:
+    """Images of several sizes that differ."""
+    rng = np.random.default_rng(7)
+    shapes = [(40 + 13 * i, 60 - 7 * i, 3) for i in range(count)]
+    coarse = [rng.integers(0, 256, (5, 5, 3), dtype=np.uint8) for _ in range(count)]
+    return [PIL.Image.fromarray(c).resize(shape[:2], PIL.Image.Resampling.BICUBIC) for c, shape in zip(coarse, shapes)]
+
+
+class EncoderContract(ABC):
+    """Subclass it as ``Test...`` and say how an encoder is made; every sentence of `Encoder` is a test.
+
+    ``parity`` is the least cosine of two vectors of one input, which differ where arithmetic depends on the batch.
+    """
+
+    parity = 0.999
+
+    @abstractmethod
+    def make_encoder(self) -> Encoder:
+        """An encoder, always the same one."""
+
+    @pytest.fixture
+    def encoder(self, request: pytest.FixtureRequest) -> Encoder:
+        """One encoder for all tests of the class."""
+        return once_a_class(request, self.make_encoder)
+
+    def same(self, one: dict[str, Vectors], other: dict[str, Vectors]) -> None:
+        """Check that two answers are equal, as far as ``parity`` asks."""
+        assert one.keys() == other.keys()
+        for name, rows in one.items():
+            assert rows.shape == other[name].shape
+            assert (np.sum(rows * other[name], axis=1) >= self.parity).all()
+
+    def check(self, encoder: Encoder, answer: dict[str, Vectors], modality: str, count: int) -> None:
+        """Check spaces, shapes, types and lengths of an answer."""
+        spaces = {space.name: space for space in encoder.spaces if modality in space.modalities}
+        assert answer.keys() == spaces.keys()
+        for name, rows in answer.items():
+            assert rows.shape == (count, spaces[name].dim)
+            assert rows.dtype == np.float32
+            assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(count), abs=1e-3)
+
+    def test_it_says_what_it_is(self, encoder: Encoder) -> None:
+        assert encoder.fingerprint
+        assert encoder.spaces
+        assert len({space.name for space in encoder.spaces}) == len(encoder.spaces)
+        assert all(space.dim > 0 and space.modalities <= {"text", "image"} for space in encoder.spaces)
+        kinds = {(space.name, modality) for space in encoder.spaces for modality in space.modalities}
+        assert encoder.floors.keys() <= kinds
+
+    def test_the_same_model_has_the_same_fingerprint(self, encoder: Encoder) -> None:
+        with self.make_encoder() as again:
+            assert (again.fingerprint, again.spaces) == (encoder.fingerprint, encoder.spaces)
+            self.same(again.encode_texts(TEXTS[:2]), encoder.encode_texts(TEXTS[:2]))
+
+    def test_texts_give_unit_vectors_in_every_space_with_text(self, encoder: Encoder) -> None:
+        self.check(encoder, encoder.encode_texts(TEXTS), "text", len(TEXTS))
+        self.check(encoder, encoder.encode_texts(TEXTS, role="query"), "text", len(TEXTS))
+
+    def test_images_give_unit_vectors_in_every_space_with_images(self, encoder: Encoder) -> None:
+        self.check(encoder, encoder.encode_images(pictures()), "image", 4)
+
+    def test_an_empty_batch_gives_no_rows(self, encoder: Encoder) -> None:
+        self.check(encoder, encoder.encode_texts([]), "text", 0)
+        self.check(encoder, encoder.encode_images([]), "image", 0)
+
+    def test_a_vector_does_not_depend_on_the_batch_it_came_in(self, encoder: Encoder) -> None:
+        together, images = encoder.encode_texts(TEXTS), encoder.encode_images(pictures())
+        for i, text in enumerate(TEXTS):
+            self.same(encoder.encode_texts([text]), {name: rows[i : i + 1] for name, rows in together.items()})
+        for i, image in enumerate(pictures()):
+            self.same(encoder.encode_images([image]), {name: rows[i : i + 1] for name, rows in images.items()})
+
+    def test_different_inputs_have_different_vectors(self, encoder: Encoder) -> None:
+        for answer in (encoder.encode_texts(TEXTS[:3]), encoder.encode_images(pictures())):
+            for rows in answer.values():
+                assert (rows @ rows.T - 2 * np.eye(len(rows)) < 0.9999).all()
+
+    def test_a_path_bytes_and_an_image_are_the_same_input(self, encoder: Encoder, tmp_path: Path) -> None:
+        path = tmp_path / "a picture.png"
+        image = pictures()[1]
+        image.save(path)
+        expected = encoder.encode_images([image])
+        self.same(encoder.encode_images([path]), expected)
+        self.same(encoder.encode_images([path.read_bytes()]), expected)
+        assert image.tobytes() == pictures()[1].tobytes(), "the image given is not changed"
+        if isinstance(encoder, PreparesImages):
+            self.same(encoder.encode_images([encoder.prepare_image(path)]), expected)
+
+    @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1", "I;16"])
+    def test_an_image_may_have_any_mode(self, encoder: Encoder, mode: str) -> None:
+        grey = mode in ("L", "1", "I;16")
+        image = pictures()[0].convert("L").convert("I").convert(mode) if mode == "I;16" else pictures()[0].convert(mode)
+        self.check(encoder, encoder.encode_images([image]), "image", 1)
+        assert grey or image.mode == mode
+
+    @pytest.mark.parametrize("bad", [b"", b"not an image", b"\x89PNG\r\n\x1a\n", Path("no such file.png")])
+    def test_the_first_image_that_cannot_be_used_is_named(self, encoder: Encoder, bad: bytes | Path) -> None:
+        if not any("image" in space.modalities for space in encoder.spaces):
+            assert encoder.encode_images([bad]) == {}
+            return
+        with pytest.raises(InvalidInputError) as caught:
+            encoder.encode_images([pictures()[0], bad, b"also bad"])
+        assert caught.value.item == 1
+        if isinstance(encoder, PreparesImages):
+            with pytest.raises(InvalidInputError):
+                encoder.prepare_image(bad)
+
+    def test_a_long_document_is_read_to_its_end(self, encoder: Encoder) -> None:
+        start = "one two three four five six seven eight nine ten " * 400
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", TextTruncatedWarning)
+            answer = encoder.encode_texts([start, start + "penguins and volcanoes " * 400])
+        self.check(encoder, answer, "text", 2)
+        assert any(rows[0] @ rows[1] < 0.9999 for rows in answer.values())
+
+    def test_a_long_query_is_cut_and_says_so(self, encoder: Encoder) -> None:
+        with pytest.warns(TextTruncatedWarning):
+            answer = encoder.encode_texts(["a red star " * 20_000], role="query")
+        self.check(encoder, answer, "text", 1)
+
+    def test_it_can_be_used_from_several_threads(self, encoder: Encoder) -> None:
+        texts, images = encoder.encode_texts(TEXTS), encoder.encode_images(pictures())
+        with ThreadPoolExecutor(4) as pool:
+            by_text = [pool.submit(encoder.encode_texts, TEXTS) for _ in range(6)]
+            by_image = [pool.submit(encoder.encode_images, pictures()) for _ in range(6)]
+            for future in by_text:
+                self.same(future.result(), texts)
+            for future in by_image:
+                self.same(future.result(), images)
+
+    def test_it_can_be_closed_twice(self) -> None:
+        encoder = self.make_encoder()
+        encoder.close()
+        encoder.close()

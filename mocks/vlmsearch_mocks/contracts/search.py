@@ -1,0 +1,235 @@
+"""What a store has to find."""
+# ruff: noqa: S101, D102 - these are tests, and each is named by the sentence that it checks
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.filters import parse_filter
+from vlmsearch.stores.base import Store
+from vlmsearch.types import Document, Field, Record, Scalar, Stamp
+from vlmsearch_mocks.contracts.records import (
+    CAPTION,
+    IMAGE,
+    TEXT,
+    TOLERANCE,
+    StoreSuite,
+    exact,
+    make_records,
+    unit_vectors,
+)
+
+MISFITS = [
+    [Record(Document("x"), {}), Record(Document("x"), {})],
+    [Record(Document("x"), {IMAGE: unit_vectors(1, TEXT)[0]})],
+    [Record(Document("x"), {IMAGE: unit_vectors(1)})],
+    [Record(Document("x"), {Field("other", "text"): unit_vectors(1)[0]})],
+]
+FILTERS: list[tuple[Mapping[str, object], str]] = [
+    ({"x": 1}, "int float"),
+    ({"x": 1.0}, "int float"),
+    ({"x": True}, "true"),
+    ({"x": False}, "false"),
+    ({"x": "1"}, "text"),
+    ({"x": 0}, "zero minus"),
+    ({"x": ""}, ""),
+    ({"x": {"$ne": 1}}, "true false text zero minus large odd none"),
+    ({"x": {"$ne": "1"}}, "int float true false zero minus large odd none"),
+    ({"x": {"$ne": True}}, "int float false text zero minus large odd none"),
+    ({"x": {"$gt": 0}}, "int float large odd"),
+    ({"x": {"$gte": -0.0}}, "int float zero minus large odd"),
+    ({"x": {"$lt": 1}}, "zero minus"),
+    ({"x": {"$lte": 1, "$gt": 0.5}}, "int float"),
+    ({"x": {"$gte": 2**53}}, "large odd"),
+    ({"x": 2**53}, "odd"),
+    ({"x": 2**63}, "large"),
+    ({"x": {"$in": [1, "1"]}}, "int float text"),
+    ({"x": {"$in": [True, 0, "no"]}}, "true zero minus"),
+    ({"x": {"$nin": [1, True, "1"]}}, "false zero minus large odd none"),
+    ({"x": {"$nin": ["no"]}}, "int float true false text zero minus large odd none"),
+    ({"y": 1}, "none"),
+    ({"y": {"$gt": 0}, "x": {"$ne": 5}}, "none"),
+    ({"$or": [{"y": 1}, {"x": "1"}]}, "text none"),
+    ({"$and": [{"x": {"$gt": 0}}, {"$or": [{"x": {"$lt": 2}}, {"y": 1}]}]}, "int float"),
+    ({"z": 1}, ""),
+]
+
+
+class SearchSuite(StoreSuite):
+    """Search, filters, size and threads."""
+
+    # ---- replacing
+
+    def test_a_record_replaces_all_of_the_old_one(self, store: Store) -> None:
+        old, new = unit_vectors(2, seed=1)
+        store.upsert([Record(Document("a", text="old", metadata={"x": 1, "y": 2}), {IMAGE: old}, Stamp("1", "s"))])
+        store.upsert([Record(Document("a", image=Path("p"), metadata={"y": "3"}), {IMAGE: new}, Stamp("2"))])
+        assert store.get(["a"]) == [Document("a", image=Path("p"), metadata={"y": "3"})]
+        assert store.stamps(["a"]) == {"a": Stamp("2")}
+        assert (len(store), list(store.ids())) == (1, ["a"])
+        (hit,) = store.search(IMAGE, old[None], limit=5)[0]
+        assert hit.score == pytest.approx(float(old @ new), abs=TOLERANCE)
+        for where, count in (({"x": 1}, 0), ({"y": 2}, 0), ({"y": "3"}, 1)):
+            assert len(store.search(IMAGE, old[None], limit=5, where=parse_filter(where))[0]) == count
+
+    def test_a_record_that_loses_a_field_is_not_found_there(self, store: Store) -> None:
+        first = make_records(6, (IMAGE, CAPTION, TEXT))
+        store.upsert(first)
+        changed = [Record(r.document, {f: v for f, v in r.vectors.items() if f != CAPTION}) for r in first[:3]]
+        changed += [Record(r.document, {CAPTION: r.vectors[CAPTION]}) for r in first[3:5]]
+        store.upsert(changed)
+        found = {f: {hit.id for hit in store.search(f, unit_vectors(1, f), limit=9)[0]} for f in (IMAGE, CAPTION, TEXT)}
+        assert found[CAPTION] == {"id-3", "id-4", "id-5"}
+        assert found[IMAGE] == found[TEXT] == {"id-0", "id-1", "id-2", "id-5"}
+        store.upsert(first)
+        assert all(len(store.search(f, unit_vectors(1, f), limit=9)[0]) == 6 for f in (IMAGE, CAPTION, TEXT))
+
+    def test_a_batch_with_a_record_that_does_not_fit_is_refused_whole(self, store: Store) -> None:
+        for bad in MISFITS:
+            with pytest.raises(InvalidInputError) as caught:
+                store.upsert([*make_records(2), *bad])
+            assert caught.value.item == len(bad) + 1
+            assert len(store) == 0
+        assert store.search(IMAGE, unit_vectors(1), limit=5) == [[]]
+
+    # ---- search
+
+    def test_scores_are_the_cosines_and_the_order_is_theirs(self, store: Store) -> None:
+        records = make_records(500)
+        store.upsert(records)
+        queries = np.concatenate([unit_vectors(5, seed=9), records[3].vectors[IMAGE][None]])
+        for query, hits in zip(queries, store.search(IMAGE, queries, limit=20)):
+            wanted = exact(records, IMAGE, query)[:20]
+            assert [hit.id for hit in hits] == [hit.id for hit in wanted]
+            assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=TOLERANCE)
+        assert hits[0].id == "id-3"
+        assert hits[0].score == pytest.approx(1.0, abs=TOLERANCE)
+        assert store.search(IMAGE, -queries[-1:], limit=500)[0][-1].score == pytest.approx(-1.0, abs=TOLERANCE)
+        assert all(-1.0 <= hit.score <= 1.0 for hit in store.search(IMAGE, -queries[-1:], limit=500)[0])
+
+    def test_there_are_as_many_hits_as_asked_for_or_as_match(self, store: Store) -> None:
+        store.upsert(make_records(30))
+        for limit, count in ((1, 1), (29, 29), (30, 30), (31, 30), (1000, 30)):
+            assert [len(hits) for hits in store.search(IMAGE, unit_vectors(3, seed=5), limit=limit)] == [count] * 3
+
+    def test_equal_vectors_come_in_the_order_of_their_ids(self, store: Store) -> None:
+        vector = unit_vectors(1)[0]
+        ids = [f"{i:02}" for i in np.random.default_rng(1).permutation(40)]
+        store.upsert([Record(Document(id), {IMAGE: vector}) for id in ids])
+        assert [hit.id for hit in store.search(IMAGE, vector[None], limit=40)[0]] == sorted(ids)
+
+    def test_a_field_finds_only_documents_that_have_it(self, store: Store) -> None:
+        records = make_records(9, (IMAGE, CAPTION, TEXT))
+        fields = ((IMAGE,), (CAPTION, TEXT), (IMAGE, CAPTION, TEXT))
+        store.upsert([Record(r.document, {f: r.vectors[f] for f in fields[i % 3]}) for i, r in enumerate(records)])
+        for field, count in ((IMAGE, 6), (CAPTION, 6), (TEXT, 6)):
+            found = {hit.id for hit in store.search(field, unit_vectors(1, field), limit=20)[0]}
+            assert found == {f"id-{i}" for i in range(9) if field in fields[i % 3]}
+            assert len(found) == count
+
+    def test_a_document_without_vectors_is_kept_and_never_found(self, store: Store) -> None:
+        store.upsert([*make_records(2), Record(Document("bare", text="t"), {}, Stamp("d"))])
+        assert (len(store), store.stamps(["bare"])) == (3, {"bare": Stamp("d")})
+        assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 2
+
+    def test_an_unknown_field_is_an_error_that_names_it(self, store: Store) -> None:
+        with pytest.raises(ConfigError, match="other/text"):
+            store.search(Field("other", "text"), unit_vectors(1), limit=3)
+
+    # ---- filters
+
+    def test_filters_mean_what_they_say(self, store: Store) -> None:
+        values: dict[str, Scalar] = {
+            "int": 1, "float": 1.0, "true": True, "false": False, "text": "1", "zero": 0, "minus": -0.0,
+            "large": 2**63 - 1, "odd": 2**53 + 1,
+        }  # fmt: skip
+        documents = [Document(name, metadata={"x": value}) for name, value in values.items()]
+        documents.append(Document("none", metadata={"y": 1}))
+        store.upsert([Record(d, {IMAGE: v}) for d, v in zip(documents, unit_vectors(len(documents)))])
+        for where, found in FILTERS:
+            hits = store.search(IMAGE, unit_vectors(1, seed=2), limit=50, where=parse_filter(where))[0]
+            assert {hit.id for hit in hits} == set(found.split()), where
+
+    def test_a_filter_leaves_the_nearest_of_those_that_pass(self, store: Store) -> None:
+        records = make_records(2000, metadata=[{"rare": i % 400 == 7, "tenth": i % 10} for i in range(2000)])
+        store.upsert(records)
+        query = unit_vectors(1, seed=3)
+        for where in ({"rare": True}, {"tenth": 3}, {"tenth": {"$gte": 1}}, {"tenth": {"$in": [2, 4]}, "rare": False}):
+            condition = parse_filter(where)
+            passing = [r for r in records if condition.matches(r.document.metadata)]
+            for limit in (3, 300):
+                wanted = [hit.id for hit in exact(passing, IMAGE, query[0])[:limit]]
+                found = [hit.id for hit in store.search(IMAGE, query, limit=limit, where=condition)[0]]
+                assert len(found) == len(wanted)
+                assert len(set(found) & set(wanted)) >= self.recall * len(wanted)
+
+    # ---- size
+
+    def test_five_thousand_records_are_written_at_once_and_found(self, store: Store) -> None:
+        records = make_records(5000)
+        store.upsert(records)
+        assert len(store) == 5000
+        ids = list(store.ids())
+        assert len(ids) == len(set(ids)) == 5000
+        assert len(store.stamps(ids)) == len(store.get(ids)) == 5000
+        queries, right = unit_vectors(20, seed=8), 0
+        for query, hits in zip(queries, store.search(IMAGE, queries, limit=10)):
+            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+            right += len({hit.id for hit in hits} & {hit.id for hit in exact(records, IMAGE, query)[:10]})
+        assert right >= self.recall * 200
+        page = store.search(IMAGE, queries[:1], limit=3000)[0]
+        assert len({hit.id for hit in page}) == 3000
+        assert store.delete(ids[:4000]) == 4000
+        left = store.search(IMAGE, queries[:1], limit=3000)[0]
+        assert {hit.id for hit in left} == set(ids[4000:])
+
+    # ---- threads
+
+    def test_readers_see_whole_documents_while_a_writer_works(self, store: Store) -> None:
+        fixed, stop = make_records(30, (IMAGE, TEXT)), threading.Event()
+        store.upsert(fixed)
+
+        def write() -> None:
+            for turn in range(6):
+                extra = make_records(60, (IMAGE, TEXT), seed=50 + turn)[30:]
+                changed = [replace(r, document=replace(r.document, metadata={"turn": turn})) for r in fixed]
+                store.upsert([*changed, *extra])
+                store.delete([record.document.id for record in extra])
+            stop.set()
+
+        def read(field: Field) -> int:
+            turns = 0
+            while not stop.is_set() or not turns:
+                turns += 1
+                for record in fixed[::10]:
+                    hits = store.search(field, record.vectors[field][None], limit=60)[0]
+                    assert hits[0].id == record.document.id
+                    assert {r.document.id for r in fixed} <= {hit.id for hit in hits}
+                    assert [document.text for document in store.get([hits[0].id])] == [record.document.text]
+                    assert store.stamps([hits[0].id]) == {hits[0].id: record.stamp}
+            return turns
+
+        with ThreadPoolExecutor(4) as pool:
+            readers = [pool.submit(read, field) for field in (IMAGE, TEXT, IMAGE)]
+            writer = pool.submit(write)
+            try:
+                writer.result()
+            finally:
+                stop.set()
+            assert all(reader.result() for reader in readers)
+        assert len(store) == 30
+
+    def test_several_writers_lose_nothing(self, store: Store) -> None:
+        batches = [make_records(200)[start : start + 20] for start in range(0, 200, 20)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(store.upsert, batches))
+        assert len(store) == 200
+        assert len(store.search(IMAGE, unit_vectors(1), limit=500)[0]) == 200

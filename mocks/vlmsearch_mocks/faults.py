@@ -1,0 +1,133 @@
+"""What can go wrong with a server, on demand."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from vlmsearch.errors import ConfigError
+
+T = TypeVar("T")
+Server = Literal["mongo", "chroma"]
+Kind = Literal["unreachable", "timeout", "refused", "lost reply", "partial write"]
+
+
+@dataclass
+class _Fault:
+    server: Server
+    operation: str
+    kind: Kind
+    skip: int
+    times: int
+
+    def hits(self, server: Server, operation: str) -> bool:
+        """Whether this call fails; counts it."""
+        if server != self.server or self.operation not in ("", operation) or not self.times:
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        self.times -= 1
+        return True
+
+
+class Faults:
+    """Faults that the mock servers have been told to have; ``calls`` are those they got, such as ``mongo.find``.
+
+    Operations of MongoDB are named as pymongo names them, those of Chroma are ``get_collection``,
+    ``get_or_create_collection``, ``upsert``, ``get``, ``query``, ``delete``, ``count`` and ``delete_collection``.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self._faults: list[_Fault] = []
+        self._lock = threading.RLock()
+        self._polls = 0
+        self._stale: dict[Server, int] = {}
+        self._past: dict[Server, Any] = {}
+        self._servers: dict[Server, Callable[[], Any]] = {}
+
+    def fail(
+        self, server: Server, operation: str = "", *, kind: Kind = "unreachable", nth: int = 1, times: int = 1
+    ) -> None:
+        """Have the ``nth`` such call from now on, and ``times`` - 1 more after it, fail; any operation by default.
+
+        ``unreachable``, ``timeout`` and ``refused`` do nothing; ``lost reply`` does all and then fails; ``partial
+        write`` writes the first half of a batch and then fails.
+        """
+        if nth < 1 or times < 1:
+            raise ConfigError(f"nth and times are at least 1, not {nth} and {times}")
+        with self._lock:
+            self._faults.append(_Fault(server, operation, kind, nth - 1, times))
+
+    def read_stale(self, server: Server, times: int) -> None:
+        """Have the next ``times`` reads see everything as it is now, whatever is written meanwhile."""
+        with self._lock:
+            self._past[server] = copy.deepcopy(self._servers[server]())
+            self._stale[server] = times
+
+    def index_not_ready(self, polls: int) -> None:
+        """Have MongoDB say so often that its vector index cannot be queried yet."""
+        self._polls = polls
+
+    def clear(self) -> None:
+        """Forget all faults, and the calls."""
+        with self._lock:
+            self._faults.clear()
+            self._stale.clear()
+            self.calls.clear()
+            self._polls = 0
+
+    # ---- for the mock servers
+
+    def watch(self, server: Server, state: Callable[[], Any]) -> None:
+        """Say where the data of a server are."""
+        self._servers[server] = state
+
+    def is_ready(self) -> bool:
+        """Whether the vector index can be queried; counts the poll."""
+        with self._lock:
+            self._polls -= self._polls > 0
+            return not self._polls
+
+    def past(self, server: Server) -> Any | None:
+        """The data that a read has to see where it is a stale one."""
+        with self._lock:
+            if not self._stale.get(server):
+                return None
+            self._stale[server] -= 1
+            return self._past[server]
+
+    def around(
+        self, server: Server, operation: str, do: Callable[[], T], half: Callable[[], object] | None = None
+    ) -> T:
+        """What ``do`` returns, unless the call has to fail; ``half`` does half of it."""
+        with self._lock:
+            self.calls.append(f"{server}.{operation}")
+            kind = next((fault.kind for fault in self._faults if fault.hits(server, operation)), None)
+        if kind == "partial write" and half is not None:
+            half()
+        if kind is None or kind == "lost reply":
+            done = do()
+            if kind is None:
+                return done
+        raise _error(server, kind, operation)
+
+
+def _error(server: Server, kind: Kind | None, operation: str) -> Exception:
+    """The error that the driver of a server raises."""
+    if server == "mongo":
+        from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure
+
+        if kind == "refused":
+            return OperationFailure("not authorized", 13)
+        return NetworkTimeout("timed out") if kind == "timeout" else AutoReconnect(f"connection closed in {operation}")
+    import httpx
+    from chromadb.errors import AuthorizationError
+
+    if kind == "refused":
+        return AuthorizationError("Unauthorized")
+    return httpx.ReadTimeout("timed out") if kind == "timeout" else httpx.ConnectError("connection refused")

@@ -1,0 +1,54 @@
+"""Fixtures for tests of code that uses vlmsearch: ``pytest_plugins = ["vlmsearch_mocks.fixtures"]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vlmsearch_mocks.encoder import MockEncoder
+from vlmsearch_mocks.generator import MockGenerator
+
+if TYPE_CHECKING:
+    from vlmsearch import Pipeline
+    from vlmsearch_mocks.faults import Faults
+    from vlmsearch_mocks.pair import MockStore
+
+
+@pytest.fixture
+def vlmsearch_encoder() -> MockEncoder:
+    """An encoder without a model; override it to plant neighbours."""
+    return MockEncoder()
+
+
+@pytest.fixture
+def vlmsearch_store() -> Iterator[MockStore]:
+    """An empty store: the one of production, over mock servers that keep everything in memory."""
+    from vlmsearch_mocks import MockStore
+
+    with MockStore() as store:
+        yield store
+
+
+@pytest.fixture
+def vlmsearch_faults(vlmsearch_store: MockStore) -> Faults:
+    """What goes wrong with the servers of ``vlmsearch_store``: nothing, until you say so."""
+    return vlmsearch_store.faults
+
+
+@pytest.fixture
+def vlmsearch_generator() -> MockGenerator:
+    """A generator with one reply; override it to script others."""
+    return MockGenerator()
+
+
+@pytest.fixture
+def vlmsearch_pipeline(
+    vlmsearch_encoder: MockEncoder, vlmsearch_store: MockStore, vlmsearch_generator: MockGenerator
+) -> Iterator[Pipeline]:
+    """A pipeline of the encoder, the store and the generator."""
+    from vlmsearch import Pipeline
+
+    with Pipeline(vlmsearch_encoder, vlmsearch_store, vlmsearch_generator) as pipeline:
+        yield pipeline

@@ -1,0 +1,39 @@
+"""The stores of vlmsearch over mock servers."""
+
+from __future__ import annotations
+
+from vlmsearch.stores.mongo import MongoStore
+from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongo_connection import MongoConnection
+from vlmsearch_mocks.chroma import MockChroma, MockChromaConnection
+from vlmsearch_mocks.faults import Faults
+from vlmsearch_mocks.mongo import MockMongo
+
+
+class MockStore(MongoChromaStore):
+    """``mongodb+chroma:`` over a `MockMongo` and a `MockChroma` of its own, which keep everything in memory.
+
+    ``faults`` is what goes wrong with them; a call that fails is tried ``retries`` times more.
+    """
+
+    def __init__(self, location: str = "", *, retries: int = 2) -> None:
+        self.faults = Faults()
+        self.mongo = MockMongo(faults=self.faults)
+        self.chroma = MockChroma(faults=self.faults)
+        connection = mock_connection(self.mongo, retries=retries)
+        hnsw = {"max_neighbors": 24}
+        self._set_up(connection, MockChromaConnection(self.chroma), "vlmsearch", "index", hnsw)
+        self.name = f"mock:{location}"
+
+
+def mock_connection(client: MockMongo, *, retries: int = 2) -> MongoConnection:
+    """A connection to a `MockMongo`."""
+    return MongoConnection("mongodb://mock/test", "test", lambda: client, retries)  # type: ignore[arg-type,return-value]
+
+
+def mock_mongo_store(
+    *, faults: Faults | None = None, vector_search: bool = False, retries: int = 2, index_timeout: float = 10.0
+) -> MongoStore:
+    """``mongodb:`` over a `MockMongo`; with ``vector_search``, over one that has ``$vectorSearch``."""
+    connection = mock_connection(MockMongo(faults=faults, vector_search=vector_search), retries=retries)
+    return MongoStore.on(connection, index_timeout=index_timeout)

@@ -1,0 +1,133 @@
+"""A store in memory, with exact search."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.filters import Filter
+from vlmsearch.stores.base import Store, check_manifest, check_records
+from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
+
+
+class MemoryStore(Store):
+    """Keeps everything in the object itself, as long as that lives; `close` takes nothing away.
+
+    Search compares with every vector, so that it shows what an approximate store should find.
+    """
+
+    def __init__(self, location: str = "") -> None:
+        self.name = f"mock:{location}"
+        self._lock = threading.RLock()
+        self._manifest: Manifest | None = None
+        self._records: dict[str, Record] = {}
+        self._rejects: dict[str, Reject] = {}
+        self._tables: dict[Field, tuple[list[str], Vectors]] = {}
+
+    def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
+        """Make the store ready; IndexMismatchError if another encoder filled it."""
+        with self._lock:
+            if self._manifest is None:
+                now = datetime.now(timezone.utc).isoformat()
+                self._manifest = Manifest(fingerprint, tuple(spaces), now)
+            check_manifest(self.name, self._manifest, fingerprint, spaces)
+
+    def manifest(self) -> Manifest | None:
+        """What built this index, or None before the first `bind`."""
+        return self._manifest
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Add or replace records, all at once."""
+        check_records(records, self._needed().spaces)
+        kept = {record.document.id: replace(record, document=_plain(record.document)) for record in records}
+        with self._lock:
+            self._records.update(kept)
+            self._tables.clear()
+
+    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
+        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
+        manifest = self._manifest
+        if manifest is None or not len(vectors) or limit < 1:
+            return [[] for _ in vectors]
+        if all(field not in space.fields for space in manifest.spaces):
+            raise ConfigError(f"{self.name} has no field {field}")
+        with self._lock:
+            ids, table = self._table(field)
+            if where is not None:
+                passing = [i for i, id in enumerate(ids) if where.matches(self._records[id].document.metadata)]
+                ids, table = [ids[i] for i in passing], table[passing]
+        if not ids:
+            return [[] for _ in vectors]
+        cosines = np.clip(vectors @ table.T, -1.0, 1.0)
+        names = np.array(ids, dtype=object)
+        return [[Hit(ids[i], float(row[i])) for i in np.lexsort((names, -row))[:limit]] for row in cosines]
+
+    def _table(self, field: Field) -> tuple[list[str], Vectors]:
+        if field not in self._tables:
+            found = {id: record.vectors[field] for id, record in self._records.items() if field in record.vectors}
+            self._tables[field] = list(found), np.array(list(found.values()), dtype=np.float32)
+        return self._tables[field]
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
+        with self._lock:
+            return [_plain(self._records[id].document) for id in ids if id in self._records]
+
+    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
+        """The stamps of those documents among ``ids`` that are there."""
+        with self._lock:
+            return {id: self._records[id].stamp for id in ids if id in self._records}
+
+    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
+        """The fields that each of those documents among ``ids`` that are there has a vector in."""
+        with self._lock:
+            return {id: frozenset(self._records[id].vectors) for id in ids if id in self._records}
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents; returns how many were there."""
+        with self._lock:
+            gone = [id for id in dict.fromkeys(ids) if self._records.pop(id, None)]
+            self._tables.clear()
+        return len(gone)
+
+    def ids(self) -> Iterator[str]:
+        """All ids, as they were when this was called."""
+        with self._lock:
+            return iter(list(self._records))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def rejects(self) -> list[Reject]:
+        """The quarantine list, by id."""
+        with self._lock:
+            return [self._rejects[id] for id in sorted(self._rejects)]
+
+    def quarantine(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the quarantine list, or replace their entries."""
+        self._needed()
+        with self._lock:
+            self._rejects.update({reject.id: reject for reject in rejects})
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the quarantine list; unknown ids are ignored."""
+        with self._lock:
+            for id in ids:
+                self._rejects.pop(id, None)
+
+    def _needed(self) -> Manifest:
+        if self._manifest is None:
+            raise ConfigError(f"{self.name} is no index yet: bind it to an encoder before writing")
+        return self._manifest
+
+
+def _plain(document: Document) -> Document:
+    """A copy that shares nothing with the caller's, its image left out unless it is a path."""
+    image = document.image if isinstance(document.image, Path) else None
+    return replace(document, image=image, metadata=dict(document.metadata))

@@ -1,0 +1,169 @@
+"""What the stores do when their servers fail: on the mocks, told to fail at every single call."""
+
+from collections.abc import Callable
+
+import pytest
+from vlmsearch_mocks import Faults, MockStore
+from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
+from vlmsearch_mocks.faults import Kind, Server
+from vlmsearch_mocks.pair import mock_mongo_store
+
+from vlmsearch import BackendError, BackendUnavailableError, Document, Record
+from vlmsearch.stores.mongo_chroma import MongoChromaStore
+
+pytest_plugins = ["vlmsearch_mocks.fixtures"]
+OLD = make_records(4, (IMAGE, TEXT))
+NEW = make_records(6, (IMAGE, TEXT), seed=40, metadata=[{"number": -i - 1} for i in range(6)])
+
+
+def filled(*, retries: int = 2) -> MockStore:
+    store = MockStore(retries=retries)
+    store.bind("encoder 1", SPACES)
+    store.upsert(OLD)
+    store.faults.clear()
+    return store
+
+
+def change(store: MongoChromaStore) -> None:
+    store.upsert(NEW)
+
+
+def remove(store: MongoChromaStore) -> None:
+    store.delete(["id-1", "id-2"])
+
+
+def check_whole(store: MongoChromaStore) -> None:
+    """Every document is there as it was or as it became, in the vectors, the text and the metadata alike."""
+    for id in list(store.ids()):
+        (document,) = store.get([id])
+        number = int(id.partition("-")[2])
+        candidates = [r for r in (*OLD[number : number + 1], NEW[number]) if r.document.metadata == document.metadata]
+        for record in candidates:
+            for field in (IMAGE, TEXT):
+                hits = store.search(field, record.vectors[field][None], limit=10)[0]
+                assert [hit.id for hit in hits].count(id) == 1
+                assert hits[0].id == id
+                assert hits[0].score == pytest.approx(1.0, abs=1e-5)
+
+
+def calls_of(action: Callable[[MongoChromaStore], None]) -> list[str]:
+    store = filled()
+    action(store)
+    return list(store.faults.calls)
+
+
+@pytest.mark.parametrize("action", [change, remove])
+@pytest.mark.parametrize("kind", ["unreachable", "lost reply", "partial write", "timeout"])
+def test_a_single_failure_of_any_call_changes_nothing_of_the_outcome(
+    action: Callable[[MongoChromaStore], None], kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    for nth, call in enumerate(calls_of(action), 1):
+        store = filled()
+        server: Server = "mongo" if call.startswith("mongo") else "chroma"
+        before = [each.split(".")[0] for each in calls_of(action)[:nth]].count(server)
+        store.faults.fail(server, kind=kind, nth=before)
+        action(store)
+        assert len(store) == (6 if action is change else 2), call
+        check_whole(store)
+        assert store.check().clean, call
+
+
+@pytest.mark.parametrize("action", [change, remove])
+@pytest.mark.parametrize("kind", ["unreachable", "lost reply", "partial write", "refused"])
+def test_after_a_failure_for_good_at_any_call_all_documents_are_whole_and_repair_ends_clean(
+    action: Callable[[MongoChromaStore], None], kind: Kind
+) -> None:
+    for nth, call in enumerate(calls_of(action), 1):
+        store = filled(retries=0)
+        server: Server = "mongo" if call.startswith("mongo") else "chroma"
+        before = [each.split(".")[0] for each in calls_of(action)[:nth]].count(server)
+        store.faults.fail(server, kind=kind, nth=before, times=1000)
+        with pytest.raises(BackendError, match=r"mock"):
+            action(store)
+        store.faults.clear()
+        check_whole(store)
+        report = store.check(repair=True)
+        assert not report.missing, call
+        assert store.check().clean, call
+        check_whole(store)
+        action(store)
+        assert len(store) == (6 if action is change else 2)
+        assert store.check().clean
+
+
+def test_unavailable_says_where_and_what(vlmsearch_store: MockStore, vlmsearch_faults: Faults) -> None:
+    vlmsearch_store.bind("encoder 1", SPACES)
+    vlmsearch_faults.fail("mongo", "find", times=100)
+    with pytest.raises(BackendUnavailableError, match=r"mongodb://mock/test could not be reached to read documents"):
+        vlmsearch_store.get(["a"])
+    vlmsearch_faults.clear()
+    vlmsearch_faults.fail("chroma", "upsert", kind="timeout", times=100)
+    with pytest.raises(BackendUnavailableError, match=r"mock chroma did not answer in time to write 1 rows"):
+        vlmsearch_store.upsert(OLD[:1])
+
+
+def test_a_search_that_reads_stale_vectors_gives_no_mixed_version(
+    vlmsearch_store: MockStore, vlmsearch_faults: Faults
+) -> None:
+    vlmsearch_store.bind("encoder 1", SPACES)
+    vlmsearch_store.upsert(OLD)
+    vlmsearch_faults.read_stale("chroma", 3)
+    vlmsearch_store.upsert(NEW[:4])
+    hits = vlmsearch_store.search(IMAGE, NEW[2].vectors[IMAGE][None], limit=4)[0]
+    assert len(hits) == 4
+    assert hits[0].id == "id-2"
+    assert hits[0].score == pytest.approx(1.0, abs=1e-5)
+
+
+def test_an_index_of_the_server_is_waited_for_and_given_up_in_time() -> None:
+    faults = Faults()
+    faults.index_not_ready(3)
+    store = mock_mongo_store(faults=faults, vector_search=True)
+    store.bind("encoder 1", SPACES)
+    assert store.describe()["search"].startswith("$vectorSearch")
+    store.upsert(OLD)
+    assert store.search(IMAGE, OLD[1].vectors[IMAGE][None], limit=1)[0][0].id == "id-1"
+    assert "mongo.aggregate" in faults.calls
+    impatient = mock_mongo_store(faults=faults, vector_search=True, index_timeout=0.1)
+    faults.index_not_ready(10**9)
+    with pytest.raises(BackendUnavailableError, match=r"vector index of clip/image.* in 0.1 s; .*index_timeout"):
+        impatient.bind("encoder 1", SPACES)
+
+
+def test_two_writers_on_one_id_end_in_one_of_the_two_states() -> None:
+    store = filled()
+    first, second = MongoChromaStore.over(store, "index"), MongoChromaStore.over(store, "index")
+    inner = first.vectors().write
+
+    def overtaken(records: list[Record], version: str) -> None:
+        inner(records, version)
+        if len(calls) < 3:
+            calls.append(version)
+            second.upsert([Record(Document("id-0", text=f"other {len(calls)}"), {IMAGE: unit_vectors(1, seed=9)[0]})])
+
+    calls: list[str] = []
+    first.vectors().write = overtaken  # type: ignore[method-assign,assignment]
+    first.upsert(NEW[:2])
+    assert store.get(["id-0", "id-1"]) == [NEW[0].document, NEW[1].document]
+    assert store.search(IMAGE, NEW[0].vectors[IMAGE][None], limit=1)[0][0].score == pytest.approx(1, abs=1e-5)
+    assert store.check().clean
+
+
+def test_a_writer_that_was_taken_for_dead_writes_once_more() -> None:
+    store = filled()
+    inner = store.vectors().write
+    rounds: list[str] = []
+
+    def slow(records: list[Record], version: str) -> None:
+        inner(records, version)
+        if not rounds:
+            store.audit().roll_back(version, [r.document.id for r in records])
+        rounds.append(version)
+
+    store.vectors().write = slow  # type: ignore[method-assign,assignment]
+    store.upsert(NEW)
+    assert len(rounds) == 2
+    check_whole(store)
+    assert len(store) == 6
+    assert store.check().clean

@@ -1,0 +1,38 @@
+"""Every store passes the same suite: in memory, embedded Chroma, and a Chroma server."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from vlmsearch_mocks import MemoryStore
+from vlmsearch_mocks.contracts import StoreContract
+
+from vlmsearch.stores.base import Store
+from vlmsearch.stores.chroma import ChromaStore
+
+pytest_plugins = ["tests.servers"]
+
+
+class TestMemoryStore(StoreContract):
+    def make_store(self, tmp_path: Path) -> Store:
+        return MemoryStore(str(tmp_path))
+
+
+class TestEmbeddedChroma(StoreContract):
+    durable = True
+    recall = 0.95
+
+    def make_store(self, tmp_path: Path) -> Store:
+        return ChromaStore(str(tmp_path / "index"))
+
+
+class TestServedChroma(StoreContract):
+    durable = True
+    recall = 0.95
+
+    @pytest.fixture(autouse=True)
+    def _server(self, chroma_address: str) -> None:
+        self.address = chroma_address
+
+    def make_store(self, tmp_path: Path) -> Store:
+        return ChromaStore(f"//{self.address}/test-{sha256(str(tmp_path).encode()).hexdigest()[:16]}")
