@@ -35,6 +35,7 @@ _EXTRAS = {
     ("generator", "tensorrt_llm"): "tensorrt_llm",
     ("generator", "transformers"): "export",
     ("generator", "triton"): "triton",
+    ("store", "mock"): "mongo",
     ("store", "mongodb"): "mongo",
     ("store", "mongodb+chroma"): "mongo",
 }

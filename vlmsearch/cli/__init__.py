@@ -19,10 +19,13 @@ _COMMANDS = {
     "delete": "Remove documents from an index.",
     "info": "Show what is in an index and what built it.",
     "demo": "Draw a gallery, index it and search it, offline.",
+    "fsck": "Check that all parts of an index agree, and repair it.",
+    "reindex": "Build an index anew with another model.",
     "backends": "List encoders, stores and generators.",
     "doctor": "Check this installation.",
     "build": "Build a model: export, quantise, verify.",
     "models": "List the models that are built.",
+    "triton": "Make, serve and watch Triton model repositories.",
     "bench": "Measure, on this machine.",
 }
 """Commands and what --help says of them, so that --help loads none of them."""

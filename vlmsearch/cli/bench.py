@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vlmsearch.cli.bench_triton import bench_triton
 from vlmsearch.cli.common import is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 @click.group()
 def bench() -> None:
     """Measure, on this machine: speed beside the installed peers, retrieval on drawn scenes."""
+
+
+bench.add_command(bench_triton)
 
 
 @bench.command()
@@ -109,6 +113,31 @@ def index_speed(folder: Path, encoder: str, rounds: int, as_json: bool) -> None:
         print_json({"images": speed.images, "encoder": alone, "index": indexed, "ratio": speed.ratio})
         return
     click.echo(f"{speed.images} images: {alone:.0f}/s encoded, {indexed:.0f}/s indexed, ratio {speed.ratio:.2f}")
+
+
+@bench.command()
+@option("--mongo", default="localhost:27017", show_default=True, metavar="HOST:PORT", help="Where MongoDB is.")
+@option("--chroma", default="localhost:8000", show_default=True, metavar="HOST:PORT", help="Where a Chroma server is.")
+@option("--documents", default=100_000, show_default=True, type=click.IntRange(1000), help="How many documents.")
+@option("--dim", default=512, show_default=True, type=click.IntRange(2), help="How long their vectors are.")
+@option("--queries", default=200, show_default=True, type=click.IntRange(3), help="How many searches are timed.")
+@json_option
+def store(mongo: str, chroma: str, documents: int, dim: int, queries: int, as_json: bool) -> None:
+    """Time mongodb+chroma: and mongodb: beside the bare drivers, in turns; searches are medians."""
+    from vlmsearch.bench.store import measure, parse_servers
+    from vlmsearch.build.inputs import machine
+
+    figures = []
+    for figure in measure(parse_servers(mongo, chroma), documents=documents, dim=dim, queries=queries):
+        figures.append(figure)
+        if not as_json:
+            click.echo(
+                f"{figure.name}\t{figure.ours:.1f}\t{figure.bare:.1f} {figure.unit}\t"
+                f"ratio {figure.ratio:.2f}\t{figure.bound}"
+            )
+    if as_json:
+        listed = [{"name": f.name, "ours": f.ours, "bare": f.bare, "unit": f.unit, "ratio": f.ratio} for f in figures]
+        print_json({"machine": machine(), "documents": documents, "dim": dim, "queries": queries, "figures": listed})
 
 
 def _texts(path: Path | None, count: int) -> list[str]:

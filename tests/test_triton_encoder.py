@@ -1,0 +1,334 @@
+"""The Triton encoder against a server that misbehaves on purpose, and its arithmetic."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from dataclasses import dataclass, field
+
+import grpc
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2 as messages
+from tritonclient.grpc import service_pb2_grpc as service
+
+from tests.test_triton_repo import BOTH
+from vlmsearch.build.triton import make_configs
+from vlmsearch.build.triton_options import RepoOptions
+from vlmsearch.encoders.base import TextTruncatedWarning
+from vlmsearch.encoders.triton import TritonEncoder
+from vlmsearch.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    IndexMismatchError,
+    InvalidInputError,
+)
+from vlmsearch.registry import open_encoder
+from vlmsearch.serving.batches import Piece, batches, piece_lengths, pooled, split_location, utf8
+
+CONFIGS = make_configs(BOTH, RepoOptions())
+Failure = tuple[grpc.StatusCode, str]
+
+
+@dataclass
+class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """A server whose first answers are given; afterwards every image is [its length, 0, ...]."""
+
+    failures: list[Failure | float] = field(default_factory=list)
+    requests: list[messages.ModelInferRequest] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    under_way: int = 0
+    most: int = 0
+    cancelled: int = 0
+
+    def ModelConfig(self, request: messages.ModelConfigRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
+        if request.name not in CONFIGS:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
+        return messages.ModelConfigResponse(config=CONFIGS[request.name])
+
+    def ModelInfer(self, request: messages.ModelInferRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
+        with self.lock:
+            self.requests.append(request)
+            self.headers.append(dict(context.invocation_metadata()))
+            failure = self.failures.pop(0) if self.failures else None
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+        time.sleep(0.02)
+        if isinstance(failure, float):
+            time.sleep(failure)
+            self.cancelled += not context.is_active()
+        with self.lock:
+            self.under_way -= 1
+        if isinstance(failure, tuple):
+            context.abort(*failure)
+        return _answer(request)
+
+
+def _answer(request: messages.ModelInferRequest) -> messages.ModelInferResponse:
+    response = messages.ModelInferResponse(model_name=request.model_name)
+    count = request.inputs[0].shape[0]
+    for output in request.outputs:
+        name = output.name
+        if name == "IMAGE_STATUS":
+            raw = b"".join(len(text).to_bytes(4, "little") + text for text in _statuses(request))
+            kind, shape = "BYTES", [count, 1]
+        elif name.endswith("_TOKENS"):
+            raw, kind, shape = (
+                np.array([[len(t.split())] for t in _items(request)], np.int32).tobytes(),
+                "INT32",
+                [count, 1],
+            )
+        else:
+            rows = np.zeros((count, 384 if name == "MINILM" else 512), np.float32)
+            rows[:, 0] = [len(item) + 1 for item in _items(request)]
+            raw, kind, shape = rows.tobytes(), "FP32", list(rows.shape)
+        response.outputs.add(name=name, datatype=kind, shape=shape)
+        response.raw_output_contents.append(raw)
+    return response
+
+
+def _items(request: messages.ModelInferRequest) -> list[bytes]:
+    raw, items = request.raw_input_contents[0], []
+    while raw:
+        length = int.from_bytes(raw[:4], "little")
+        items.append(raw[4 : 4 + length])
+        raw = raw[4 + length :]
+    return items
+
+
+def _statuses(request: messages.ModelInferRequest) -> list[bytes]:
+    return [b"corrupt: it is bad" if item.startswith(b"bad") else b"" for item in _items(request)]
+
+
+@dataclass
+class Place:
+    scripted: Scripted
+    port: int
+    server: grpc.Server
+
+    @property
+    def location(self) -> str:
+        return f"//127.0.0.1:{self.port}/vlm"
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    server = grpc.server(futures.ThreadPoolExecutor(16))
+    scripted = Scripted()
+    service.add_GRPCInferenceServiceServicer_to_server(scripted, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield Place(scripted, port, server)
+    server.stop(None)
+
+
+def first(vectors: NDArray[np.float32]) -> list[float]:
+    return [float(value) for value in vectors[:, 0]]
+
+
+def test_it_describes_itself_as_the_server_does(place: Place) -> None:
+    with open_encoder(f"triton:{place.location}") as encoder:
+        assert encoder.fingerprint == "+".join(bundle.fingerprint for bundle in BOTH)
+        assert encoder.spaces == tuple(bundle.space for bundle in BOTH)
+        assert encoder.floors["clip", "image"] == 0.21
+
+
+def test_batches_are_split_sent_together_and_put_in_order(place: Place) -> None:
+    images = [b"x" * (1 + i * 37 % 101) for i in range(100)]
+    with TritonEncoder(place.location, batch_size=7, concurrency=3) as encoder:
+        found = encoder.encode_images(images)["clip"]
+    assert first(found) == [len(image) + 1 for image in images]
+    assert {len(_items(request)) for request in place.scripted.requests} == {7, 2}
+    assert place.scripted.most == 3
+
+
+def test_no_request_has_more_than_the_server_takes(place: Place) -> None:
+    with TritonEncoder(place.location, batch_size=1000) as encoder:
+        encoder.encode_images([b"x"] * 130)
+    assert sorted(len(_items(request)) for request in place.scripted.requests) == [2, 64, 64]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        (grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size"),
+        (grpc.StatusCode.UNAVAILABLE, "Socket closed"),
+        (grpc.StatusCode.INTERNAL, "in ensemble 'vlm', Stub process 'clip_image_0_0' is not healthy."),
+        (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'vlm' has no available versions"),
+    ],
+)
+def test_what_passes_is_tried_again(place: Place, failure: Failure) -> None:
+    place.scripted.failures = [failure, failure]
+    with TritonEncoder(place.location) as encoder:
+        assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
+    assert len(place.scripted.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, "unexpected shape"),
+        (grpc.StatusCode.UNAUTHENTICATED, "no token"),
+        (grpc.StatusCode.UNIMPLEMENTED, "decoupled"),
+        (grpc.StatusCode.INTERNAL, "out of memory"),
+        (grpc.StatusCode.UNAVAILABLE, "Request timeout expired"),
+    ],
+)
+def test_what_would_not_change_is_not_tried_again(place: Place, failure: Failure) -> None:
+    place.scripted.failures = [failure]
+    with TritonEncoder(place.location) as encoder, pytest.raises(BackendError, match=failure[1]) as caught:
+        encoder.encode_images([b"abc"])
+    assert len(place.scripted.requests) == 1
+    assert caught.value.__cause__ is not None
+
+
+def test_a_slow_request_is_given_up_and_not_cancelled(place: Place) -> None:
+    place.scripted.failures = [1.5]
+    with TritonEncoder(place.location, timeout=0.3) as encoder:
+        started = time.monotonic()
+        with pytest.raises(BackendUnavailableError, match=r"did not answer within 0.3 s"):
+            encoder.encode_images([b"abc"])
+        assert time.monotonic() - started < 1
+        assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
+    assert (len(place.scripted.requests), place.scripted.cancelled) == (2, 0)
+    assert place.scripted.requests[0].parameters["timeout"].int64_param in range(250_000, 300_001)
+
+
+def test_the_deadline_ends_all_attempts(place: Place) -> None:
+    place.scripted.failures = [(grpc.StatusCode.UNAVAILABLE, "busy")] * 100
+    with TritonEncoder(place.location, deadline=1) as encoder:
+        started = time.monotonic()
+        with pytest.raises(BackendUnavailableError, match="busy"):
+            encoder.encode_images([b"abc"])
+        assert time.monotonic() - started < 1.5
+    assert 2 < len(place.scripted.requests) < 20
+
+
+def test_a_bad_item_is_named_and_the_others_are_not_computed_again(place: Place) -> None:
+    images = [b"x" * i for i in range(1, 20)]
+    images[4], images[11] = b"bad one", b"bad two"
+    with TritonEncoder(place.location, batch_size=8) as encoder:
+        for item in (4, 10):
+            with pytest.raises(InvalidInputError, match="it is bad") as caught:
+                encoder.encode_images(images)
+            assert (caught.value.code, caught.value.item) == ("corrupt", item)
+            del images[item]
+        assert first(encoder.encode_images(images)["clip"]) == [len(image) + 1 for image in images]
+        assert len(place.scripted.requests) == 3
+        encoder.encode_images(images)
+    assert len(place.scripted.requests) == 6
+
+
+def test_long_documents_are_pooled_and_queries_cut(place: Place) -> None:
+    text = "word " * 200
+    with TritonEncoder(place.location) as encoder:
+        vectors = encoder.encode_texts([text, "short"])
+        assert np.allclose(np.linalg.norm(vectors["clip"], axis=1), 1)
+        pieces = [request for request in place.scripted.requests if len(request.inputs) == 2]
+        assert len(pieces) == 1
+        assert _items(pieces[0]) == [text.encode(), b"", b""]
+        assert np.frombuffer(pieces[0].raw_input_contents[1], np.int32).tolist() == [0, 1, 2]
+        with pytest.warns(TextTruncatedWarning, match="200 tokens and clip reads 75"):
+            encoder.encode_texts([text], role="query")
+
+
+def test_another_model_behind_the_address_is_an_index_mismatch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with TritonEncoder(place.location) as encoder:
+        for name, config in CONFIGS.items():
+            changed = type(config).FromString(config.SerializeToString())
+            for parameter in changed.parameters.values():
+                parameter.string_value = parameter.string_value.replace("0123456789ab", "ffffffffffff")
+            monkeypatch.setitem(CONFIGS, name, changed)
+        place.scripted.failures = [
+            (grpc.StatusCode.INVALID_ARGUMENT, "in ensemble 'vlm', this server has other models: x")
+        ]
+        with pytest.raises(IndexMismatchError, match="now serves clip-vit-base-patch32:ffffffffffff"):
+            encoder.encode_images([b"abc"])
+
+
+def test_headers_and_tokens_come_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLMSEARCH_TRITON_HEADERS", "Triton-Grpc-Protocol-Key: abc\nX-Team:  search")
+    monkeypatch.setenv("VLMSEARCH_TRITON_TOKEN", "secret")
+    with TritonEncoder(place.location) as encoder:
+        encoder.encode_images([b"abc"])
+    sent = place.scripted.headers[0]
+    assert (sent["triton-grpc-protocol-key"], sent["x-team"]) == ("abc", "search")
+    assert sent["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("triton:", "needs a location"),
+        ("triton:vlm", "triton://HOST:PORT/MODEL"),
+        ("triton://host/vlm", "triton://HOST:PORT/MODEL"),
+        ("triton://host:8001", "triton://HOST:PORT/MODEL"),
+        ("triton://h:1/vlm?preprocess=gpu", "one of server, client"),
+        ("triton://h:1/vlm?batch_size=0", "batch_size is at least 1"),
+        ("triton://h:1/vlm?timeout=0", "more than 0 seconds"),
+        ("triton://h:1/vlm?shared_memory=true", "another"),
+        ("triton://h:1/vlm?port=8", "has no option 'port'"),
+    ],
+)
+def test_urls_that_cannot_be_are_refused(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_encoder(url)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"CA": "/no/such/file"}, "VLMSEARCH_TRITON_CA is /no/such/file, and there is no such file"),
+        ({"CERT": __file__}, "go together"),
+        ({"HEADERS": "nonsense"}, "not of the form name: value"),
+        ({"TOKEN": "secret"}, "cross the network unencrypted"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"VLMSEARCH_TRITON_{name}", value)
+    with pytest.raises(ConfigError, match=message):
+        open_encoder("triton://gpu-host:8001/vlm")
+
+
+def test_nobody_there_and_nothing_known_there(place: Place) -> None:
+    with pytest.raises(BackendError, match="does not serve other"):
+        open_encoder(f"triton://127.0.0.1:{place.port}/other")
+    with pytest.raises(BackendError, match="was not made by vlmsearch"):
+        open_encoder(f"triton://127.0.0.1:{place.port}/clip_image")
+    started = time.monotonic()
+    with pytest.raises(BackendUnavailableError, match=r"127\.0\.0\.1:1:"):
+        open_encoder("triton://127.0.0.1:1/vlm")
+    assert time.monotonic() - started < 6
+
+
+@pytest.mark.parametrize("room", [1, 7, 75])
+def test_texts_are_cut_as_in_process(room: int) -> None:
+    for tokens in (1, room, room + 1, 3 * room, 3 * room + 2, 1000):
+        parts = np.array_split(np.arange(tokens), -(-tokens // room))
+        assert piece_lengths(tokens, room) == [len(part) for part in parts]
+
+
+def test_pieces_are_weighted_by_their_length() -> None:
+    rows = np.eye(3, dtype=np.float32)
+    found = pooled([Piece(0, 3, rows[0]), Piece(0, 4, rows[1]), Piece(2, 5, rows[2])], 3, 3)
+    assert np.allclose(found, np.array([[0.6, 0.8, 0], [0, 0, 0], [0, 0, 1]]))
+    assert pooled([], 0, 5).shape == (0, 5)
+
+
+def test_requests_are_bounded_in_items_and_bytes() -> None:
+    assert list(batches([4, 5, 6], [1, 1, 1], 2)) == [[4, 5], [6]]
+    assert list(batches([1, 2, 3], [9 * 2**20] * 3, 8)) == [[1], [2], [3]]
+    assert list(batches([], [], 8)) == []
+
+
+def test_locations_and_texts() -> None:
+    assert split_location("//[::1]:8001/vlm") == ("[::1]:8001", "vlm")
+    assert (utf8(0, "é"), utf8(0, "")) == ("é".encode(), b" ")
+    with pytest.raises(InvalidInputError, match="text 3 is not valid Unicode"):
+        utf8(3, "\ud800")

@@ -1,0 +1,378 @@
+"""A real Triton server: what its models answer, and what they survive."""
+
+# ruff: noqa: F401, F811 - fixtures are imported by name
+
+import io
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from tests.triton_server import Running, binary, children, repository, serving, stubs, triton
+from vlmsearch.build.triton import write_repository
+from vlmsearch.build.triton_options import RepoOptions
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.encoders.triton import TritonEncoder
+from vlmsearch.errors import BackendError, IndexMismatchError
+from vlmsearch.registry import open_encoder
+from vlmsearch.serving.server import Binary
+from vlmsearch.types import Vectors
+
+SEED = 23_000_000
+
+
+def picture(number: int, size: int = 96, form: str = "JPEG") -> bytes:
+    out = io.BytesIO()
+    make_scene(SEED + number).draw(size).save(out, form)
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[bytes]:
+    return [picture(i) for i in range(300)]
+
+
+@pytest.fixture(scope="module")
+def captions() -> list[str]:
+    return [make_scene(SEED + i).caption() for i in range(300)]
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[OnnxEncoder]:
+    with OnnxEncoder("demo") as encoder:
+        yield encoder
+
+
+@pytest.fixture
+def private(binary: Binary, repository: Path, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Servers that a test may kill or change; each with a repository of its own."""
+    started: list[Running] = []
+
+    def start(*extra: str) -> Running:
+        folder = tmp_path / f"repository-{len(started)}"
+        shutil.copytree(repository, folder)
+        started.append(Running(binary, folder, extra))
+        return started[-1].start()
+
+    yield start
+    for running in started:
+        running.server.stop(seconds=20)
+
+
+def test_images_texts_and_both(triton: Running, pictures: list[bytes], captions: list[str], local: OnnxEncoder) -> None:
+    texts = [caption.encode() for caption in captions[:7]]
+    images = local.encode_images(pictures[:7])["clip"]
+    by_text = local.encode_texts(captions[:7])
+    found = triton.ask(["CLIP_IMAGE", "IMAGE_STATUS"], IMAGE=pictures[:7])
+    assert np.array_equal(found["CLIP_IMAGE"], images)
+    assert not any(found["IMAGE_STATUS"][:, 0])
+    both = triton.ask(IMAGE=pictures[:7], TEXT=texts)
+    assert set(both) == {"CLIP_IMAGE", "IMAGE_STATUS", "CLIP_TEXT", "CLIP_TOKENS", "MINILM", "MINILM_TOKENS"}
+    assert np.array_equal(both["CLIP_IMAGE"], images)
+    for name, space in (("CLIP_TEXT", "clip"), ("MINILM", "minilm")):
+        alone = triton.ask([name], TEXT=texts)
+        assert set(alone) == {name}
+        assert np.allclose(alone[name], by_text[space], atol=1e-5)
+        assert np.allclose(both[name], by_text[space], atol=1e-5)
+
+
+def test_what_is_not_asked_for_is_not_computed(triton: Running, pictures: list[bytes]) -> None:
+    def counts() -> dict[str, int]:
+        with triton.client() as client:
+            models = client.get_inference_statistics().model_stats
+        return {model.name: model.inference_count for model in models}
+
+    def computed(outputs: list[str]) -> set[str]:
+        before = counts()
+        triton.ask(outputs, IMAGE=pictures[:2], TEXT=[b"a star", b"two rings"])
+        return {name for name, count in counts().items() if count > before[name]} - {"vlm", "text_tokenize"}
+
+    assert computed(["CLIP_IMAGE"]) == {"image_preprocess", "clip_image"}
+    assert computed(["IMAGE_STATUS"]) == {"image_preprocess"}
+    assert computed(["MINILM"]) == {"minilm"}
+    assert computed(["CLIP_TEXT", "CLIP_TOKENS"]) == {"clip_text"}
+    assert computed(["MINILM_TOKENS"]) == set()
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+@pytest.mark.parametrize("options", ["", "?preprocess=client", "?shared_memory=true&concurrency=2"])
+def test_the_encoder_gives_the_vectors_of_the_process(
+    triton: Running,
+    pictures: list[bytes],
+    captions: list[str],
+    local: OnnxEncoder,
+    options: str,
+    count: int,
+) -> None:
+    with open_encoder(triton.url + options) as encoder:
+        assert (encoder.fingerprint, encoder.spaces, encoder.floors) == (local.fingerprint, local.spaces, local.floors)
+        images = encoder.encode_images(pictures[:count])
+        texts = encoder.encode_texts(captions[:count])
+    assert list(images) == ["clip"]
+    assert np.array_equal(images["clip"], local.encode_images(pictures[:count])["clip"])
+    expected = local.encode_texts(captions[:count])
+    assert list(texts) == list(expected) == ["clip", "minilm"]
+    for space, vectors in expected.items():
+        assert np.allclose(texts[space], vectors, atol=1e-5)
+
+
+def big(size: int) -> bytes:
+    return b"\xff\xd8\xff" + bytes(size)
+
+
+MALFORMED = {
+    "image of 64 MB": ({"IMAGE": [big(64 * 2**20)]}, ["CLIP_IMAGE"], "too_large"),
+    "no image": ({"IMAGE": [b"nothing"]}, ["CLIP_IMAGE"], "image 0: unsupported"),
+    "truncated image": ({"IMAGE": [picture(0), picture(1)[:700]]}, ["CLIP_IMAGE"], "image 1: truncated"),
+    "empty image": ({"IMAGE": [b""]}, ["CLIP_IMAGE"], "empty"),
+    "bomb": ({"IMAGE": [b"P6 60000 60000 255\n"]}, ["CLIP_IMAGE"], "too_large"),
+    "empty text": ({"TEXT": [b"a", b""]}, ["MINILM"], "text 1: empty"),
+    "not UTF-8": ({"TEXT": [b"\xff\xfe"]}, ["CLIP_TEXT"], "not UTF-8"),
+    "numbers for text": ({"TEXT": np.zeros((2, 1), np.float32)}, ["MINILM"], "expects 'BYTES'"),
+    "two columns": ({"TEXT": np.full((2, 2), b"a", np.object_)}, ["MINILM"], "unexpected shape"),
+    "too many": ({"TEXT": [b"a"] * 65}, ["MINILM"], "batch-size must be <= 64"),
+    "no items": ({"IMAGE": []}, ["CLIP_IMAGE"], "IMAGE"),
+    "nothing": ({}, ["CLIP_IMAGE"], "0 inputs"),
+    "nothing, for all": ({}, [], "0 inputs"),
+    "image for text": ({"IMAGE": [picture(0)]}, ["CLIP_TEXT"], "missing required input"),
+    "text for image": ({"TEXT": [b"a"]}, ["CLIP_IMAGE"], "missing required input"),
+    "image for all": ({"IMAGE": [picture(0)]}, [], "missing required input"),
+    "unlike numbers": ({"IMAGE": [picture(0)], "TEXT": [b"a", b"b"]}, [], "batch size does not match"),
+    "no such output": ({"TEXT": [b"a"]}, ["NOTHING"], "unexpected inference output"),
+    "no such input": ({"WHAT": [b"a"]}, ["MINILM"], "WHAT"),
+    "negative piece": ({"TEXT": [b"a"], "PIECE": np.array([[-1]], np.int32)}, ["MINILM"], "0 or more"),
+    "piece alone": ({"PIECE": np.array([[0]], np.int32)}, ["MINILM"], "missing required input"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_requests_are_answered_with_an_error(triton: Running, case: str, pictures: list[bytes]) -> None:
+    inputs, outputs, message = MALFORMED[case]
+    with pytest.raises(InferenceServerException, match=message):
+        triton.ask(outputs, **inputs)  # type: ignore[arg-type]
+    assert triton.ask(["CLIP_IMAGE"], IMAGE=pictures[:1])["CLIP_IMAGE"].shape == (1, 64)
+
+
+RAW = {
+    "ids out of range": ("clip_text", {"input_ids": np.full((2, 8), 99_999), "attention_mask": np.ones((2, 8))}),
+    "too long": ("clip_text", {"input_ids": np.full((2, 500), 5), "attention_mask": np.ones((2, 500))}),
+    "unlike lengths": ("minilm", {"input_ids": np.full((2, 8), 5), "attention_mask": np.ones((2, 9))}),
+}
+
+
+@pytest.mark.parametrize("case", RAW)
+def test_a_tower_refuses_what_it_cannot_compute(triton: Running, case: str) -> None:
+    model, arrays = RAW[case]
+    with pytest.raises(InferenceServerException):
+        triton.ask(model=model, **{name: array.astype(np.int32) for name, array in arrays.items()})  # type: ignore[arg-type]
+    assert triton.ask(["MINILM"], TEXT=[b"a star"])["MINILM"].shape == (1, 96)
+
+
+def test_bad_requests_do_no_harm_to_others(triton: Running, pictures: list[bytes]) -> None:
+    """Malformed requests of every kind beside good ones: the good ones are answered, and right."""
+    images = triton.ask(["CLIP_IMAGE"], IMAGE=pictures[:4])["CLIP_IMAGE"]
+    texts = triton.ask(["MINILM"], TEXT=[b"a star", b"two rings"])["MINILM"]
+    end = time.monotonic() + 6
+
+    def good(number: int) -> int:
+        done = 0
+        while time.monotonic() < end:
+            if number % 2:
+                assert np.array_equal(triton.ask(["CLIP_IMAGE"], IMAGE=pictures[:4])["CLIP_IMAGE"], images)
+            else:
+                found = triton.ask(["MINILM"], TEXT=[b"a star", b"two rings"])["MINILM"]
+                assert np.allclose(found, texts, atol=1e-5)
+            done += 1
+        return done
+
+    def bad(case: str) -> None:
+        inputs, outputs, _ = MALFORMED[case]
+        while time.monotonic() < end:
+            with pytest.raises(InferenceServerException):
+                triton.ask(outputs, **inputs)  # type: ignore[arg-type]
+
+    cases = [case for case in MALFORMED if case != "image of 64 MB"]
+    with ThreadPoolExecutor(len(cases) + 4) as pool:
+        wrong = [pool.submit(bad, case) for case in cases]
+        right = [pool.submit(good, number) for number in range(4)]
+        assert min(future.result() for future in right) > 0
+        for future in wrong:
+            future.result()
+
+
+class Load:
+    """Threads that encode without pause and check every vector."""
+
+    def __init__(self, encoder: TritonEncoder, pictures: list[bytes], expected: Vectors, threads: int = 3) -> None:
+        self.encoder, self.pictures, self.expected = encoder, pictures, expected
+        self.stop = threading.Event()
+        self.answers = 0
+        self.pool = ThreadPoolExecutor(threads)
+        self.futures = [self.pool.submit(self._run, number) for number in range(threads)]
+
+    def _run(self, number: int) -> int:
+        rounds = 0
+        while not self.stop.is_set():
+            start = (number * 17 + rounds * 29) % 200
+            found = self.encoder.encode_images(self.pictures[start : start + 40])["clip"]
+            assert np.array_equal(found, self.expected[start : start + 40])
+            rounds += 1
+            self.answers += 1
+        return rounds
+
+    def settle(self) -> None:
+        """Until three more answers have come."""
+        goal, end = self.answers + 3, time.monotonic() + 60
+        while self.answers < goal and time.monotonic() < end and not any(future.done() for future in self.futures):
+            time.sleep(0.05)
+
+    def finish(self) -> None:
+        self.stop.set()
+        assert all(future.result(60) > 0 for future in self.futures)
+        self.pool.shutdown()
+
+
+def test_a_killed_model_process_costs_no_answer(
+    binary: Binary, repository: Path, pictures: list[bytes], local: OnnxEncoder
+) -> None:
+    """`vlmsearch triton serve` notices that Triton has lost a model, and starts it again."""
+    expected = local.encode_images(pictures)["clip"]
+    with serving(repository) as (url, process), TritonEncoder(url, timeout=20) as encoder:
+        load = Load(encoder, pictures, expected)
+        load.settle()
+        for pid, line in stubs(children(process.pid)[0]).items():
+            if "/image_preprocess/" in line:
+                os.kill(pid, signal.SIGKILL)
+        load.settle()
+        load.finish()
+
+
+def test_a_killed_server_costs_no_answer(
+    private: Callable[..., Running], pictures: list[bytes], local: OnnxEncoder
+) -> None:
+    running, expected = private(), local.encode_images(pictures)["clip"]
+    with (
+        TritonEncoder(running.url.removeprefix("triton:")) as encoder,
+        TritonEncoder(running.url.removeprefix("triton:"), shared_memory=True) as sharing,
+    ):
+        loads = [Load(encoder, pictures, expected, 2), Load(sharing, pictures, expected, 2)]
+        for load in loads:
+            load.settle()
+        running.kill()
+        time.sleep(0.5)
+        running.again()
+        for load in loads:
+            load.settle()
+            load.finish()
+
+
+def test_without_a_server_the_deadline_ends_the_wait(private: Callable[..., Running], pictures: list[bytes]) -> None:
+    running = private()
+    with TritonEncoder(running.url.removeprefix("triton:"), deadline=2) as encoder:
+        encoder.encode_images(pictures[:3])
+        running.kill()
+        started = time.monotonic()
+        with pytest.raises(BackendError, match=r"127\.0\.0\.1"):
+            encoder.encode_images(pictures[:3])
+        assert 0.5 < time.monotonic() - started < 5
+
+
+def test_a_new_version_is_loaded_while_requests_flow(
+    private: Callable[..., Running], pictures: list[bytes], local: OnnxEncoder
+) -> None:
+    running = private("--model-control-mode=explicit", "--load-model=*")
+    folder = Path(running.command[1].partition("=")[2])
+    with TritonEncoder(running.url.removeprefix("triton:"), deadline=1) as encoder:  # no time for a second attempt
+        load = Load(encoder, pictures, local.encode_images(pictures)["clip"])
+        load.settle()
+        shutil.copytree(folder / "clip_image" / "1", folder / "clip_image" / "2")
+        with running.client() as client:
+            client.load_model("clip_image")
+            load.settle()
+            ready = [(m.name, m.version) for m in client.get_model_repository_index().models if m.state == "READY"]
+        load.finish()
+    assert ("clip_image", "2") in ready
+    assert ("clip_image", "1") not in ready
+
+
+def test_a_server_with_other_models_is_noticed(
+    private: Callable[..., Running], tmp_path: Path, pictures: list[bytes]
+) -> None:
+    running = private()
+    folder = Path(running.command[1].partition("=")[2])
+    with TritonEncoder(running.url.removeprefix("triton:"), deadline=60) as encoder:
+        encoder.encode_images(pictures[:2])
+        running.kill()
+        for config in folder.glob("*/config.pbtxt"):
+            config.write_text(config.read_text().replace("demo-clip:", "other-clip:"))
+        running.again()
+        with pytest.raises(IndexMismatchError, match=r"served demo-clip:.* and now serves other-clip:"):
+            encoder.encode_images(pictures[:2])
+
+
+def test_models_that_do_not_belong_together_are_refused(private: Callable[..., Running]) -> None:
+    running = private("--model-control-mode=explicit", "--load-model=*")
+    config = Path(running.command[1].partition("=")[2]) / "clip_image" / "config.pbtxt"
+    config.write_text(config.read_text().replace("demo-clip:", "other-clip:"))
+    with running.client() as client:
+        client.load_model("clip_image")
+    with pytest.raises(BackendError, match=r"clip_image of Triton at .* is other-clip:.* is made for demo-clip:"):
+        open_encoder(running.url)
+
+
+def test_priorities_cache_and_several_instances(
+    binary: Binary,
+    tmp_path: Path,
+    pictures: list[bytes],
+    local: OnnxEncoder,
+) -> None:
+    from vlmsearch.build.triton_options import Queue
+
+    queue = Queue(preferred=(4, 8), delay_us=500, limit=64, timeout_ms=60_000, priorities=3)
+    options = RepoOptions(queue=queue, instances=2, threads=1, response_cache=True, versions="all", version=3)
+    write_repository("demo", tmp_path / "R", options)
+    running = Running(
+        binary, tmp_path / "R", [f"--cache-config=local,size={2**24}", f"--cache-directory={binary.caches}"]
+    )
+    with running.server:
+        running.start()
+        expected = local.encode_images(pictures[:40])["clip"]
+        with open_encoder(running.url) as encoder:
+            for _ in range(2):
+                assert np.array_equal(encoder.encode_images(pictures[:40])["clip"], expected)
+        with running.client() as client:
+            ensemble = next(m for m in client.get_inference_statistics("vlm").model_stats)
+        assert ensemble.inference_stats.cache_hit.count > 0
+
+
+def test_the_metrics_that_the_dashboard_asks_for_are_there(triton: Running) -> None:
+    import re
+    from urllib.request import urlopen
+
+    from vlmsearch.serving import DASHBOARD
+
+    text = urlopen(f"http://127.0.0.1:{triton.ends.metrics}/metrics").read().decode()
+    asked = set(re.findall(r"nv_\w+", DASHBOARD.read_text()))
+    assert {name for name in asked if name not in text} <= {
+        "nv_gpu_utilization",
+        "nv_gpu_memory_used_bytes",
+        "nv_gpu_memory_total_bytes",
+    }
+    assert json.loads(DASHBOARD.read_text())["panels"]
+
+
+def test_decoded_images_give_the_same_vectors(triton: Running, local: OnnxEncoder) -> None:
+    images = [make_scene(SEED + i).draw(200) for i in range(3)] + [PIL.Image.new("RGBA", (90, 400), (200, 10, 10, 99))]
+    with open_encoder(triton.url) as encoder:
+        assert np.array_equal(encoder.encode_images(images)["clip"], local.encode_images(images)["clip"])

@@ -1,0 +1,166 @@
+"""A load generator for Triton over gRPC: so many clients, each of which waits for its answer and asks again."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.closing import Closable
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.serving import protocol
+from vlmsearch.serving.batches import split_location
+from vlmsearch.serving.triton_connection import Connection, Security
+
+Kind = Literal["images", "texts"]
+_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class Level:
+    """What one number of clients got: items a second, seconds that requests took, and errors by message."""
+
+    concurrency: int
+    items_per_second: float
+    requests: int
+    p50: float
+    p95: float
+    p99: float
+    errors: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def failed(self) -> int:
+        """How many requests were answered with an error."""
+        return sum(count for _, count in self.errors)
+
+    def to_json(self) -> dict[str, object]:
+        """As JSON has it, times in milliseconds."""
+        times = {name: round(1000 * getattr(self, name), 3) for name in ("p50", "p95", "p99")}
+        return {
+            "concurrency": self.concurrency,
+            "items_per_second": round(self.items_per_second, 2),
+            "requests": self.requests,
+            **{f"{name}_ms": value for name, value in times.items()},
+            "errors": dict(self.errors),
+        }
+
+
+@dataclass
+class _Count:
+    """What clients have done so far."""
+
+    times: list[float] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+class Load(Closable):
+    """Requests to one ensemble, ``items`` to a request, of ``data`` in turn; no failed request is repeated."""
+
+    def __init__(self, location: str, kind: Kind, data: Sequence[bytes], *, items: int = 1, tls: bool = False) -> None:
+        if not data:
+            raise ConfigError("there is nothing to send")
+        address, self._model = split_location(location)
+        security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
+        self._connection = Connection(address, security=security, timeout=_TIMEOUT, deadline=_TIMEOUT, retries=False)
+        found = self._connection.config(self._model)
+        self._input = protocol.IMAGE if kind == "images" else protocol.TEXT
+        suffix = "_IMAGE" if kind == "images" else ""
+        dense = [tensor.name for tensor in found.output if not tensor.name.endswith(("_TOKENS", protocol.STATUS))]
+        self._outputs = [name for name in dense if name.endswith("_IMAGE") == bool(suffix)]
+        if not self._outputs:
+            raise ConfigError(f"{self._model} at {address} takes no {kind}")
+        repeated = [data[i % len(data)] for i in range(max(len(data), items))]
+        starts = range(0, len(repeated) - items + 1, items)
+        self._requests = [_column(repeated[start : start + items]) for start in starts]
+        self._items = items
+
+    def run(self, concurrency: int, seconds: float, *, on_second: Callable[[int, int], None] | None = None) -> Level:
+        """What ``concurrency`` clients get in ``seconds``; ``on_second`` is told of requests and errors so far."""
+        count, stop, lock = _Count(), threading.Event(), threading.Lock()
+        started = time.perf_counter()
+        with ThreadPoolExecutor(concurrency + 1, thread_name_prefix="load") as pool:
+            clients = [pool.submit(self._client, number, stop, count, lock) for number in range(concurrency)]
+            try:
+                while time.perf_counter() - started < seconds:
+                    time.sleep(min(1.0, max(started + seconds - time.perf_counter(), 0.0)))
+                    if on_second:
+                        on_second(len(count.times), sum(count.errors.values()))
+            finally:
+                stop.set()
+            for client in clients:
+                client.result()
+        took = time.perf_counter() - started
+        p50, p95, p99 = _percentiles(count.times)
+        rate = len(count.times) * self._items / took
+        return Level(concurrency, rate, len(count.times), p50, p95, p99, tuple(count.errors.items()))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _client(self, number: int, stop: threading.Event, count: _Count, lock: threading.Lock) -> None:
+        turn = number * 7
+        while not stop.is_set():
+            inputs: dict[str, NDArray[np.generic]] = {self._input: self._requests[turn % len(self._requests)]}
+            turn += 1
+            started = time.perf_counter()
+            try:
+                self._connection.infer(self._model, inputs, self._outputs)
+            except BackendError as exc:
+                with lock:
+                    count.errors[str(exc)[:200]] += 1
+                continue
+            took = time.perf_counter() - started
+            with lock:
+                count.times.append(took)
+
+
+def in_process(encoder: Encoder, kind: Kind, data: Sequence[bytes], seconds: float) -> float:
+    """Items a second of an encoder in this process, called again and again with all of ``data``."""
+    done, started = 0, time.perf_counter()
+    texts = [item.decode() for item in data] if kind == "texts" else []
+    while time.perf_counter() - started < seconds:
+        if kind == "images":
+            encoder.encode_images(data)
+        else:
+            encoder.encode_texts(texts)
+        done += len(data)
+    return done / (time.perf_counter() - started)
+
+
+def median_level(rounds: Sequence[Level]) -> Level:
+    """One level measured several times: the median of each figure, all errors."""
+    errors: Counter[str] = Counter()
+    for level in rounds:
+        errors.update(dict(level.errors))
+    return Level(
+        rounds[0].concurrency,
+        statistics.median(level.items_per_second for level in rounds),
+        sum(level.requests for level in rounds),
+        statistics.median(level.p50 for level in rounds),
+        statistics.median(level.p95 for level in rounds),
+        statistics.median(level.p99 for level in rounds),
+        tuple(errors.items()),
+    )
+
+
+def _percentiles(times: Sequence[float]) -> tuple[float, float, float]:
+    if not times:
+        return (0.0, 0.0, 0.0)
+    p50, p95, p99 = np.percentile(times, (50, 95, 99)).tolist()
+    return (p50, p95, p99)
+
+
+def _column(items: Sequence[bytes]) -> NDArray[np.object_]:
+    column = np.empty((len(items), 1), np.object_)
+    column[:, 0] = items
+    return column

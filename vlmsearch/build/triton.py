@@ -1,0 +1,175 @@
+"""From bundles to a folder that Triton serves."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import PIL.Image
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+import vlmsearch
+from vlmsearch.build.disk import folder_in_the_making, publish
+from vlmsearch.build.recipe import Shapes, find_recipe
+from vlmsearch.build.triton_check import Profile, check_repository
+from vlmsearch.build.triton_config import ensemble_config, preprocess_config, tokenize_config, tower_config
+from vlmsearch.build.triton_install import requirements
+from vlmsearch.build.triton_options import RepoOptions, check_options
+from vlmsearch.bundles import Bundle, Tower, data_folder, find_bundles, recipe_names
+from vlmsearch.errors import ConfigError
+from vlmsearch.serving import protocol
+
+CONFIG = "config.pbtxt"
+@dataclass(frozen=True)
+class Repository:
+    """What was written: the folder, its models, and the TensorRT plans that are still to be put there."""
+
+    folder: Path
+    models: tuple[str, ...]
+    missing: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One tower of one bundle."""
+
+    bundle: Bundle
+    tower: Tower
+    shapes: Shapes
+
+    @property
+    def name(self) -> str:
+        if self.tower == "image":
+            return protocol.image_model(self.bundle.space.name)
+        return protocol.text_model(self.bundle.space)
+
+    @property
+    def profile(self) -> Profile:
+        if self.tower == "image":
+            return Profile(self.shapes.image_batch)
+        return Profile(self.shapes.text_batch, self.shapes.text_length)
+
+
+def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Path | None = None) -> Repository:
+    """Write the repository of a profile, a name or bundles (a comma between them) to ``out``, whole or not at all.
+
+    ``plans`` is the folder that TensorRT plans lie in, as ``<model>.plan``; those that are not there are named in the
+    result. An older repository at ``out`` is replaced; ConfigError if anything else is there.
+    """
+    check_options(options)
+    bundles = [bundle for name in models.split(",") for bundle in find_bundles(name.strip())]
+    _check_bundles(bundles)
+    _check_target(out)
+    parts = _parts(bundles)
+    configs = make_configs(bundles, options)
+    with folder_in_the_making(out) as folder:
+        for config in configs.values():
+            (folder / config.name / str(options.version)).mkdir(parents=True)
+            (folder / config.name / CONFIG).write_text(text_format.MessageToString(config), encoding="utf-8")
+        for part in parts:
+            _write_tower(folder / part.name, part, options, plans)
+        _write_stages(folder, bundles, options)
+        (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements()), encoding="utf-8")
+        publish(folder, out)
+    wanted = [out / part.name / str(options.version) / "model.plan" for part in parts]
+    missing = [path for path in wanted if options.platform == "tensorrt" and not path.exists()]
+    return Repository(out, tuple(configs), tuple(missing))
+
+
+def make_configs(bundles: Sequence[Bundle], options: RepoOptions) -> Mapping[str, pb.ModelConfig]:
+    """The checked configuration of every model, by name, the ensemble last."""
+    parts = _parts(bundles)
+    made = [tower_config(part.bundle, part.tower, part.shapes, options) for part in parts]
+    made += [preprocess_config(bundle, options) for bundle in bundles if bundle.preprocess]
+    made.append(tokenize_config(bundles, options))
+    largest = min(config.max_batch_size for config in made)
+    made.append(ensemble_config(bundles, options, largest))
+    profiles = {part.name: part.profile for part in parts} if options.platform == "tensorrt" else {}
+    check_repository(made, release=options.found_release, profiles=profiles)
+    return {config.name: config for config in made}
+
+
+def _parts(bundles: Sequence[Bundle]) -> list[_Part]:
+    return [_Part(bundle, tower, _shapes(bundle)) for bundle in bundles for tower in bundle.towers]
+
+
+def _check_bundles(bundles: Sequence[Bundle]) -> None:
+    names = [bundle.space.name for bundle in bundles]
+    if len(set(names)) < len(names) or sum(bundle.preprocess is not None for bundle in bundles) > 1:
+        raise ConfigError(f"these models cannot work together: {', '.join(bundle.name for bundle in bundles)}")
+
+
+def _check_target(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / protocol.ENSEMBLE / CONFIG).exists())):
+        raise ConfigError(f"{out} is there and is no repository of vlmsearch: choose another --out")
+
+
+def _shapes(bundle: Bundle) -> Shapes:
+    return find_recipe(bundle.name).shapes if bundle.name in recipe_names() else Shapes()
+
+
+def _write_tower(folder: Path, part: _Part, options: RepoOptions, plans: Path | None) -> None:
+    version = folder / str(options.version)
+    if options.platform == "tensorrt":
+        plan = plans / f"{part.name}.plan" if plans else None
+        if plan and plan.exists():
+            shutil.copyfile(plan, version / "model.plan")
+        return
+    (version / "model.onnx").write_bytes(part.bundle.model(part.tower, options.found_precision))
+    if options.platform == "python":
+        _write_model(version, "tower")
+
+
+def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions) -> None:
+    """``image_preprocess``, ``text_tokenize`` and what they warm up with."""
+    for bundle in bundles:
+        place = folder / protocol.TOKENIZE / str(options.version) / "bundles" / bundle.name
+        place.mkdir(parents=True)
+        for name in ("bundle.json", "tokenizer.json"):
+            shutil.copyfile(bundle.folder / name, place / name)
+    picture = BytesIO()
+    PIL.Image.new("RGB", (320, 240), "grey").save(picture, "JPEG")
+    samples = {protocol.TOKENIZE: (protocol.TEXT, b"a dog in the snow")}
+    if any(bundle.preprocess for bundle in bundles):
+        samples[protocol.PREPROCESS] = (protocol.ENCODED, picture.getvalue())
+    for model, (tensor, sample) in samples.items():
+        _write_model(folder / model / str(options.version), model)
+        if options.warmup:
+            (folder / model / "warmup").mkdir()
+            (folder / model / "warmup" / tensor).write_bytes(struct.pack("<I", len(sample)) + sample)
+
+
+def _write_model(folder: Path, source: str) -> None:
+    """A model.py, and beside it the modules of the library that it uses."""
+    model = data_folder("model_repository") / source / "1" / "model.py"
+    shutil.copyfile(model, folder / "model.py")
+    library = Path(vlmsearch.__file__).parent
+    for module in sorted(library_modules(model)):
+        target = folder / module
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(library.parent / module, target)
+        (target.parent / "__init__.py").write_text(
+            f'"""From vlmsearch {vlmsearch.__version__}: what this model needs of it."""\n', encoding="utf-8"
+        )
+
+
+def library_modules(model: Path) -> set[str]:
+    """The modules of the library that a file imports, and those that they import, as paths from beside the package."""
+    library = Path(vlmsearch.__file__).parent
+    found: set[str] = set()
+    waiting = [model]
+    while waiting:
+        for node in ast.parse(waiting.pop().read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("vlmsearch"):
+                continue
+            name = f"{(node.module or '').replace('.', '/')}.py"
+            if name not in found and (library.parent / name).is_file():
+                found.add(name)
+                waiting.append(library.parent / name)
+    return found

@@ -1,0 +1,105 @@
+"""What can be chosen about a model repository, checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vlmsearch.build.triton_releases import DEFAULT_RELEASE, Release, find_release
+from vlmsearch.bundles import Precision
+from vlmsearch.errors import ConfigError
+
+Platform = Literal["python", "onnxruntime", "tensorrt"]
+Device = Literal["cpu", "gpu"]
+AcceleratorPrecision = Literal["FP32", "FP16", "BF16", "INT8"]
+
+
+@dataclass(frozen=True)
+class Queue:
+    """How requests wait and are put together, in every model.
+
+    ``delay_us`` is how long a batch may wait to become one of the ``preferred`` sizes (or full), in microseconds.
+    ``limit`` is how many requests may wait (0: any number), ``timeout_ms`` for how long (0: for ever, unless the
+    request says otherwise). With ``priorities``, requests are of priority 1 (first) to that number.
+    """
+
+    preferred: tuple[int, ...] = ()
+    delay_us: int = 0
+    limit: int = 1024
+    timeout_ms: int = 0
+    priorities: int = 0
+
+
+@dataclass(frozen=True)
+class RepoOptions:
+    """How a repository is made.
+
+    ``precision`` defaults to INT8 on the CPU and float32 on a GPU. ``instances`` and ``threads`` (0: all cores) are a
+    tower's. ``accelerate`` compiles with TensorRT inside ONNX Runtime, in the precision it names. ``versions`` is
+    ``latest:N``, ``all`` or ``specific:N,M``; ``version`` is the number that the models are written as.
+    ``cuda_graphs`` are for TensorRT plans, ``max_inflight`` limits the ensemble (0: no limit).
+    """
+
+    platform: Platform = "python"
+    release: str = DEFAULT_RELEASE
+    precision: Precision | None = None
+    device: Device | None = None
+    gpus: tuple[int, ...] = ()
+    max_batch_size: int = 64
+    queue: Queue = Queue()
+    instances: int = 1
+    threads: int = 0
+    accelerate: AcceleratorPrecision | None = None
+    warmup: bool = True
+    response_cache: bool = False
+    versions: str = "latest:1"
+    version: int = 1
+    cuda_graphs: bool = True
+    max_inflight: int = 0
+    max_image_bytes: int = 32 * 2**20
+
+    @property
+    def found_release(self) -> Release:
+        """The release that it is for."""
+        return find_release(self.release)
+
+    @property
+    def found_device(self) -> Device:
+        """Where the towers run."""
+        return self.device or ("gpu" if self.platform == "tensorrt" or self.accelerate else "cpu")
+
+    @property
+    def found_precision(self) -> Precision:
+        """The precision of the ONNX models."""
+        return self.precision or ("int8" if self.found_device == "cpu" else "fp32")
+
+
+def check_options(options: RepoOptions) -> None:
+    """Raise ConfigError for the first choice that cannot be."""
+    find_release(options.release)
+    queue = options.queue
+    rules = (
+        (options.max_batch_size >= 1, f"--max-batch-size is at least 1, not {options.max_batch_size}"),
+        (options.instances >= 1, f"--instances is at least 1, not {options.instances}"),
+        (options.threads >= 0, f"--threads is 0 (all cores) or more, not {options.threads}"),
+        (options.version >= 1, f"--version is at least 1, not {options.version}"),
+        (options.max_image_bytes >= 1, "--max-image-mib is at least 1"),
+        (min(queue.delay_us, queue.limit, queue.timeout_ms, queue.priorities) >= 0, "queue settings are 0 or more"),
+        (
+            all(1 <= size <= options.max_batch_size for size in queue.preferred),
+            f"--preferred-batch-size is from 1 to --max-batch-size ({options.max_batch_size})",
+        ),
+        (options.platform != "tensorrt" or options.found_device == "gpu", "platform tensorrt runs on a GPU"),
+        (
+            not options.accelerate or (options.platform == "onnxruntime" and options.found_device == "gpu"),
+            "--accelerate is TensorRT inside ONNX Runtime: it needs --platform onnxruntime and a GPU",
+        ),
+        (not options.gpus or options.found_device == "gpu", "--gpus needs --device gpu"),
+        (
+            options.accelerate != "INT8" or options.found_precision == "qdq",
+            "--accelerate INT8 needs a model with explicit quantisation: --precision qdq",
+        ),
+    )
+    for holds, message in rules:
+        if not holds:
+            raise ConfigError(message)

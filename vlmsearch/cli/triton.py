@@ -1,0 +1,217 @@
+"""``vlmsearch triton``: the command group."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vlmsearch.cli.common import is_terminal, json_option, option, print_json
+
+if TYPE_CHECKING:
+    from vlmsearch.serving.server import Binary, Endpoints
+    from vlmsearch.serving.triton_status import Status
+
+
+@click.group(short_help="Make, serve and watch Triton model repositories.")
+def triton() -> None:
+    """Make model repositories for NVIDIA Triton, serve them, and watch a server."""
+
+
+@triton.command()
+@option("--models", default="default", show_default=True, metavar="NAMES", help="A profile, or bundles: A,B.")
+@option(
+    "--platform",
+    type=click.Choice(["python", "onnxruntime", "tensorrt"]),
+    default="python",
+    show_default=True,
+    help="What runs the towers. python: ONNX Runtime inside Triton's Python backend.",
+)
+@option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the repository goes.")
+@option("--triton", "release", default="24.10", show_default=True, metavar="YY.MM", help="The release it is for.")
+@option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
+@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
+@option("--gpus", metavar="N,M", default="", help="Which GPUs.  [default: all]")
+@option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="TensorRT plans: MODEL.plan.")
+@option("--accelerate", type=click.Choice(["FP32", "FP16", "BF16", "INT8"]), help="TensorRT inside ONNX Runtime.")
+@option("--max-batch-size", default=64, show_default=True, help="Items in a request or a batch.")
+@option("--preferred-batch-size", "preferred", multiple=True, type=int, help="May be given several times.")
+@option("--queue-delay-us", "delay_us", default=0, show_default=True, help="How long a batch may wait for more.")
+@option("--queue-limit", "limit", default=1024, show_default=True, help="Requests that may wait; 0: any number.")
+@option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="How long one may wait; 0: for ever.")
+@option("--priorities", default=0, show_default=True, help="Levels of priority; 0: none.")
+@option("--instances", default=1, show_default=True, help="Of each tower, on each device.")
+@option("--threads", default=0, show_default=True, help="Of a tower on the CPU; 0: all cores.")
+@option("--warmup/--no-warmup", default=True, show_default=True, help="Run each model before it is ready.")
+@option("--response-cache", is_flag=True, help="Keep answers; serve with --cache-mib.")
+@option("--versions", default="latest:1", show_default=True, metavar="POLICY", help="latest:N, all or specific:N,M.")
+@option("--model-version", "version", default=1, show_default=True, help="The version to write.")
+@option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="For TensorRT plans.")
+@option("--max-inflight", default=0, show_default=True, help="Of the ensemble; 0: no limit. From 25.11 on.")
+@option("--max-image-mib", default=32, show_default=True, help="The largest encoded image.")
+@json_option
+def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: Any) -> None:
+    """Write a model repository from bundles."""
+    from vlmsearch.build.triton import write_repository
+    from vlmsearch.build.triton_options import Queue, RepoOptions
+    from vlmsearch.errors import ConfigError
+
+    queue = Queue(
+        **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
+    )
+    gpus = choices.pop("gpus").split(",") if choices["gpus"] else choices.pop("gpus") or []
+    if not all(number.isdigit() for number in gpus):
+        raise ConfigError(f"--gpus is numbers with a comma between them, not {','.join(gpus)!r}")
+    largest = choices.pop("max_image_mib") * 2**20
+    options = RepoOptions(queue=queue, gpus=tuple(map(int, gpus)), max_image_bytes=largest, **choices)
+    made = write_repository(models, out, options, plans=plans)
+    if as_json:
+        print_json({"folder": str(made.folder), "models": made.models, "missing": list(map(str, made.missing))})
+        return
+    click.echo(f"{made.folder}: {', '.join(made.models)} for Triton {options.release}")
+    for path in made.missing:
+        click.echo(f"still to come, from the GPU that serves it: {path}")
+    click.echo(f"serve it: vlmsearch triton serve {made.folder}")
+
+
+@triton.command()
+@option("--python", metavar="PATH", help="The Python for Python models: 3.10 to 3.12.  [default: this one, or on PATH]")
+def install(python: str | None) -> None:
+    """Install a Triton server for this machine, without Docker or root, in the user's cache."""
+    from vlmsearch.build.triton_install import install as install_server
+
+    click.echo(install_server(python=python, report=_note).program)
+
+
+@triton.command(context_settings={"ignore_unknown_options": True})
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
+@option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
+@option("--http-port", default=8000, show_default=True)
+@option("--grpc-port", default=8001, show_default=True)
+@option("--metrics-port", default=8002, show_default=True)
+@option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
+@option("--cache-mib", default=0, show_default=True, help="Memory for the response cache.")
+@option("--wait", "seconds", default=600.0, show_default=True, help="Seconds until all models must be ready.")
+@option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]")
+@option("--verbose", is_flag=True, help="Show what the server logs.")
+@option("--docker", is_flag=True, help="Run NVIDIA's container.")
+@option("--triton", "release", default="24.10", show_default=True, metavar="YY.MM", help="The container's release.")
+@option("--gpu/--no-gpu", default=False, help="Give the container the GPUs.")
+@option("--dry-run", is_flag=True, help="Print the command and do not run it.")
+def serve(
+    folder: Path,
+    extra: tuple[str, ...],
+    host: str,
+    http_port: int,
+    grpc_port: int,
+    metrics_port: int,
+    control: str,
+    cache_mib: int,
+    docker: bool,
+    release: str,
+    gpu: bool,
+    **how: Any,
+) -> None:
+    """Serve a repository until Ctrl-C; ready when it says so.
+
+    The server is the tritonserver on PATH, or else the one that `vlmsearch triton install` installs, which is done
+    now if need be.
+    """
+    from vlmsearch.serving.server import Endpoints, docker_command, server_command
+
+    ends = Endpoints(host, http_port, grpc_port, metrics_port)
+    flags = [*([] if control == "none" else [f"--model-control-mode={control}"]), *extra]
+    if control == "explicit":
+        flags.append("--load-model=*")
+    if docker:
+        command = docker_command(folder, ends, _release_image(release), gpu=gpu, cache_mib=cache_mib, extra=flags)
+        click.echo(shlex.join(command), err=True)
+        _run(command, ends, {}, **how)
+        return
+    binary = _find_server()
+    _run(server_command(binary, folder, ends, cache_mib=cache_mib, extra=flags), ends, dict(binary.environment), **how)
+
+
+def _release_image(release: str) -> str:
+    from vlmsearch.build.triton_releases import find_release
+
+    return find_release(release).image
+
+
+def _find_server() -> Binary:
+    from vlmsearch.serving.server import on_path
+
+    found = on_path()
+    if found:
+        return found
+    from vlmsearch.build.triton_install import install as install_server
+    from vlmsearch.build.triton_install import installed
+
+    return installed() or install_server(report=_note)
+
+
+def _run(
+    command: Sequence[str],
+    ends: Endpoints,
+    environment: dict[str, str],
+    *,
+    seconds: float,
+    restart: bool,
+    verbose: bool,
+    dry_run: bool,
+) -> None:
+    from vlmsearch.serving.supervise import Service, supervise
+
+    if dry_run:
+        click.echo(shlex.join(command))
+        return
+    show = (lambda line: click.echo(line, err=True)) if verbose else None
+    supervise(Service(command, environment, ends, seconds), restart=restart, show=show, say=click.echo)
+
+
+def _note(step: str) -> None:
+    click.echo(step, err=True)
+
+
+@triton.command()
+@click.argument("url", default="127.0.0.1:8001", metavar="[URL]")
+@option("--tls", is_flag=True, help="Encrypt; certificates come from VLMSEARCH_TRITON_CA and so on.")
+@option("--watch", is_flag=True, help="A live table, every two seconds.")
+@json_option
+def status(url: str, tls: bool, watch: bool, as_json: bool) -> None:
+    """Show a server's models, versions, queues and batches; URL is HOST:PORT of its gRPC endpoint."""
+    from vlmsearch.serving.triton_status import ServerStatus, watch_server
+
+    with ServerStatus(url, tls=tls) as server:
+        if watch:
+            watch_server(server)
+        elif as_json:
+            print_json(server.read().to_json())
+        else:
+            _show(server.read())
+
+
+def _show(found: Status) -> None:
+    """A table for a person; for a pipe a line a model, its cells separated by tabs."""
+    if is_terminal():
+        from rich.console import Console
+
+        from vlmsearch.serving.triton_status import table
+
+        Console().print(table(found))
+        return
+    for one in found.models:
+        cells = (one.name, one.version, one.state, one.requests, one.failures, one.items, one.batches, one.queue_ms)
+        click.echo("\t".join(map(str, (*cells, one.compute_ms))))
+
+
+@triton.command()
+def dashboard() -> None:
+    """Print a Grafana dashboard for a server's metrics, as JSON."""
+    from vlmsearch.serving import DASHBOARD
+
+    click.echo(DASHBOARD.read_text(encoding="utf-8"), nl=False)

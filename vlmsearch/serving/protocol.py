@@ -1,0 +1,140 @@
+"""What client and server agree on: the names of models, tensors and parameters, and how one bad item is reported."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import get_args
+
+from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
+from vlmsearch.media import Preprocess
+from vlmsearch.types import Modality, Space
+
+FORMAT = 1
+ENSEMBLE = "vlm"
+PREPROCESS = "image_preprocess"
+TOKENIZE = "text_tokenize"
+DEPLOYMENT = "vlmsearch"
+"""The ensemble's parameter that describes it, as JSON; see `Deployment`."""
+FINGERPRINT = "fingerprint"
+"""The parameter of every other model: that of the bundle it was made from. In a request: what the client expects."""
+MISMATCH = "this server has other models: "
+"""How the error of a server begins that is not what the client expects."""
+
+IMAGE = "IMAGE"
+"""Encoded images, BYTES [1]."""
+TEXT = "TEXT"
+"""UTF-8 texts, BYTES [1]."""
+PIECE = "PIECE"
+"""Which piece of a long text is meant, INT32 [1], from 0; without it, as much of its beginning as the model reads.
+
+Where it is given, an empty text stands for the one before it.
+"""
+STATUS = "IMAGE_STATUS"
+"""BYTES [1]: empty, or why an image has no vector; its row is then of no use."""
+PARTIAL = "partial"
+"""The parameter of a request that looks at ``IMAGE_STATUS``. Without it, a bad image fails its whole request."""
+ENCODED = "encoded"
+"""Encoded images between the models of the ensemble."""
+PIXELS = "pixels"
+IDS = "input_ids"
+MASK = "attention_mask"
+EMBEDDING = "embedding"
+
+
+def image_model(space: str) -> str:
+    """The model, and in upper case the ensemble's output, of an image tower."""
+    return f"{_word(space)}_image"
+
+
+def text_model(space: Space) -> str:
+    """The model, and in upper case the ensemble's output, of a text tower."""
+    return f"{_word(space.name)}_text" if "image" in space.modalities else _word(space.name)
+
+
+def ids_tensor(space: str) -> str:
+    """The token ids of one space between the models of the ensemble."""
+    return f"{_word(space).upper()}_IDS"
+
+
+def mask_tensor(space: str) -> str:
+    """The attention mask that goes with `ids_tensor`."""
+    return f"{_word(space).upper()}_MASK"
+
+
+def tokens_tensor(space: str) -> str:
+    """The ensemble's output with the number of tokens of each whole text, INT32 [1]."""
+    return f"{_word(space).upper()}_TOKENS"
+
+
+def _word(space: str) -> str:
+    return re.sub(r"\W", "_", space)
+
+
+def status_of(error: InvalidInputError) -> str:
+    """One refused item as the status output has it."""
+    return f"{error.code}: {error}"
+
+
+def error_of(status: str, item: int) -> InvalidInputError:
+    """The error that `status_of` wrote, for the item of a batch."""
+    code, _, message = status.partition(": ")
+    known: RejectCode = code if code in get_args(RejectCode) else "corrupt"  # type: ignore[assignment]
+    return InvalidInputError(known, message, item=item)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What an ensemble serves, as its parameter says.
+
+    ``rooms`` is the number of tokens of text that each space's model reads, ``towers`` the fingerprint that each model
+    must have, ``max_image_bytes`` the largest encoded image that the server takes.
+    """
+
+    fingerprint: str
+    spaces: tuple[Space, ...]
+    preprocess: Preprocess | None
+    rooms: Mapping[str, int]
+    floors: Mapping[tuple[str, Modality], float]
+    towers: Mapping[str, str]
+    max_image_bytes: int
+
+    def to_json(self) -> str:
+        """The value of the parameter."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "fingerprint": self.fingerprint,
+                "spaces": [[space.name, space.dim, sorted(space.modalities)] for space in self.spaces],
+                "preprocess": asdict(self.preprocess) if self.preprocess else None,
+                "rooms": dict(self.rooms),
+                "floors": [[space, modality, floor] for (space, modality), floor in self.floors.items()],
+                "towers": dict(self.towers),
+                "max_image_bytes": self.max_image_bytes,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Deployment:
+        """What `to_json` wrote; ConfigError where this version cannot read it."""
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ConfigError(
+                    f"the server's models are of format {data['format']}, and this version reads {FORMAT}"
+                )
+            return cls(
+                fingerprint=data["fingerprint"],
+                spaces=tuple(Space(name, dim, frozenset(kinds)) for name, dim, kinds in data["spaces"]),
+                preprocess=Preprocess(**data["preprocess"]) if data["preprocess"] else None,
+                rooms=data["rooms"],
+                floors={(space, modality): floor for space, modality, floor in data["floors"]},
+                towers=data["towers"],
+                max_image_bytes=data["max_image_bytes"],
+            )
+        except (ValueError, KeyError, TypeError) as exc:
+            if isinstance(exc, ConfigError):
+                raise
+            raise ConfigError(f"the server's description of its models cannot be read: {exc!r}") from exc

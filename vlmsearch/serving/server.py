@@ -1,0 +1,281 @@
+"""A running Triton server: start it, wait for its models, stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from typing_extensions import Self
+
+from vlmsearch.closing import Closable
+from vlmsearch.errors import BackendError, ConfigError
+
+_LINES = 60
+"""Lines of the server's output that are kept, to be shown if it fails."""
+_POLL = 0.1
+_STUB_NAME = "triton_python_b"
+"""What the kernel calls the processes of Python models."""
+_STUB_SECONDS = 120
+"""How long a Python model may take to load."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A server program: what it needs in its environment, and where its backends and caches are, if not as built."""
+
+    program: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    backends: Path | None = None
+    caches: Path | None = None
+
+
+def on_path() -> Binary | None:
+    """The ``tritonserver`` on PATH, as in NVIDIA's containers."""
+    found = shutil.which("tritonserver")
+    return Binary(found) if found else None
+
+
+def _reason(model: Mapping[str, str]) -> str:
+    """Why a model failed, without the traceback of a Python model."""
+    return " ".join(model.get("reason", "no reason given").partition("\nAt:")[0].split())
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where a server listens."""
+
+    host: str = "127.0.0.1"
+    http: int = 8000
+    grpc: int = 8001
+    metrics: int = 8002
+
+    @property
+    def reach(self) -> str:
+        """The host to connect to."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+
+    def url(self, path: str) -> str:
+        """A URL of the HTTP endpoint."""
+        host = f"[{self.reach}]" if ":" in self.reach else self.reach
+        return f"http://{host}:{self.http}/{path}"
+
+
+def server_command(
+    binary: Binary, folder: Path, ends: Endpoints, *, cache_mib: int = 0, extra: Sequence[str] = ()
+) -> list[str]:
+    """The command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
+    command = [binary.program, f"--model-repository={folder.absolute()}", "--exit-on-error=false"]
+    for protocol, port in (("http", ends.http), ("grpc", ends.grpc), ("metrics", ends.metrics)):
+        command += [f"--{protocol}-address={ends.host}", f"--{protocol}-port={port}"]
+    command.append(f"--backend-config=python,stub-timeout-seconds={_STUB_SECONDS}")
+    if binary.backends:
+        command.append(f"--backend-directory={binary.backends}")
+    if cache_mib:
+        command.append(f"--cache-config=local,size={cache_mib * 2**20}")
+        if binary.caches:
+            command.append(f"--cache-directory={binary.caches}")
+    return [*command, *extra]
+
+
+def docker_command(
+    folder: Path, ends: Endpoints, image: str, *, gpu: bool = False, cache_mib: int = 0, extra: Sequence[str] = ()
+) -> list[str]:
+    """The ``docker run`` that serves a repository with NVIDIA's container, after installing what its models need."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
+    inside = Endpoints("0.0.0.0")  # noqa: S104 - in the container; outside it is what was asked for
+    ports = ((ends.http, inside.http), (ends.grpc, inside.grpc), (ends.metrics, inside.metrics))
+    serve = server_command(Binary("tritonserver"), folder, inside, cache_mib=cache_mib, extra=extra)
+    serve[1] = "--model-repository=/models"
+    script = f"pip install --quiet -r /models/requirements.txt && exec {shlex.join(serve)}"
+    return [
+        *("docker", "run", "--rm", "--init", "--shm-size=1g", "--ulimit", "memlock=-1"),
+        *(("--gpus", "all") if gpu else ()),
+        *(part for outer, inner in ports for part in ("-p", f"{ends.host}:{outer}:{inner}")),
+        *("-v", f"{folder.absolute()}:/models:ro", image, "bash", "-c", script),
+    ]
+
+
+class Server(Closable):
+    """A server process; leaving its context stops it and all that it started."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        ends: Endpoints,
+        *,
+        environment: Mapping[str, str] | None = None,
+        show: Callable[[str], None] | None = None,
+    ) -> None:
+        self.endpoints = ends
+        self._command = list(command)
+        self._environment = {**os.environ, **(environment or {})}
+        self._show = show
+        self._lines: deque[str] = deque(maxlen=_LINES)
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process, which is also the group of all that it started."""
+        if self._process is None:
+            raise BackendError("the server was not started")
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Start the process; BackendError if there is no such program or a port is taken."""
+        for name in ("http", "grpc", "metrics"):
+            self._check_port(name, getattr(self.endpoints, name))
+        try:
+            self._process = subprocess.Popen(  # noqa: S603
+                self._prefixed(),
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise BackendError(f"{self._command[0]} cannot be run: {exc.strerror}") from exc
+        self._reader = threading.Thread(target=self._read, daemon=True, name="triton-log")
+        self._reader.start()
+        return self
+
+    def wait_ready(self, *, seconds: float = 600) -> list[str]:
+        """The names of the models once all are ready; BackendError says which failed and why."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.poll() is not None:
+                raise BackendError(f"the server ended ({self.ending()}): {self.tail()}")
+            models = self._index()
+            if models is not None:
+                failed = [f"{m['name']}: {_reason(m)}" for m in models if m["state"] != "READY"]
+                if not failed and self._is_ready():
+                    return [str(m["name"]) for m in models]
+                if failed and not any(m["state"] in ("LOADING", "UNLOADING") for m in models):
+                    raise BackendError(f"{len(failed)} of {len(models)} models failed: {'; '.join(failed)}")
+            time.sleep(_POLL)
+        raise BackendError(f"the server was not ready after {seconds:g} s: {self.tail()}")
+
+    def poll(self) -> int | None:
+        """The exit status, or None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def ending(self) -> str:
+        """How it ended, in words."""
+        code = self.poll()
+        return signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
+
+    def tail(self) -> str:
+        """The errors among the last lines of its output, or the last line."""
+        lines = [line for line in self._lines if line.startswith(("E", "error", "terminate"))] or list(self._lines)
+        return " | ".join(line.strip()[:300] for line in lines[-3:])
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the server alone."""
+        if self._process and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit status, once it has ended."""
+        return 0 if self._process is None else self._process.wait()
+
+    def lost(self) -> set[int]:
+        """Processes of Python models that have died; Triton does not start them again."""
+        found = set()
+        for place in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, ValueError, IndexError):
+                name, _, rest = (place / "stat").read_text().rpartition(")")
+                state, _, group = rest.split()[:3]
+                if state == "Z" and int(group) == self.pid and name.endswith(_STUB_NAME):
+                    found.add(int(place.name))
+        return found
+
+    def stop(self, *, seconds: float = 40) -> None:
+        """Let requests under way end, stop the server, and remove what it leaves; killed after ``seconds``."""
+        if self._process is None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove the processes and shared memory that a server which died on its own leaves behind."""
+        if self._process is None or self._process.poll() is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._reader:
+            self._reader.join(5)
+        for path in Path("/dev/shm").glob(f"{self._prefix()}*"):  # noqa: S108
+            path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Stop it, if it runs."""
+        self.stop()
+
+    def _prefix(self) -> str:
+        return f"vlmsearch_{self.endpoints.grpc}_{os.getpid()}_"
+
+    def _prefixed(self) -> list[str]:
+        if not any(part.startswith("--backend-config=python") for part in self._command):
+            return self._command
+        return [*self._command, f"--backend-config=python,shm-region-prefix-name={self._prefix()}"]
+
+    def _read(self) -> None:
+        if self._process is None or self._process.stdout is None:
+            return
+        for line in self._process.stdout:
+            self._lines.append(line)
+            if self._show:
+                self._show(line.rstrip())
+
+    def _check_port(self, name: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in self.endpoints.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.endpoints.host, port))
+            except OSError as exc:
+                raise BackendError(
+                    f"port {port} of {self.endpoints.host} cannot be used: {exc.strerror}; choose another --{name}-port"
+                ) from exc
+
+    def _is_ready(self) -> bool:
+        return self._ask("v2/health/ready", None) is not None
+
+    def _index(self) -> list[dict[str, str]] | None:
+        answer = self._ask("v2/repository/index", b"{}")
+        if answer is None:
+            return None
+        return [model for model in json.loads(answer) if "state" in model]
+
+    def _ask(self, path: str, body: bytes | None) -> bytes | None:
+        try:
+            with urllib.request.urlopen(self.endpoints.url(path), data=body, timeout=5) as answer:  # noqa: S310
+                content: bytes = answer.read()
+                return content
+        except (urllib.error.URLError, OSError):
+            return None

@@ -1,0 +1,94 @@
+"""What the Python models of a repository compute; the same code as in process, without Triton's types."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.bundles import Bundle
+from vlmsearch.encoders.towers import Ids, Pixels, TextBatches, available_cores
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.media import Preprocess, open_image
+from vlmsearch.serving.protocol import status_of
+
+LENGTH_STEP = 8
+"""Token arrays are padded to a multiple of this, so that requests of like lengths share a batch."""
+
+
+class ImageStage:
+    """Decodes and resizes the images of a batch on several threads; a bad one harms no other."""
+
+    def __init__(self, preprocess: Preprocess, *, max_bytes: int, threads: int | None = None) -> None:
+        self._preprocess = preprocess
+        self._max_bytes = max_bytes
+        self._pool = ThreadPoolExecutor(threads or available_cores(), thread_name_prefix="decode")
+
+    def run(self, images: Sequence[bytes]) -> tuple[Pixels, list[str]]:
+        """Pixels, uint8 (n, size, size, 3), and for each item "" or why its pixels are black."""
+        size = self._preprocess.size
+        pixels = np.zeros((len(images), size, size, 3), np.uint8)
+        statuses = list(self._pool.map(self._decode, images, pixels))
+        return pixels, statuses
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _decode(self, image: bytes, out: Pixels) -> str:
+        if len(image) > self._max_bytes:
+            return f"too_large: the image has {len(image):,} bytes; this server takes {self._max_bytes:,}"
+        try:
+            out[...] = self._preprocess.apply(open_image(image, at_least=self._preprocess.at_least))
+        except InvalidInputError as exc:
+            return status_of(exc)
+        except MemoryError:
+            return status_of(InvalidInputError("too_large", "the image needs more memory than the server has"))
+        return ""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A batch of one space: ids and mask, int32 (n, length), and how many tokens each whole text has, int32 (n,)."""
+
+    ids: Ids
+    mask: Ids
+    counts: NDArray[np.int32]
+
+
+class TextStage(TextBatches):
+    """Tokenises for one bundle, with the pieces of long texts cut as they are in process."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle)
+        self._room = bundle.text.room
+        self._longest = bundle.text.max_tokens
+        self._pad = bundle.text.pad
+
+    def run(self, texts: Sequence[str], pieces: Sequence[int] | None = None) -> Tokens:
+        """Token arrays of the ``pieces`` of the texts; without, of as much of their beginnings as fits.
+
+        A piece past the end of a text is its last one.
+        """
+        different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        found = self._pieces(list(different), "document")
+        cut = [list(parts) for _, parts in itertools.groupby(found, key=lambda piece: piece.text)]
+        own = [cut[different[text]] for text in texts]
+        if pieces is None:
+            starts = [[id for piece in parts for id in piece.ids][: self._room] for parts in own]
+            chosen = [replace(parts[0], ids=start) for parts, start in zip(own, starts)]
+        else:
+            chosen = [parts[min(number, len(parts) - 1)] for parts, number in zip(own, pieces)]
+        counts = [sum(len(piece.ids) for piece in parts) for parts in own]
+        ids, mask = (self._widened(part, fill) for part, fill in zip(self._arrays(chosen), (self._pad, 0)))
+        return Tokens(ids, mask, np.array(counts, np.int32))
+
+    def _widened(self, part: Ids, fill: int) -> Ids:
+        """Columns added up to the next of a few lengths."""
+        width = min(math.ceil(part.shape[1] / LENGTH_STEP) * LENGTH_STEP, self._longest)
+        return np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=fill)

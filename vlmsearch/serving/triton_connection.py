@@ -1,0 +1,254 @@
+"""A connection to a Triton server that outlives restarts of the server.
+
+Requests are pure functions of their inputs, so sending one again is safe, and is done where the server was not
+reached, was overloaded or lost a model's process. A request that is too slow is given up but never cancelled: Triton
+before 25.03 may crash when a request is cancelled (github.com/triton-inference-server/server, #7368 and #8034).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tritonclient.grpc as triton
+from numpy.typing import NDArray
+from tritonclient.grpc import model_config_pb2
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch.serving.triton_memory import SharedSlots, Slot
+
+Tensors = Mapping[str, NDArray[np.generic]]
+
+_LARGEST_MESSAGE = 2**31 - 1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_CONNECT_SECONDS = 5.0
+_CLOSE_SECONDS = 10.0
+_LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]")
+_RETRIED_STATUS = ("StatusCode.UNAVAILABLE", "StatusCode.CANCELLED")
+_RETRIED_MESSAGES = ("Stub process", "Unable to find shared memory region", "unknown model", "not ready")
+"""A model that was there at connect comes back when the server has been restarted."""
+_TIMED_OUT = "timeout expired"
+
+
+class _TooSlowError(BackendUnavailableError):
+    """An attempt took all the time that it had; another one would add to the server's load."""
+
+
+@dataclass(frozen=True)
+class Security:
+    """How to reach a server that is protected, from the environment.
+
+    ``VLMSEARCH_TRITON_CA`` is a file with the certificates to trust, ``VLMSEARCH_TRITON_CERT`` and
+    ``VLMSEARCH_TRITON_KEY`` are the client's own (mutual TLS), ``VLMSEARCH_TRITON_TOKEN`` becomes ``authorization:
+    Bearer ...``, and ``VLMSEARCH_TRITON_HEADERS`` has further headers, ``name: value``, one a line.
+    """
+
+    tls: bool
+    root: str | None
+    certificate: str | None
+    key: str | None
+    headers: Mapping[str, str]
+
+    @classmethod
+    def from_environment(cls, *, tls: bool, host: str) -> Security:
+        """The settings for a host; ConfigError for a file that is not there, or a token that anybody could read."""
+        root, certificate, key = (_file(f"VLMSEARCH_TRITON_{name}") for name in ("CA", "CERT", "KEY"))
+        if bool(certificate) != bool(key):
+            raise ConfigError("VLMSEARCH_TRITON_CERT and VLMSEARCH_TRITON_KEY go together")
+        headers = {}
+        for line in os.environ.get("VLMSEARCH_TRITON_HEADERS", "").splitlines():
+            header, colon, value = line.partition(":")
+            if not colon:
+                raise ConfigError("VLMSEARCH_TRITON_HEADERS has a line that is not of the form name: value")
+            headers[header.strip().lower()] = value.strip()
+        token = os.environ.get("VLMSEARCH_TRITON_TOKEN")
+        if token and not tls and host not in _LOCAL:
+            raise ConfigError("VLMSEARCH_TRITON_TOKEN would cross the network unencrypted: add tls=true to the URL")
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        return cls(tls, root, certificate, key, headers)
+
+
+def _file(variable: str) -> str | None:
+    path = os.environ.get(variable) or None
+    if path and not Path(path).is_file():
+        raise ConfigError(f"{variable} is {path}, and there is no such file")
+    return path
+
+
+class Connection:
+    """One server. May be used from several threads.
+
+    ``timeout`` is how long one attempt may take, ``deadline`` how long a request with all its attempts, in seconds.
+    Without ``retries`` there is one.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        security: Security,
+        timeout: float,
+        deadline: float,
+        slots: SharedSlots | None = None,
+        retries: bool = True,
+    ) -> None:
+        self.address = address
+        self._headers = dict(security.headers)
+        self._timeout = timeout
+        self._deadline = deadline
+        self._slots = slots
+        self._retries = retries
+        self._outstanding = 0
+        self._changed = threading.Condition()
+        self._client = triton.InferenceServerClient(
+            address,
+            ssl=security.tls,
+            root_certificates=security.root,
+            private_key=security.key,
+            certificate_chain=security.certificate,
+            channel_args=[
+                ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+                ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ],
+        )
+
+    def config(self, model: str) -> model_config_pb2.ModelConfig:
+        """The configuration of a model; BackendUnavailableError if the server is not reached."""
+        try:
+            answer = self._client.get_model_config(model, headers=self._headers, client_timeout=_CONNECT_SECONDS)
+        except InferenceServerException as exc:
+            raise self._error(exc, model) from exc
+        config: model_config_pb2.ModelConfig = answer.config
+        return config
+
+    def infer(
+        self,
+        model: str,
+        inputs: Tensors,
+        outputs: Sequence[str],
+        parameters: Mapping[str, str | bool] | None = None,
+        *,
+        on_recovery: Callable[[], None] | None = None,
+    ) -> dict[str, NDArray[np.generic]]:
+        """What a model makes of ``inputs``, by output.
+
+        Raises BackendUnavailableError when time is up, and BackendError for what another attempt would not change.
+        ``on_recovery`` is called before the first attempt after a failure.
+        """
+        end = time.monotonic() + self._deadline
+        pause, recovering = _FIRST_PAUSE, False
+        while True:
+            try:
+                if recovering and on_recovery:
+                    on_recovery()
+                return self._attempt(model, inputs, outputs, parameters, min(self._timeout, end - time.monotonic()))
+            except (InferenceServerException, BackendUnavailableError) as exc:
+                error = self._error(exc, model) if isinstance(exc, InferenceServerException) else exc
+                wait = pause * random.uniform(0.5, 1.5)
+                if not (self._retries and _is_retried(exc)) or time.monotonic() + wait >= end:
+                    raise error from exc
+            if self._slots:
+                self._slots.forget()
+            time.sleep(wait)
+            pause, recovering = min(2 * pause, _LONGEST_PAUSE), True
+
+    def close(self) -> None:
+        """Wait a little for requests that are under way, then let go of the channel and the shared memory."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._outstanding == 0, _CLOSE_SECONDS)
+        if self._slots:
+            self._slots.close(self._client, self._headers)
+        self._client.close()
+
+    def _attempt(
+        self,
+        model: str,
+        inputs: Tensors,
+        outputs: Sequence[str],
+        parameters: Mapping[str, str | bool] | None,
+        seconds: float,
+    ) -> dict[str, NDArray[np.generic]]:
+        slot = self._slots.take() if self._slots else None
+        answer: Future[triton.InferResult] = Future()
+        sent = False
+        try:
+            tensors = [self._tensor(name, array, slot) for name, array in inputs.items()]
+            if slot:
+                slot.share(self._client, self._headers)
+            wanted = [triton.InferRequestedOutput(name) for name in outputs]
+            with self._changed:
+                self._outstanding += 1
+            sent = True
+            self._client.async_infer(
+                model,
+                tensors,
+                lambda result, error: self._done(answer, slot, result, error),
+                outputs=wanted,
+                headers=self._headers,
+                timeout=max(int(seconds * 1e6), 1),
+                parameters=dict(parameters or {}),
+            )
+            result = answer.result(seconds)
+        except FutureTimeoutError as exc:
+            raise _TooSlowError(f"Triton at {self.address} did not answer within {seconds:.3g} s") from exc
+        finally:
+            if slot and self._slots and not sent:
+                self._slots.give_back(slot)
+        return {name: result.as_numpy(name) for name in outputs}
+
+    def _tensor(self, name: str, array: NDArray[np.generic], slot: Slot | None) -> triton.InferInput:
+        tensor = triton.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+        if slot:
+            slot.put(tensor, array)
+        else:
+            tensor.set_data_from_numpy(array)
+        return tensor
+
+    def _done(
+        self,
+        answer: Future[triton.InferResult],
+        slot: Slot | None,
+        result: triton.InferResult | None,
+        error: InferenceServerException | None,
+    ) -> None:
+        """What becomes of an answer, awaited or not; called from a thread of gRPC."""
+        if slot and self._slots:
+            self._slots.give_back(slot)
+        with self._changed:
+            self._outstanding -= 1
+            self._changed.notify_all()
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def _error(self, exc: InferenceServerException, model: str) -> BackendError:
+        status, message = str(exc.status()).removeprefix("StatusCode."), exc.message() or "no reason given"
+        if status == "UNAVAILABLE" or _TIMED_OUT in message:
+            return BackendUnavailableError(f"Triton at {self.address}: {message}")
+        if status == "NOT_FOUND" or "unknown model" in message:
+            return BackendUnavailableError(f"Triton at {self.address} does not serve {model}: {message}")
+        return BackendError(f"Triton at {self.address}: {model}: {message} ({status})")
+
+
+def _is_retried(exc: Exception) -> bool:
+    """Whether another attempt may do better, and does no harm."""
+    if not isinstance(exc, InferenceServerException):
+        return not isinstance(exc, _TooSlowError)
+    message = exc.message() or ""
+    if _TIMED_OUT in message:
+        return False
+    return exc.status() in _RETRIED_STATUS or any(part in message for part in _RETRIED_MESSAGES)
