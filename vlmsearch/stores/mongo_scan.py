@@ -39,7 +39,7 @@ class Block:
     def hit(self, index: int, cosine: float) -> VersionedHit:
         """What is at a place."""
         id, version = _texts(self.heads[index])
-        return VersionedHit(id, cosine, version)
+        return VersionedHit(id, min(1.0, max(-1.0, cosine)), version)
 
 
 def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[Block]:
@@ -54,8 +54,9 @@ def nearest(blocks: Iterable[Block], queries: Vectors, limit: int) -> list[list[
     best: list[list[VersionedHit]] = [[] for _ in queries]
     least = np.full(len(queries), -np.inf, np.float32)
     for block in blocks:
-        cosines = np.clip(block.vectors @ queries.T, -1.0, 1.0)
-        for query, column in enumerate(cosines.T):
+        one = len(queries) == 1  # a product with a vector is faster than one with a matrix of one column
+        columns = (block.vectors @ queries[0])[None] if one else queries @ block.vectors.T
+        for query, column in enumerate(columns):
             candidates = np.flatnonzero(column >= least[query])
             if len(candidates) > limit:  # all of those that tie with the last are kept, for their ids decide
                 edge = np.partition(column[candidates], -limit)[-limit]
