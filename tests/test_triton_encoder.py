@@ -1,4 +1,4 @@
-"""The Triton encoder against a server that misbehaves on purpose, and its arithmetic."""
+"""The Triton encoder against a server that misbehaves on purpose."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as service
 
-from tests.test_triton_repo import BOTH
+from tests.triton_bundles import BOTH
 from vlmsearch.build.triton import make_configs
 from vlmsearch.build.triton_options import RepoOptions
 from vlmsearch.encoders.base import TextTruncatedWarning
@@ -26,7 +26,6 @@ from vlmsearch.errors import (
     InvalidInputError,
 )
 from vlmsearch.registry import open_encoder
-from vlmsearch.serving.batches import Piece, batches, piece_lengths, pooled, split_location, utf8
 
 CONFIGS = make_configs(BOTH, RepoOptions())
 Failure = tuple[grpc.StatusCode, str]
@@ -267,7 +266,7 @@ def test_headers_and_tokens_come_from_the_environment(place: Place, monkeypatch:
         ("triton://host/vlm", "triton://HOST:PORT/MODEL"),
         ("triton://host:8001", "triton://HOST:PORT/MODEL"),
         ("triton://h:1/vlm?preprocess=gpu", "one of server, client"),
-        ("triton://h:1/vlm?batch_size=0", "batch_size is at least 1"),
+        ("triton://h:1/vlm?batch_size=0", "batch_size and concurrency are at least 1"),
         ("triton://h:1/vlm?timeout=0", "more than 0 seconds"),
         ("triton://h:1/vlm?shared_memory=true", "another"),
         ("triton://h:1/vlm?port=8", "has no option 'port'"),
@@ -305,30 +304,3 @@ def test_nobody_there_and_nothing_known_there(place: Place) -> None:
     with pytest.raises(BackendUnavailableError, match=r"127\.0\.0\.1:1:"):
         open_encoder("triton://127.0.0.1:1/vlm")
     assert time.monotonic() - started < 6
-
-
-@pytest.mark.parametrize("room", [1, 7, 75])
-def test_texts_are_cut_as_in_process(room: int) -> None:
-    for tokens in (1, room, room + 1, 3 * room, 3 * room + 2, 1000):
-        parts = np.array_split(np.arange(tokens), -(-tokens // room))
-        assert piece_lengths(tokens, room) == [len(part) for part in parts]
-
-
-def test_pieces_are_weighted_by_their_length() -> None:
-    rows = np.eye(3, dtype=np.float32)
-    found = pooled([Piece(0, 3, rows[0]), Piece(0, 4, rows[1]), Piece(2, 5, rows[2])], 3, 3)
-    assert np.allclose(found, np.array([[0.6, 0.8, 0], [0, 0, 0], [0, 0, 1]]))
-    assert pooled([], 0, 5).shape == (0, 5)
-
-
-def test_requests_are_bounded_in_items_and_bytes() -> None:
-    assert list(batches([4, 5, 6], [1, 1, 1], 2)) == [[4, 5], [6]]
-    assert list(batches([1, 2, 3], [9 * 2**20] * 3, 8)) == [[1], [2], [3]]
-    assert list(batches([], [], 8)) == []
-
-
-def test_locations_and_texts() -> None:
-    assert split_location("//[::1]:8001/vlm") == ("[::1]:8001", "vlm")
-    assert (utf8(0, "é"), utf8(0, "")) == ("é".encode(), b" ")
-    with pytest.raises(InvalidInputError, match="text 3 is not valid Unicode"):
-        utf8(3, "\ud800")

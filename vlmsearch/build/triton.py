@@ -26,6 +26,8 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.serving import protocol
 
 CONFIG = "config.pbtxt"
+
+
 @dataclass(frozen=True)
 class Repository:
     """What was written: the folder, its models, and the TensorRT plans that are still to be put there."""

@@ -54,7 +54,6 @@ def bench_triton(
 ) -> None:
     """Put load on the ensemble at URL: throughput and latencies for each number of concurrent requests."""
     from vlmsearch.bench.triton import Load
-    from vlmsearch.build.inputs import machine
     from vlmsearch.cli.bench import _images, _texts
 
     kind: Kind = "texts" if as_texts else "images"
@@ -64,26 +63,32 @@ def bench_triton(
             _soak(load, url, concurrency[-1], duration, as_json=as_json)
             return
         levels, alone = _measure(load, kind, data, concurrency, seconds=seconds, rounds=rounds, compare=compare)
-    result = {
+    result = _result(url, kind, items, levels) | ({"in_process": _beside(compare, alone, levels)} if alone else {})
+    if figure:
+        _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
+    if as_json:
+        print_json(result)
+    else:
+        _print(levels, result)
+
+
+def _result(url: str, kind: Kind, items: int, levels: list[Level]) -> dict[str, object]:
+    from vlmsearch.build.inputs import machine
+
+    return {
         "url": url,
         "machine": machine(),
         "kind": kind,
         "items_per_request": items,
         "levels": [level.to_json() for level in levels],
-        "ratio_to_first": round(levels[-1].items_per_second / max(levels[0].items_per_second, 1e-9), 3),
+        "last_to_first": round(levels[-1].items_per_second / max(levels[0].items_per_second, 1e-9), 3),
     }
-    if alone:
-        best = max(level.items_per_second for level in levels)
-        result |= {
-            "in_process": {"encoder": compare, "items_per_second": round(alone, 2)},
-            "ratio": round(best / alone, 3),
-        }
-    if figure:
-        _draw(figure, levels, f"{kind}, {items} to a request, {machine()}")
-    if as_json:
-        print_json(result)
-    else:
-        _print(levels, result)
+
+
+def _beside(encoder: str | None, alone: float, levels: list[Level]) -> dict[str, object]:
+    """What the encoder in this process reached, and how much of that the server's best level is."""
+    best = max(level.items_per_second for level in levels)
+    return {"encoder": encoder, "items_per_second": round(alone, 2), "served_share": round(best / alone, 3)}
 
 
 def _measure(
@@ -180,7 +185,5 @@ def _print(levels: list[Level], result: dict[str, object]) -> None:
     for level in levels:
         for message, times in level.errors:
             click.echo(f"{times} times at {level.concurrency}: {message}", err=True)
-    rest = {
-        name: value for name, value in result.items() if name in ("machine", "ratio_to_first", "in_process", "ratio")
-    }
+    rest = {name: value for name, value in result.items() if name in ("machine", "last_to_first", "in_process")}
     click.echo(json.dumps(rest))

@@ -58,12 +58,9 @@ class TritonEncoder(Encoder):
         shared_memory: bool = False,
     ) -> None:
         address, self._model = split_location(location)
-        for name, value in (("batch_size", batch_size), ("concurrency", concurrency)):
-            if value < 1:
-                raise ConfigError(f"{name} is at least 1, not {value}")
-        if min(timeout, deadline) <= 0:
-            raise ConfigError("timeout and deadline are more than 0 seconds")
         host = address.rpartition(":")[0]
+        if min(batch_size, concurrency) < 1 or min(timeout, deadline) <= 0:
+            raise ConfigError("batch_size and concurrency are at least 1, timeout and deadline more than 0 seconds")
         if shared_memory and host not in _LOCAL:
             raise ConfigError(f"shared_memory is for a server on this host, and {host} is another")
         self._connection = Connection(

@@ -17,7 +17,7 @@ from typing import Any
 from vlmsearch.stores.mongo_connection import Row
 from vlmsearch.stores.mongo_journal import RunOnRows, is_alive, owner
 from vlmsearch.stores.mongo_rows import new_version
-from vlmsearch.stores.mongo_scan import Block
+from vlmsearch.stores.mongo_scan import Block, joined
 from vlmsearch.types import Field
 
 _ONE: Row = {"_id": "changes"}
@@ -98,6 +98,6 @@ class VectorCache:
                     blocks.clear()
                 yield block
             if room >= 0 and self._changes.count() == count:
-                self._kept[field] = _Kept(count, tuple(blocks))
+                self._kept[field] = _Kept(count, (joined(blocks),) if blocks else ())
         finally:
             self._loading.release()

@@ -49,6 +49,11 @@ def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[Bloc
     return (_block(batch, path.partition(".")[2], dim) for batch in batches)
 
 
+def joined(blocks: Sequence[Block]) -> Block:
+    """One block of all."""
+    return Block([head for block in blocks for head in block.heads], np.concatenate([b.vectors for b in blocks]))
+
+
 def nearest(blocks: Iterable[Block], queries: Vectors, limit: int) -> list[list[VersionedHit]]:
     """For each query its ``limit`` nearest, best first; equal cosines in the order of their ids."""
     best: list[list[VersionedHit]] = [[] for _ in queries]

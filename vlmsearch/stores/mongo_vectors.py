@@ -14,10 +14,10 @@ import numpy as np
 from chromadb.api import ServerAPI
 from chromadb.errors import NotFoundError
 
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.filters import Filter
 from vlmsearch.stores.chroma_collections import EXACT_UP_TO, ChromaCollection, connect, field_vectors
-from vlmsearch.stores.chroma_connection import ChromaConnection
+from vlmsearch.stores.chroma_connection import ChromaConnection, is_damage
 from vlmsearch.stores.chroma_filters import Where, compile_filter, filterable
 from vlmsearch.stores.mongo_rows import VersionedHit
 from vlmsearch.stores.retry import retrying
@@ -59,13 +59,20 @@ class _Generation(ChromaConnection):
         self._inner.prepare()
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        return retrying(lambda: self._inner.run(operation, call, writes=writes, collection=collection), self._retries)
+        return retrying(
+            lambda: self._inner.run(operation, call, writes=writes, collection=collection), self._retries, _is_race
+        )
 
     def note_garbage(self) -> None:
         self._inner.note_garbage()
 
     def close(self) -> None:
         self._inner.close()
+
+
+def _is_race(exc: BackendError) -> bool:
+    """Whether a row was removed while the server was searching, which looks like damage to it."""
+    return exc.__cause__ is not None and is_damage(exc.__cause__)
 
 
 class VectorRows:
