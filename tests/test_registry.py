@@ -40,6 +40,12 @@ def test_a_wrong_encoder_url_says_what_is_possible(url: str, message: str) -> No
         open_encoder(url)
 
 
+def test_no_message_repeats_a_secret_from_a_url() -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store("mongodb://user:hunter2@host/db?option")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_scheme_without_location_takes_none() -> None:
     with pytest.raises(ConfigError, match="takes nothing after the colon"):
         open_generator("extractive:best")

@@ -60,7 +60,7 @@ class Url:
         try:
             options = tuple(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
         except ValueError:
-            raise ConfigError(f"the options of {text!r} are not of the form name=value&name=value") from None
+            raise ConfigError(f"the options of {kind} {scheme}: are not of the form name=value&name=value") from None
         return cls(scheme, location, options)
 
 

@@ -1,0 +1,41 @@
+"""Bundles without files, of the sizes of real models, for tests of what is generated from them."""
+
+from pathlib import Path
+
+from vlmsearch.bundles import Bundle, TextInput
+from vlmsearch.media import Preprocess
+from vlmsearch.types import Space
+
+CLIP = Bundle(
+    folder=Path("clip"),
+    name="clip-vit-base-patch32",
+    source="openai/clip-vit-base-patch32",
+    revision="3d74acf",
+    licence="MIT",
+    fingerprint="clip-vit-base-patch32:0123456789ab",
+    space=Space("clip", 512, frozenset(("image", "text"))),
+    preprocess=Preprocess(224),
+    text=TextInput(77, (49406,), (49407,), 49407),
+    files={},
+    floors={"image": 0.21, "text": 0.5},
+    measured={},
+    quantisation={},
+    forced=(),
+)
+MINILM = Bundle(
+    folder=Path("minilm"),
+    name="all-minilm-l6-v2",
+    source="sentence-transformers/all-MiniLM-L6-v2",
+    revision="abc",
+    licence="Apache-2.0",
+    fingerprint="all-minilm-l6-v2:ba9876543210",
+    space=Space("minilm", 384, frozenset(("text",))),
+    preprocess=None,
+    text=TextInput(256, (101,), (102,), 0),
+    files={},
+    floors={"text": 0.2},
+    measured={},
+    quantisation={},
+    forced=(),
+)
+BOTH = [CLIP, MINILM]
