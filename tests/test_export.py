@@ -17,7 +17,7 @@ from tests.checkpoints import edit_json, make_bert, make_clip
 from vlmsearch.build.checkpoint import Checkpoint, load_checkpoint
 from vlmsearch.build.fetch import text_input
 from vlmsearch.build.graph import Graph
-from vlmsearch.build.inputs import Feeds, open_session, pixel_feeds, run, text_feeds, to_bytes
+from vlmsearch.build.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
 from vlmsearch.build.layers import CpuInt8Layers
 from vlmsearch.build.quantize import export
 from vlmsearch.bundles import Tower
@@ -151,7 +151,7 @@ def test_fused_layers_and_float16_stay_near(tmp_path: Path, make: Callable[[Path
         half, _ = run(export(checkpoint, tower, np.float16), feeds)
         graph = Graph(tower)
         checkpoint.write(tower, CpuInt8Layers(graph, {}))
-        fused, _ = run(to_bytes(graph.model()), feeds)
+        fused, _ = run(graph.to_bytes(), feeds)
         assert (plain * fused).sum(axis=1).min() > 0.99999
         assert (plain * half).sum(axis=1).min() > 0.9999
 
@@ -169,5 +169,22 @@ def test_the_table_of_tokens_is_half_as_large_for_a_cpu(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(make_bert(tmp_path))
     graph = Graph("text")
     checkpoint.write("text", CpuInt8Layers(graph, {}))
-    (tokens,) = (t for t in graph.model().graph.initializer if t.name == "tokens")
+    (tokens,) = (t for t in onnx.load_from_string(graph.to_bytes()).graph.initializer if t.name == "tokens")
     assert numpy_helper.to_array(tokens).dtype == np.float16
+
+
+def test_a_written_model_is_an_ordinary_file(tmp_path: Path) -> None:
+    data = export(load_checkpoint(make_clip(tmp_path)), "text")
+    model = onnx.load_from_string(data)
+    onnx.checker.check_model(model, full_check=True)
+    again = onnx.load_from_string(model.SerializeToString())
+    assert again == model
+    assert len(data) == model.ByteSize()
+
+
+def test_a_mistake_in_a_graph_is_noticed() -> None:
+    graph = Graph("wrong")
+    x = graph.input("x", TensorProto.FLOAT, ["n"])
+    graph.output(graph.op("NoSuchOperator", x, scope="here"), "y", TensorProto.FLOAT, ["n"])
+    with pytest.raises(onnx.checker.ValidationError, match="NoSuchOperator"):
+        graph.to_bytes()

@@ -23,6 +23,8 @@ from vlmsearch.serving.triton_connection import Connection, Security
 
 Kind = Literal["images", "texts"]
 _TIMEOUT = 60.0
+_START_SECONDS = 1.0
+"""How long clients run before they are counted, so that all are at work."""
 
 
 @dataclass(frozen=True)
@@ -84,24 +86,30 @@ class Load(Closable):
         self._items = items
 
     def run(self, concurrency: int, seconds: float, *, on_second: Callable[[int, int], None] | None = None) -> Level:
-        """What ``concurrency`` clients get in ``seconds``; ``on_second`` is told of requests and errors so far."""
+        """What ``concurrency`` clients get in ``seconds``, after a moment to get going.
+
+        ``on_second`` is told of requests and errors so far.
+        """
         count, stop, lock = _Count(), threading.Event(), threading.Lock()
-        started = time.perf_counter()
-        with ThreadPoolExecutor(concurrency + 1, thread_name_prefix="load") as pool:
+        with ThreadPoolExecutor(concurrency, thread_name_prefix="load") as pool:
             clients = [pool.submit(self._client, number, stop, count, lock) for number in range(concurrency)]
             try:
-                while time.perf_counter() - started < seconds:
-                    time.sleep(min(1.0, max(started + seconds - time.perf_counter(), 0.0)))
+                time.sleep(min(_START_SECONDS, seconds / 4))
+                with lock:
+                    count.times.clear()
+                started = time.perf_counter()
+                while (left := started + seconds - time.perf_counter()) > 0:
+                    time.sleep(min(1.0, left))
                     if on_second:
                         on_second(len(count.times), sum(count.errors.values()))
+                with lock:
+                    times, took = list(count.times), time.perf_counter() - started
             finally:
                 stop.set()
             for client in clients:
                 client.result()
-        took = time.perf_counter() - started
-        p50, p95, p99 = _percentiles(count.times)
-        rate = len(count.times) * self._items / took
-        return Level(concurrency, rate, len(count.times), p50, p95, p99, tuple(count.errors.items()))
+        rate = len(times) * self._items / took
+        return Level(concurrency, rate, len(times), *_percentiles(times), tuple(count.errors.items()))
 
     def close(self) -> None:
         """Close the connection."""

@@ -17,7 +17,7 @@ from vlmsearch.build.checkpoint import Checkpoint, load_checkpoint
 from vlmsearch.build.data import Samples, gather
 from vlmsearch.build.disk import Json, folder_in_the_making, publish, write_description
 from vlmsearch.build.fetch import as_bundle, checkpoint_folder
-from vlmsearch.build.inputs import machine, run
+from vlmsearch.build.inputs import Feeds, machine, run
 from vlmsearch.build.quantize import Plan, Report, Result, Subject, export, quantise
 from vlmsearch.build.recipe import Recipe
 from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, model_file, open_bundle
@@ -41,7 +41,7 @@ class _Work:
     fitted: Samples
     held_out: Samples
     tokenizer: Tokenizer
-    reference: Reference
+    feeds: dict[Tower, Feeds] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     quantisation: dict[str, Json] = field(default_factory=dict)
     speed: dict[str, float] = field(default_factory=dict)
@@ -77,9 +77,9 @@ def build_bundle(
     _check_kind(recipe, loaded)
     with folder_in_the_making(target) as folder:
         work = _start(recipe, loaded, folder, calibrate, report)
+        _prove_all(work)
         for tower in loaded.towers:
-            _build_tower(work, tower, [precision for precision in chosen if precision != "fp32"])
-        _verify_rest(work)
+            _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"])
         failed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in work.checks if not c.passed]
         if failed and not force:
             raise QualityError(f"{recipe.name} was not built: {'; '.join(failed)} (--force builds it all the same)")
@@ -115,8 +115,6 @@ def _check_kind(recipe: Recipe, checkpoint: Checkpoint) -> None:
 
 
 def _start(recipe: Recipe, checkpoint: Checkpoint, folder: Path, paths: Sequence[Path], report: Report) -> _Work:
-    from vlmsearch.encoders.torch import load_reference
-
     described = as_bundle(checkpoint, recipe)
     report("collecting calibration data", 0, 1)
     fitted, held_out = gather(recipe, paths, images=checkpoint.image is not None)
@@ -125,30 +123,47 @@ def _start(recipe: Recipe, checkpoint: Checkpoint, folder: Path, paths: Sequence
     tokenizer = Tokenizer.from_str(data.decode())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    reference = load_reference(checkpoint.folder)
-    return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, tokenizer, reference)
+    return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, tokenizer)
 
 
-def _build_tower(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:
-    """Export one tower, prove it, and add the lower precisions."""
-    from vlmsearch.build.verify import IMAGES, TEXTS, drift_checks, tower_feeds, verify_images, verify_vectors
+def _prove_all(work: _Work) -> None:
+    """Compare all of float32 with transformers, whose copy of the weights is let go of before anything is quantised."""
+    from vlmsearch.build.verify import verify_tokens
+    from vlmsearch.encoders.torch import load_reference
+
+    work.report("comparing token ids", 0, 1)
+    work.checks.append(verify_tokens(work.checkpoint.folder, work.described.text, work.tokenizer))
+    reference = load_reference(work.checkpoint.folder)
+    for tower in work.checkpoint.towers:
+        _prove(work, tower, reference)
+
+
+def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
+    """Export one tower in float32 and compare it with transformers."""
+    from vlmsearch.build.verify import IMAGES, TEXTS, tower_feeds, verify_images, verify_vectors
 
     gates, form = work.recipe.gates, work.described.text
-    feeds = tower_feeds(work.checkpoint, tower, work.held_out, form, work.tokenizer, work.report)
+    work.feeds[tower] = tower_feeds(work.checkpoint, tower, work.held_out, form, work.tokenizer, work.report)
     work.report(f"{tower}: exporting", 0, 1)
     model = export(work.checkpoint, tower)
     work.write(model_file(tower, "fp32"), model)
-    work.vectors[tower], work.speed[f"{tower}.fp32"] = run(model, feeds)
+    work.vectors[tower], work.speed[f"{tower}.fp32"] = run(model, work.feeds[tower])
     work.report(f"{tower}: comparing with transformers", 0, 1)
     mixed = _together(work.held_out, work.fitted, IMAGES, TEXTS)
     proof = tower_feeds(work.checkpoint, tower, mixed, form, work.tokenizer, work.report)
-    work.checks.append(verify_vectors(tower, model, proof, work.reference, gates))
+    work.checks.append(verify_vectors(tower, model, proof, reference, gates))
     if tower == "image" and work.checkpoint.preprocess:
         pictures = work.held_out.pictures if "image" in work.held_out.own else ()
         folder, preprocess = work.checkpoint.folder, work.checkpoint.preprocess
-        work.checks += verify_images(model, folder, preprocess, pictures, work.reference, gates)
-    del model
-    subject = Subject(work.checkpoint, tower, feeds, work.vectors[tower], gates.tower(tower))
+        work.checks += verify_images(model, folder, preprocess, pictures, reference, gates)
+
+
+def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:
+    """Write the lower precisions of one tower."""
+    from vlmsearch.build.verify import drift_checks
+
+    gates = work.recipe.gates
+    subject = Subject(work.checkpoint, tower, work.feeds[tower], work.vectors[tower], gates.tower(tower))
     for precision, result in _lower(work, subject, precisions):
         work.write(model_file(tower, precision), result.model)
         work.checks += drift_checks(tower, precision, result.drift, gates)
@@ -189,13 +204,6 @@ def _together(first: Samples, second: Samples, images: int, texts: int) -> Sampl
         pictures=(*first.pictures, *second.pictures)[:images],
         texts=(*first.texts, *second.texts)[:texts],
     )
-
-
-def _verify_rest(work: _Work) -> None:
-    from vlmsearch.build.verify import verify_tokens
-
-    work.report("comparing token ids", 0, 1)
-    work.checks.append(verify_tokens(work.checkpoint.folder, work.described.text, work.tokenizer))
 
 
 def _story(result: Result, origin: str) -> Json:

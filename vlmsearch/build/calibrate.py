@@ -9,7 +9,7 @@ import numpy as np
 
 from vlmsearch.build.checkpoint import Checkpoint
 from vlmsearch.build.graph import Graph
-from vlmsearch.build.inputs import Feed, Feeds, open_session, to_bytes
+from vlmsearch.build.inputs import Feed, Feeds, open_session
 from vlmsearch.build.layers import Array, Layers
 from vlmsearch.bundles import Tower
 
@@ -98,7 +98,7 @@ def calibrate(
     checkpoint.write(tower, layers)
     for value in layers.linear_inputs.values():
         graph.probe(value)
-    session = open_session(to_bytes(graph.model()))
+    session = open_session(graph.to_bytes())
     spreads = {name: Spread() for name in layers.linear_inputs}
     values = list(layers.linear_inputs.values())
     batches = [part for batch in feeds.batches for part in _small(batch, len(values), checkpoint, tower)]

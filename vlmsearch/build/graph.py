@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+
+from vlmsearch.errors import BackendError
 
 OPSET = 17
 """LayerNormalization came with 17, and TensorRT 8.6 reads nothing newer."""
@@ -18,7 +22,7 @@ Attribute = int | float | str | Sequence[int]
 
 
 class Graph:
-    """Collects nodes and constants; `model` gives the finished, checked ONNX model.
+    """Collects nodes and constants; `to_bytes` gives the finished, checked ONNX model.
 
     Values are named by strings, as in ONNX itself. Nodes are named after the scope they belong to, so that a layer
     can be found again in a profile or an engine.
@@ -27,7 +31,7 @@ class Graph:
     def __init__(self, name: str) -> None:
         self._name = name
         self._nodes: list[onnx.NodeProto] = []
-        self._constants: dict[str, onnx.TensorProto] = {}
+        self._constants: dict[str, NDArray[np.generic]] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
 
@@ -47,8 +51,7 @@ class Graph:
 
     def constant(self, array: NDArray[np.generic], name: str) -> str:
         """A constant; the same name twice is the same constant."""
-        if name not in self._constants:
-            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self._constants.setdefault(name, array)
         return name
 
     def ints(self, *values: int) -> str:
@@ -69,19 +72,59 @@ class Graph:
         self._nodes.append(node)
         return names
 
-    def model(self) -> onnx.ModelProto:
-        """The finished model, checked."""
+    def to_bytes(self) -> bytes:
+        """The finished model as its file. BackendError where it is beyond the 2 GB that such a file can have.
+
+        Constants are written one after the other, so that no second copy of all of them is ever in memory.
+        """
         used = {name for node in self._nodes for name in node.input}
-        constants = [tensor for name, tensor in self._constants.items() if name in used]
-        graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs, constants)
+        constants = {name: array for name, array in self._constants.items() if name in used}
         opsets = [helper.make_opsetid("", OPSET)]
         if any(node.domain for node in self._nodes):
             opsets.append(helper.make_opsetid(_MICROSOFT, 1))
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="vlmsearch")
-        onnx.checker.check_model(model)
-        return model
+        settings = {"opset_imports": opsets, "ir_version": IR_VERSION, "producer_name": "vlmsearch"}
+        graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs)
+        _check(graph, constants, settings)
+        body = BytesIO()
+        body.write(graph.SerializeToString())
+        for name, array in constants.items():
+            tensor = numpy_helper.from_array(np.ascontiguousarray(array), name).SerializeToString()
+            body.write(_INITIALIZER + _varint(len(tensor)))
+            body.write(tensor)
+        head = helper.make_model(onnx.GraphProto(), **settings)
+        head.ClearField("graph")
+        data = b"".join((head.SerializeToString(), _GRAPH, _varint(body.tell()), body.getbuffer()))
+        if len(data) > _MOST_BYTES:
+            raise BackendError(f"the {self._name} tower has {len(data):,} bytes; one ONNX file holds {_MOST_BYTES:,}")
+        return data
 
 
+def _check(graph: onnx.GraphProto, constants: Mapping[str, NDArray[np.generic]], settings: Mapping[str, Any]) -> None:
+    """Have ONNX check a graph; large constants stand among the inputs, to spare copying them."""
+    model = helper.make_model(graph, **settings)
+    for name, array in constants.items():
+        if array.size > _SMALL:
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            model.graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
+        else:
+            model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+    onnx.checker.check_model(model)
+
+
+def _varint(value: int) -> bytes:
+    """A whole number as protocol buffers write it."""
+    groups = []
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*groups, value])
+
+
+# The tags of protocol buffers for ModelProto.graph and GraphProto.initializer: field number and "length-delimited".
+_GRAPH = bytes([7 << 3 | 2])
+_INITIALIZER = bytes([5 << 3 | 2])
+_MOST_BYTES = 2**31 - 1
+_SMALL = 4096
 _CONTRIB = frozenset(
     {
         "DynamicQuantizeMatMul",

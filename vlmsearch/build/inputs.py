@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
@@ -98,15 +97,6 @@ def run(model: bytes, feeds: Feeds) -> tuple[Vectors, float]:
     vectors = np.empty_like(rows)
     vectors[feeds.order] = rows
     return vectors, rate
-
-
-def to_bytes(model: onnx.ModelProto) -> bytes:
-    """A model as its file; BackendError where it is beyond the 2 GB that such a file can have."""
-    try:
-        data: bytes = model.SerializeToString()
-    except (ValueError, RuntimeError) as exc:
-        raise BackendError(f"the model is larger than the 2 GB that one ONNX file can hold: {exc}") from exc
-    return data
 
 
 def machine() -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from vlmsearch.build.calibrate import Observation
 from vlmsearch.build.checkpoint import Checkpoint
 from vlmsearch.build.graph import Graph
-from vlmsearch.build.inputs import Feeds, run, to_bytes
+from vlmsearch.build.inputs import Feeds, run
 from vlmsearch.build.layers import Arithmetic, CpuInt8Layers, Layers, QdqLayers, Quantised
 from vlmsearch.build.recipe import Calibration, TowerGate
 from vlmsearch.bundles import Precision, Tower
@@ -105,7 +105,7 @@ def export(checkpoint: Checkpoint, tower: Tower, dtype: Arithmetic = np.float32)
     """One tower with all arithmetic in ``dtype``."""
     graph = Graph(tower)
     checkpoint.write(tower, Layers(graph, dtype))
-    return to_bytes(graph.model())
+    return graph.to_bytes()
 
 
 def write(subject: Subject, precision: Precision, plan: Plan, seen: Mapping[str, Observation]) -> bytes:
@@ -119,7 +119,7 @@ def write(subject: Subject, precision: Precision, plan: Plan, seen: Mapping[str,
     subject.checkpoint.write(
         subject.tower, QdqLayers(graph, parts) if precision == "qdq" else CpuInt8Layers(graph, parts)
     )
-    return to_bytes(graph.model())
+    return graph.to_bytes()
 
 
 def quantise(

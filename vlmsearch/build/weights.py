@@ -67,7 +67,7 @@ def _read_safetensors(file: Path) -> dict[str, Array]:
         with safe_open(file, "pt") as tensors:
             return _floats({name: tensors.get_tensor(name) for name in tensors.keys()})  # noqa: SIM118
     floats = {name: array for name, array in found.items() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"}
-    return {name: array.astype(np.float32) for name, array in floats.items()}
+    return {name: array.astype(np.float32, copy=False) for name, array in floats.items()}
 
 
 def _read_pickle(file: Path) -> dict[str, Array]:
