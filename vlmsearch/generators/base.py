@@ -5,16 +5,46 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from vlmsearch.closing import Closable
+from vlmsearch.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """How to generate: at most ``max_tokens`` tokens, and ``temperature`` 0 for the likeliest text."""
+    """How to generate. ConfigError for a value that no generator can follow.
+
+    ``max_tokens``: the most tokens of the answer. ``temperature``: 0 for the likeliest text, else what logits are
+    divided by before sampling from the ``top_k`` likeliest tokens (None: all) that make up the share ``top_p``.
+    ``repetition_penalty``: from 1 (none) up (CTRL, arXiv:1909.05858). ``stop``: the text ends before the first of
+    these. ``bad_words``: what the text must not contain. ``seed``: the same seed samples the same text.
+    ``beam_width``: of beam search; 1 for none.
+    """
 
     max_tokens: int = 256
     temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    seed: int | None = None
+    beam_width: int = 1
+
+    def __post_init__(self) -> None:
+        checks = (
+            (self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}"),
+            (self.temperature >= 0, f"temperature is at least 0, not {self.temperature}"),
+            (self.top_k is None or self.top_k >= 1, f"top_k is at least 1, not {self.top_k}"),
+            (0 < self.top_p <= 1, f"top_p is above 0 and at most 1, not {self.top_p}"),
+            (self.repetition_penalty > 0, f"repetition_penalty is above 0, not {self.repetition_penalty}"),
+            (all(self.stop) and all(self.bad_words), "stop and bad_words hold no empty text"),
+            (self.beam_width >= 1, f"beam_width is at least 1, not {self.beam_width}"),
+        )
+        for holds, message in checks:
+            if not holds:
+                raise ConfigError(message)
 
 
 class Generator(Closable, ABC):
@@ -30,3 +60,14 @@ class Generator(Closable, ABC):
     def generate(self, prompt: str, options: GenerationOptions | None = None) -> str:
         """The whole text."""
         return "".join(self.stream(prompt, options))
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A generator that knows how much its model reads."""
+
+    context: int
+    """The most tokens of prompt and answer together."""
+
+    def count_tokens(self, prompt: str) -> int:
+        """How many tokens a prompt has for the model, with all that a chat template adds."""
