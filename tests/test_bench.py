@@ -51,6 +51,19 @@ def test_images_are_timed_from_pixels_and_from_files() -> None:
     }
 
 
+def test_a_run_says_where_it_is_and_an_interrupted_one_keeps_what_it_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vlmsearch.bench.encode.time_files", interrupted)
+    arguments = ["bench", "encode", "demo-clip", "--count", "4", "--rounds", "1", "--json"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert {row["task"] for row in json.loads(result.stdout)["timings"]} == {"pixels to vectors"}
+    assert "timing demo-clip: pixels to vectors" in result.stderr
+    assert "Interrupted" in result.stderr
+
+
 def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not what demo-clip was built from"):
         open_setting("demo-clip", make_clip(tmp_path), threads=1, rounds=1)

@@ -28,6 +28,8 @@ BATCH = 32
 OURS = "vlmsearch int8"
 _PRECISIONS: tuple[Literal["int8", "fp32"], ...] = ("int8", "fp32")
 Contender = Callable[[], object]
+Report = Callable[[str, int, int], None]
+"""Takes a task's name, how many turns of it are done, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Setting:
     checkpoint: Path
     threads: int
     rounds: int
+    report: Report
 
     def ours(self, stack: ExitStack) -> list[tuple[str, OnnxEncoder]]:
         """Our own encoder in each precision, by the contender's name, closed with ``stack``."""
@@ -66,7 +69,9 @@ class Setting:
         ]
 
 
-def open_setting(model: str, checkpoint: Path | None, *, threads: int, rounds: int) -> Setting:
+def open_setting(
+    model: str, checkpoint: Path | None, *, threads: int, rounds: int, report: Report | None = None
+) -> Setting:
     """The model and its checkpoint, and PyTorch on the same number of cores; ConfigError if they do not belong."""
     try:
         import torch
@@ -84,7 +89,11 @@ def open_setting(model: str, checkpoint: Path | None, *, threads: int, rounds: i
     if fingerprint(load_checkpoint(folder), bundle.name) != bundle.fingerprint:
         raise ConfigError(f"{folder} is not what {bundle.name} was built from")
     torch.set_num_threads(threads)
-    return Setting(bundle, folder, threads, rounds)
+    return Setting(bundle, folder, threads, rounds, report or _silent)
+
+
+def _silent(task: str, done: int, total: int) -> None:
+    """Report nothing."""
 
 
 def time_texts(setting: Setting, texts: Sequence[str]) -> list[Timing]:
@@ -97,7 +106,7 @@ def time_texts(setting: Setting, texts: Sequence[str]) -> list[Timing]:
             contenders |= _sentence_transformers(setting, texts, stack)
         else:
             contenders["transformers float32"] = _clip_texts(setting, texts)
-        return _race("texts", contenders, len(texts), setting.rounds)
+        return _race("texts", contenders, len(texts), setting)
 
 
 def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
@@ -115,7 +124,7 @@ def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
             name: partial(_run_all, encoder, batches) for name, encoder in setting.ours(stack)
         }
         contenders["transformers float32"] = lambda: [reference.images(batch) for batch in batches]
-        return _race("pixels to vectors", contenders, len(pixels), setting.rounds)
+        return _race("pixels to vectors", contenders, len(pixels), setting)
 
 
 def time_files(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
@@ -138,7 +147,7 @@ def time_files(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
             name: partial(encoder.encode_images, images) for name, encoder in setting.ours(stack)
         }
         contenders["transformers processor + model"] = loop
-        return _race("JPEG to vectors", contenders, len(images), setting.rounds)
+        return _race("JPEG to vectors", contenders, len(images), setting)
 
 
 def ratios(timings: Sequence[Timing]) -> dict[str, float]:
@@ -156,16 +165,16 @@ def _run_all(encoder: OnnxEncoder, batches: Sequence[Pixels]) -> None:
         encoder.run_images(encoder.bundles[0], batch)
 
 
-def _race(task: str, contenders: Mapping[str, Contender], items: int, rounds: int) -> list[Timing]:
+def _race(task: str, contenders: Mapping[str, Contender], items: int, setting: Setting) -> list[Timing]:
+    """Everyone's times, in turns, after one turn each that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for work in contenders.values():
+    turns = [turn for _ in range(setting.rounds + 1) for turn in contenders.items()]
+    for done, (name, work) in enumerate(turns):
+        setting.report(task, done, len(turns))
+        begun = time.perf_counter()
         work()
-    for _ in range(rounds):
-        for name, work in contenders.items():
-            begun = time.perf_counter()
-            work()
-            seconds[name].append(time.perf_counter() - begun)
-    return [Timing(task, name, items, tuple(times)) for name, times in seconds.items()]
+        seconds[name].append(time.perf_counter() - begun)
+    return [Timing(task, name, items, tuple(times[1:])) for name, times in seconds.items()]
 
 
 def _sentence_transformers(setting: Setting, texts: Sequence[str], stack: ExitStack) -> dict[str, Contender]:

@@ -147,7 +147,7 @@ def quantise(
     static = attempt(Plan("static"))
     for share in PERCENTILES:
         narrower = attempt(Plan("static", share))
-        static = narrower if _nearness(narrower) > _nearness(static) + _WORTH_CLIPPING else static
+        static = narrower if _is_better(narrower, static, subject.gate) else static
     found = [static] if precision == "qdq" or trusted else []
     if precision == "int8":
         found.append(attempt(Plan("dynamic")))
@@ -182,6 +182,13 @@ def _ranges(plan: Plan, seen: Observation, *, symmetric: bool) -> Quantised:
     least, greatest = min(least, 0.0), max(greatest, 0.0)
     scale = max(greatest - least, 1e-9) / 255
     return Quantised(scale, round(-least / scale), smooth)
+
+
+def _is_better(narrower: Result, wider: Result, gate: TowerGate) -> bool:
+    """Whether a narrower static range is worth what it cuts off: it alone passes, or it is much nearer to float32."""
+    if narrower.drift.passes(gate) != wider.drift.passes(gate):
+        return narrower.drift.passes(gate)
+    return _nearness(narrower) > _nearness(wider) + _WORTH_CLIPPING
 
 
 def _nearness(result: Result) -> float:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import statistics
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from vlmsearch.cli.bench_gpu import bench_gpu
+from vlmsearch.cli.bench_llm import bench_llm
 from vlmsearch.cli.bench_triton import bench_triton
 from vlmsearch.cli.common import is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.encode import Timing
+    from vlmsearch.bench.encode import Setting, Timing
 
 
 @click.group()
@@ -22,6 +26,8 @@ def bench() -> None:
 
 
 bench.add_command(bench_triton)
+bench.add_command(bench_llm)
+bench.add_command(bench_gpu)
 
 
 @bench.command()
@@ -49,16 +55,20 @@ def encode(
 
     Without --texts and --images, the project's own sentences and drawn scenes are encoded.
     """
-    from vlmsearch.bench.encode import open_setting, ratios, time_files, time_pixels, time_texts
+    from vlmsearch.bench.encode import open_setting, ratios
     from vlmsearch.build.inputs import machine
+    from vlmsearch.build.progress import steps
 
-    setting = open_setting(model, checkpoint, threads=threads, rounds=rounds)
     timings: list[Timing] = []
-    if setting.bundle.preprocess and (images or not texts):
-        files = _images(images, count)
-        timings += time_pixels(setting, files) + time_files(setting, files)
-    if texts or not images:
-        timings += time_texts(setting, _texts(texts, count))
+    with steps(f"timing {model}") as report:
+        setting = open_setting(model, checkpoint, threads=threads, rounds=rounds, report=report)
+        try:
+            for task in _tasks(setting, texts, images, count):
+                timings += task()
+        except KeyboardInterrupt:
+            if not timings:
+                raise
+            click.echo("Interrupted: these are the tasks that were finished.", err=True)
     result = {
         "model": setting.bundle.name,
         "machine": machine(),
@@ -74,6 +84,19 @@ def encode(
         print_json(result)
     else:
         _print(timings, ratios(timings), f"{setting.bundle.name}, {machine()}, {threads} threads, {rounds} rounds")
+
+
+def _tasks(setting: Setting, texts: Path | None, images: Path | None, count: int) -> list[Callable[[], list[Timing]]]:
+    """What a model can be timed at with the data that was given."""
+    from vlmsearch.bench.encode import time_files, time_pixels, time_texts
+
+    tasks: list[Callable[[], list[Timing]]] = []
+    if setting.bundle.preprocess and (images or not texts):
+        files = _images(images, count)
+        tasks += [partial(time_pixels, setting, files), partial(time_files, setting, files)]
+    if texts or not images:
+        tasks.append(partial(time_texts, setting, _texts(texts, count)))
+    return tasks
 
 
 @bench.command()

@@ -1,0 +1,126 @@
+"""Downloading a recipe's checkpoint, from a model hub on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkpoints import make_bert
+
+SOURCE = "somebody/tiny-bert"
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(ThreadingHTTPServer):
+    """Serves one model at one revision, as the hub does, and notes what was asked for."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        self.asked: list[str] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Hub
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        self.server.asked.append(path)
+        if path == f"/api/models/{SOURCE}/revision/{REVISION}":
+            siblings = [{"rfilename": name} for name in self.server.files]
+            self._send(json.dumps({"id": SOURCE, "sha": REVISION, "siblings": siblings}).encode(), with_body, {})
+        elif path == f"/api/models/{SOURCE}/tree/{REVISION}":
+            tree = [
+                {"type": "file", "path": name, "size": file.stat().st_size, "oid": "0" * 40}
+                for name, file in self.server.files.items()
+            ]
+            self._send(json.dumps(tree).encode(), with_body, {})
+        elif path.startswith(f"/{SOURCE}/resolve/{REVISION}/") and (name := path.split(REVISION + "/")[1]):
+            data = self.server.files[name].read_bytes()
+            headers = {"X-Repo-Commit": REVISION, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
+            self._send(data, with_body, headers)
+        else:
+            self._send(b"{}", with_body, {"X-Error-Code": "RevisionNotFound"}, status=404)
+
+    def _send(self, data: bytes, with_body: bool, headers: dict[str, str], *, status: int = 200) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    folder = make_bert(tmp_path / "model")
+    (folder / "weights.bin.backup").write_bytes(b"not needed")
+    server = Hub(folder)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def build(hub: Hub, folder: Path, *, revision: str = REVISION) -> subprocess.CompletedProcess[str]:
+    recipe = folder / "recipe.toml"
+    recipe.write_text(
+        f'name = "tiny"\nsource = "{SOURCE}"\nrevision = "{revision}"\nlicence = "MIT"\nspace = "minilm"\n'
+        "[shapes]\ntext_length = [2, 8, 32]\n[calibration]\ntexts = 48\nheld_out = 24\n"
+        "[gates]\ntext = { overlap = 0.5 }\n"
+    )
+    settings = {
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
+        "HF_HOME": str(folder / "hub"),
+        "VLMSEARCH_CACHE": str(folder / "cache"),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")} | settings
+    return subprocess.run(
+        [sys.executable, "-m", "vlmsearch", "build", str(recipe)],
+        capture_output=True, text=True, env=environment, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def test_the_pinned_revision_is_downloaded_once_and_built(hub: Hub, tmp_path: Path) -> None:
+    first = build(hub, tmp_path)
+    assert first.returncode == 0, first.stderr
+    described = json.loads((tmp_path / "cache/bundles/tiny/bundle.json").read_text())
+    assert (described["source"], described["revision"]) == (SOURCE, REVISION)
+    assert f"/{SOURCE}/resolve/{REVISION}/model.safetensors" in hub.asked
+    assert not any("backup" in path for path in hub.asked), "only what a model needs is downloaded"
+    hub.asked.clear()
+    again = build(hub, tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert not any("/resolve/" in path for path in hub.asked), "what is in the hub's cache is not downloaded again"
+
+
+def test_a_revision_that_is_not_there_is_one_clear_line(hub: Hub, tmp_path: Path) -> None:
+    result = build(hub, tmp_path, revision="f" * 40)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"Error: {SOURCE} at {'f' * 12} cannot be downloaded")
+    assert "vlmsearch build tiny --from DIR" in line
+    assert not (tmp_path / "cache").exists()
