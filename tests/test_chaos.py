@@ -8,8 +8,6 @@ from tests import chaos
 from tests.hammer import hammer
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 
-pytest_plugins = ["tests.servers", "tests.mongo_servers"]
-
 
 @pytest.mark.parametrize(("target", "count"), [("writer", 3), ("mongo", 1), ("chroma", 1)])
 def test_nothing_is_lost_when_a_process_is_killed(target: chaos.Target, count: int, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from vlmsearch_mocks import Faults, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
 from vlmsearch_mocks.faults import Kind, Server
-from vlmsearch_mocks.pair import mock_mongo_store
+from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 
 from vlmsearch import BackendError, BackendUnavailableError, Document, Record
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
@@ -136,13 +136,13 @@ def test_two_writers_on_one_id_end_in_one_of_the_two_states() -> None:
     first, second = MongoChromaStore.over(store, "index"), MongoChromaStore.over(store, "index")
     inner = first.vectors().write
 
-    def overtaken(records: list[Record], version: str) -> None:
-        inner(records, version)
+    def overtaken(records: list[Record], versions: dict[str, str]) -> None:
+        inner(records, versions)
         if len(calls) < 3:
-            calls.append(version)
+            calls.append(versions)
             second.upsert([Record(Document("id-0", text=f"other {len(calls)}"), {IMAGE: unit_vectors(1, seed=9)[0]})])
 
-    calls: list[str] = []
+    calls: list[dict[str, str]] = []
     first.vectors().write = overtaken  # type: ignore[method-assign,assignment]
     first.upsert(NEW[:2])
     assert store.get(["id-0", "id-1"]) == [NEW[0].document, NEW[1].document]
@@ -155,10 +155,11 @@ def test_a_writer_that_was_taken_for_dead_writes_once_more() -> None:
     inner = store.vectors().write
     rounds: list[str] = []
 
-    def slow(records: list[Record], version: str) -> None:
-        inner(records, version)
+    def slow(records: list[Record], versions: dict[str, str]) -> None:
+        inner(records, versions)
+        (version,) = set(versions.values())
         if not rounds:
-            store.audit().roll_back(version, [r.document.id for r in records])
+            store.audit().roll_back(version, list(versions))
         rounds.append(version)
 
     store.vectors().write = slow  # type: ignore[method-assign,assignment]
@@ -167,3 +168,19 @@ def test_a_writer_that_was_taken_for_dead_writes_once_more() -> None:
     check_whole(store)
     assert len(store) == 6
     assert store.check().clean
+
+
+@pytest.mark.parametrize("kind", ["unreachable", "timeout", "lost reply", "partial write"])
+def test_a_chroma_server_that_fails_for_a_moment_is_asked_again(kind: Kind) -> None:
+    faults = Faults()
+    store = mock_chroma_store(faults=faults)
+    store.bind("encoder 1", SPACES)
+    for operation in ("upsert", "get", "delete", "query", "count"):
+        faults.fail("chroma", operation, kind=kind, times=2)
+    store.upsert(NEW)
+    assert store.delete([NEW[0].document.id]) == 1
+    assert len(store.search(IMAGE, NEW[1].vectors[IMAGE][None], limit=99)[0]) == len(NEW) - 1
+    assert store.check().missing == ()
+    faults.fail("chroma", "upsert", kind=kind, times=100)
+    with pytest.raises(BackendUnavailableError, match=r"mock chroma .* to write"):
+        store.upsert(NEW)

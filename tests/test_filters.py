@@ -16,7 +16,6 @@ from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma import ChromaStore
 from vlmsearch.types import Scalar
 
-pytest_plugins = ["tests.servers"]
 FIELD = Field("clip", "image")
 SPACE = Space("clip", 4, frozenset({"image"}))
 

@@ -20,7 +20,6 @@ from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 from vlmsearch.types import Scalar
 
-pytest_plugins = ["tests.servers", "tests.mongo_servers"]
 VECTOR = np.array([1, 0, 0, 0], np.float32)
 
 

@@ -1,27 +1,22 @@
-"""``Pipeline.check``, ``vlmsearch fsck`` and ``vlmsearch reindex``, on real servers and on the mocks."""
+"""``Pipeline.check`` on real servers and on the mocks, and the commands ``fsck`` and ``reindex``."""
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from vlmsearch_mocks import MockEncoder, MockStore
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
-from vlmsearch_mocks.pair import mock_mongo_store
 
-from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline
-from vlmsearch.demo.scenes import make_scene
+from vlmsearch import ConfigError, Document, Pipeline, Record
 from vlmsearch.maintenance import CheckReport
-from vlmsearch.reindexing import drop_old, reindex
-from vlmsearch.stores.base import Store
-from vlmsearch.stores.mongo import MongoStore
+from vlmsearch.stores.chroma import ChromaStore
+from vlmsearch.stores.chroma_vectors import VectorRows
+from vlmsearch.stores.chroma_versions import State, timed_version
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
-
-pytest_plugins = ["tests.servers", "tests.mongo_servers"]
-OTHER = {"a red star": ["a blue moon"]}
 
 
 @pytest.fixture
@@ -42,11 +37,11 @@ def test_a_check_counts_and_finds_nothing(pair: MongoChromaStore) -> None:
 def test_each_kind_of_damage_is_named_and_repaired(pair: MongoChromaStore) -> None:
     records, rows = make_records(20, (IMAGE, TEXT)), pair.vectors()
     versions = {row["_id"]: row["version"] for page in pair.scan({"version": 1}) for row in page}
-    rows.write(make_records(22, (IMAGE,))[20:], "0" * 16)
-    rows.write(records[3:4], "1" * 16)
+    write_under("0" * 16, make_records(22, (IMAGE,))[20:], rows)
+    write_under("1" * 16, records[3:4], rows)
     rows.remove_from(TEXT, [("id-5", versions["id-5"])])
     pair.run("begin", lambda c: c.insert_one(_cut_off("2" * 16, ["id-7", "id-30"])), part="journal")
-    rows.write(make_records(31, (IMAGE,))[30:], "2" * 16)
+    write_under("2" * 16, make_records(31, (IMAGE,))[30:], rows)
     tombstone = {"version": None, "fields": [], "stale": [versions["id-9"]]}
     pair.run("cut a delete off", lambda c: c.update_one({"_id": "id-9"}, {"$set": tombstone}))
     found = pair.check()
@@ -68,6 +63,10 @@ def test_each_kind_of_damage_is_named_and_repaired(pair: MongoChromaStore) -> No
     assert pair.check().vectors["minilm/text"] == 19
 
 
+def write_under(version: str, records: Sequence[Record], rows: VectorRows) -> None:
+    rows.write(records, {record.document.id: version for record in records})
+
+
 def _cut_off(version: str, ids: list[str]) -> dict[str, object]:
     from datetime import datetime, timezone
 
@@ -81,7 +80,7 @@ def _cut_off(version: str, ids: list[str]) -> dict[str, object]:
 
 def test_a_write_under_way_is_neither_damage_nor_rolled_back(pair: MongoChromaStore) -> None:
     version = pair._journal.open("write", ["id-40"])
-    pair.vectors().write(make_records(41, (IMAGE,))[40:], version)
+    write_under(version, make_records(41, (IMAGE,))[40:], pair.vectors())
     report = pair.check(repair=True)
     assert (report.clean, report.in_progress) == (True, 1)
     assert pair.vectors().among(IMAGE, [("id-40", version)])
@@ -98,98 +97,83 @@ def test_a_pipeline_checks_its_store_or_says_that_it_cannot(tmp_path: Path) -> N
         assert pipeline.check().documents == 1
     with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
         pipeline.add([Document("a", text="a red star")])
-        with pytest.raises(ConfigError, match=r"cannot be checked; mongodb: and mongodb\+chroma: can"):
-            pipeline.check()
+        assert pipeline.check().documents == 1
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline, pytest.raises(ConfigError, match="cannot be checked"):
+        pipeline.check()
 
 
-# ---- reindexing
+# ---- Chroma alone
 
 
-def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path) -> Store:
-    location = f"//{mongo}/re-{abs(hash(str(tmp_path))) % 10**9}"
-    makers: dict[str, Callable[[], Store]] = {
-        "mock": MockStore,
-        "mock mongodb": mock_mongo_store,
-        "mongodb": lambda: MongoStore(location),
-        "mongodb+chroma": lambda: MongoChromaStore(location, chroma=f"http://{chroma}"),
-    }
-    return makers[kind]()
+def chroma_at(kind: str, chroma: str, tmp_path: Path) -> ChromaStore:
+    served = f"//{chroma}/check-{abs(hash(str(tmp_path))) % 10**9}"
+    return ChromaStore(served if kind == "served" else str(tmp_path / "index"))
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mongodb", "mongodb+chroma"])
-def test_reindexing_switches_to_the_other_model_in_one_step(
-    kind: str, mongo_address: str, chroma_address: str, tmp_path: Path
+@pytest.mark.parametrize("kind", ["embedded", "served"])
+def test_what_is_wrong_in_chroma_is_named_and_repaired(kind: str, chroma_address: str, tmp_path: Path) -> None:
+    old = f"t{int(time.time()) - 3600:08x}0000000"
+    records = make_records(20, (IMAGE, TEXT))
+    with chroma_at(kind, chroma_address, tmp_path) as store:
+        store.bind("e", SPACES)
+        store.upsert(records)
+        assert store.check() == CheckReport(store.name, 20, {"clip/image": 20, "clip/text": 0, "minilm/text": 20})
+        version = store._states(["id-5"])["id-5"].version
+        write_under(old, make_records(22, (IMAGE,))[20:], store._vectors)
+        write_under(old, records[3:4], store._vectors)
+        store._vectors.remove_from(TEXT, [("id-5", version)])
+        found = store.check()
+        assert found.orphans == (f"clip/image id-20 {old}", f"clip/image id-21 {old}")
+        assert found.stale == (f"clip/image id-3 {old}", f"minilm/text id-3 {old}")
+        assert found.missing == (f"minilm/text id-5 {version}",)
+        assert (found.documents, found.clean, found.in_progress) == (20, False, 0)
+        assert store.check(repair=True).repaired
+        assert store.check() == CheckReport(store.name, 20, {"clip/image": 20, "clip/text": 0, "minilm/text": 19})
+        assert store.stamps(["id-5"])["id-5"].digest == ""
+        assert store.fields(["id-5"])["id-5"] == {IMAGE}
+        assert store.get(["id-5"]) == [records[5].document]
+        store.upsert(records[5:6])
+        assert store.check().vectors["minilm/text"] == 20
+
+
+def test_on_a_server_what_was_just_written_counts_as_under_way(chroma_address: str, tmp_path: Path) -> None:
+    with chroma_at("served", chroma_address, tmp_path) as store, chroma_at("served", chroma_address, tmp_path) as other:
+        store.bind("e", SPACES)
+        store.upsert(make_records(3, (IMAGE,)))
+        other.bind("e", SPACES)
+        write_under(timed_version(), make_records(3, (IMAGE,)), other._vectors)
+        report = store.check(repair=True)
+        assert (report.clean, report.in_progress, report.vectors["clip/image"]) == (True, 1, 6)
+        store.upsert(make_records(3, (IMAGE,), seed=8))
+        store.delete(["id-0"])
+        assert store.check().vectors["clip/image"] == 5, "and nobody else removes it"
+
+
+@pytest.mark.parametrize("meanwhile", ["replace", "delete"])
+def test_a_document_stays_whole_when_another_process_writes_it_meanwhile(
+    meanwhile: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_scene(3).draw(64).save(tmp_path / "scene.png")
-    first, second = MockEncoder(), MockEncoder(neighbours=OTHER)
-    with reindexable(kind, mongo_address, chroma_address, tmp_path) as store:
-        pipeline = Pipeline(first, store)
-        pipeline.add([Document(f"{i}", text=f"text {i}", metadata={"i": i}) for i in range(150)])
-        pipeline.add([Document("moon", text="a blue moon"), Document("scene", image=tmp_path / "scene.png")])
-        stamps = store.stamps(list(store.ids()))
-        with pytest.raises(ConfigError, match=r"was built with mock:.* already"):
-            reindex(store, first)
-        report = reindex(store, second)
-        assert (report.documents, report.encoded, report.lost, report.switched) == (152, 152, (), True)
-        assert store.stamps(list(store.ids())) == stamps
-        with pytest.raises(IndexMismatchError):
-            store.bind(first.fingerprint, first.spaces)
-        assert Pipeline(second, store).search("a red star", limit=1)[0].document.id == "moon"
-        assert drop_old(store)
-        assert not drop_old(store)
-        assert len(store) == 152
-        assert reindex(store, first).encoded == 152, "and back again, in a generation of its own"
-        assert Pipeline(first, store).search("text 7", limit=1)[0].document.id == "7"
-        assert Pipeline(first, store).check().clean
+    old, new = (make_records(6, (IMAGE, TEXT), seed=seed) for seed in range(2))
+    with chroma_at("served", chroma_address, tmp_path) as store, chroma_at("served", chroma_address, tmp_path) as other:
+        store.bind("e", SPACES)
+        other.bind("e", SPACES)
+        store.upsert(old)
+        commit = store._write_documents
 
+        def others_first(documents: Sequence[Document], states: Sequence[State]) -> None:
+            other.upsert(new)
+            other.delete([document.id for document in documents]) if meanwhile == "delete" else other.upsert(old)
+            commit(documents, states)
 
-def test_reindexing_goes_on_where_it_was_interrupted() -> None:
-    class Interrupted(MockEncoder):
-        left = 1300
-
-        def encode_texts(self, texts, *, role="document"):  # type: ignore[no-untyped-def]
-            self.left -= len(texts)
-            if self.left < 0:
-                deadline = time.monotonic() + 20
-                while not len(store.over("next")) and time.monotonic() < deadline:
-                    time.sleep(0.01)
-                raise KeyboardInterrupt
-            return super().encode_texts(texts, role=role)
-
-    store, first = MockStore(), MockEncoder()
-    Pipeline(first, store).add([Document(f"{i}", text=f"text {i}") for i in range(1600)])
-    with pytest.raises(KeyboardInterrupt):
-        reindex(store, Interrupted(neighbours=OTHER))
-    assert Pipeline(first, store).search("text 7", limit=1)[0].document.id == "7"
-    Pipeline(first, store).delete(["5"])
-    Pipeline(first, store).add([Document("6", text="new text"), Document("new", text="another")])
-    report = reindex(store, MockEncoder(neighbours=OTHER))
-    assert report.documents == 1600
-    assert 300 < report.encoded < 1600
-    assert store.get(["5", "6"]) == [Document("6", text="new text")]
-    assert Pipeline(MockEncoder(neighbours=OTHER), store).check().clean
-
-
-def test_reindexing_does_not_switch_where_a_document_would_be_lost(tmp_path: Path) -> None:
-    make_scene(3).draw(64).save(tmp_path / "gone.png")
-    store = MockStore()
-    pipeline = Pipeline(MockEncoder(), store)
-    pipeline.add([Document("a", text="t"), Document("b", image=make_scene(1).draw(64))])
-    pipeline.add([Document("gone", image=tmp_path / "gone.png")])
-    (tmp_path / "gone.png").unlink()
-    report = reindex(store, MockEncoder(neighbours=OTHER))
-    assert (report.switched, report.lost) == (False, ("b", "gone"))
-    assert len(store) == 3
-    assert store.rejects() == []
-    assert reindex(store, MockEncoder(neighbours=OTHER), allow_missing=True).switched
-    assert list(store.ids()) == ["a"]
-
-
-def test_a_store_that_cannot_says_what_to_do(tmp_path: Path) -> None:
-    with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
-        pipeline.add([Document("a", text="t")])
-        with pytest.raises(ConfigError, match="vlmsearch index PATHS --store NEW"):
-            reindex(pipeline.store, MockEncoder(neighbours=OTHER))
+        monkeypatch.setattr(store, "_write_documents", others_first)
+        store.upsert(new)
+        report = store.check()
+        assert (report.documents, report.missing) == (6, ())
+        for field in (IMAGE, TEXT):
+            for record in new:
+                hits = other.search(field, record.vectors[field][None], limit=6)[0]
+                assert (hits[0].id, len(hits)) == (record.document.id, 6)
+                assert hits[0].score == pytest.approx(1.0, abs=1e-4)
 
 
 # ---- the command line

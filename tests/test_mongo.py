@@ -1,5 +1,8 @@
 """How MongoDB is reached: addresses, users, TLS, time-outs, and what is never said or let through."""
 
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,11 @@ from tests.servers import free_port
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, InvalidInputError, Record
 from vlmsearch.filters import Comparison, Group
 from vlmsearch.registry import open_store
+from vlmsearch.stores import mongo_cache
 from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 from vlmsearch.stores.mongo_values import compile_filter
 
-pytest_plugins = ["tests.servers", "tests.mongo_servers"]
 SECRET = "s3cret-Pa55"
 
 
@@ -226,6 +229,43 @@ def test_a_writer_that_failed_is_found_by_a_check_and_repaired(mongo_address: st
         assert store.check().clean
         store.search(IMAGE, unit_vectors(1), limit=9)
         assert store._cache.find(IMAGE) is not None
+
+
+def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
+    mongo_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = f"//{mongo_address}/killed"
+    with MongoStore(location) as store:
+        store.bind("e", SPACES)
+        store.upsert(make_records(50))
+        code = (
+            f"import os, signal; from vlmsearch.stores.mongo import MongoStore; store = MongoStore({location!r})\n"
+            "with store._changes.writing(): store.manifest(); os.kill(os.getpid(), signal.SIGKILL)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+        assert len(store._changes.unfinished()) == 1
+        monkeypatch.setattr(mongo_cache, "_LAST_GASP", 0.5)
+        for _ in range(2):
+            assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
+            assert store._cache.find(IMAGE) is None, "what it had sent may still be carried out"
+        time.sleep(0.6)
+        assert store.search(IMAGE, unit_vectors(1), limit=9) == store.search(IMAGE, unit_vectors(1), limit=9)
+        assert store._cache.find(IMAGE) is not None
+        assert store.check().clean
+
+
+def test_a_long_write_says_that_it_is_still_there(mongo_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mongo_cache, "_SIGN_OF_LIFE", 0.0)
+    with MongoStore(f"//{mongo_address}/long") as store:
+        store.bind("e", SPACES)
+        with store._changes.writing() as live:
+            (before,) = store._changes._read()["open"].values()
+            time.sleep(0.01)
+            live()
+            (after,) = store._changes._read()["open"].values()
+        assert after["at"] > before["at"]
+        assert after["owner"] == before["owner"]
+        assert not store._changes._read()["open"]
 
 
 # ---- filters

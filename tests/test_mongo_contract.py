@@ -10,8 +10,6 @@ from vlmsearch.stores.base import Store
 from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 
-pytest_plugins = ["tests.servers", "tests.mongo_servers"]
-
 
 def name_for(path: Path) -> str:
     return f"t{sha256(str(path).encode()).hexdigest()[:16]}"

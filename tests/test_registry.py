@@ -28,7 +28,7 @@ def test_what_is_no_url_is_refused_with_what_there_is(text: str) -> None:
         ("onyx:demo", "no encoder 'onyx:'; there are .*onnx:"),
         ("onnx:", "needs a location"),
         ("onnx:demo?precison=int8", "no option 'precison'; it has precision, threads, batch_size, device"),
-        ("onnx:demo?precision=int4", "precision of encoder onnx: is one of int8, fp32, not 'int4'"),
+        ("onnx:demo?precision=int4", "precision of encoder onnx: is one of int8, fp32, fp16, not 'int4'"),
         ("onnx:demo?threads=two", "threads of encoder onnx: is a whole number, not 'two'"),
         ("onnx:demo?threads=0", "threads is at least 1"),
         ("onnx:demo?threads", "not of the form name=value"),
@@ -74,11 +74,11 @@ def test_options_are_converted_by_annotation(value: str, annotation: object, exp
 
 def test_a_missing_package_is_answered_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(kind: Kind) -> dict[str, EntryPoint]:
-        return {"mongodb": EntryPoint("mongodb", "no_such_driver:Store", f"vlmsearch.{kind}s")}
+        return {"triton": EntryPoint("triton", "no_such_driver:Encoder", f"vlmsearch.{kind}s")}
 
     monkeypatch.setattr(registry, "back_ends", gone)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[mongo\]'"):
-        open_store("mongodb://host/db")
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[triton\]'"):
+        open_encoder("triton://host:8001/vlm")
 
 
 def test_a_third_party_class_of_the_wrong_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

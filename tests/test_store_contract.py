@@ -10,8 +10,6 @@ from vlmsearch_mocks.contracts import StoreContract
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma import ChromaStore
 
-pytest_plugins = ["tests.servers"]
-
 
 class TestMemoryStore(StoreContract):
     def make_store(self, tmp_path: Path) -> Store:

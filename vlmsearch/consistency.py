@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vlmsearch.types import Document, Hit
 
 if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
+
+
+@dataclass(frozen=True, eq=False)
+class VersionedHit(Hit):
+    """A hit that knows which version of the document it is of."""
+
+    version: str = ""
 
 
 @runtime_checkable

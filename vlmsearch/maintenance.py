@@ -50,7 +50,7 @@ class Checkable(Protocol):
 def check_store(store: Store, *, repair: bool = False) -> CheckReport:
     """What the store's own `check` gives; ConfigError for a store that has none."""
     if not isinstance(store, Checkable):
-        raise ConfigError(f"{store.name} cannot be checked; mongodb: and mongodb+chroma: can")
+        raise ConfigError(f"{store.name} cannot be checked; chroma:, mongodb: and mongodb+chroma: can")
     return store.check(repair=repair)
 
 

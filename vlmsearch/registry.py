@@ -35,9 +35,6 @@ _EXTRAS = {
     ("generator", "tensorrt_llm"): "tensorrt_llm",
     ("generator", "transformers"): "export",
     ("generator", "triton"): "triton",
-    ("store", "mock"): "mongo",
-    ("store", "mongodb"): "mongo",
-    ("store", "mongodb+chroma"): "mongo",
 }
 
 

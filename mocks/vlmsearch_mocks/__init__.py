@@ -4,9 +4,10 @@
 >>> from vlmsearch_mocks import MockEncoder, MockGenerator, MockStore
 >>> pipeline = Pipeline(MockEncoder(), MockStore(), MockGenerator(["It is on the mat [1]."]))
 
-`MockStore` is the store of production over `MockMongo` and `MockChroma`, which need ``vlmsearch[mongo]``; `MemoryStore`
-needs nothing and is exact. The fixtures are in ``vlmsearch_mocks.fixtures`` (one line in a conftest:
-``pytest_plugins = ["vlmsearch_mocks.fixtures"]``), the suites in ``vlmsearch_mocks.contracts``; those two need pytest.
+`MockStore` is the store of production over `MockMongo` and `MockChroma`; `MemoryStore` is a dictionary with exact
+search. None needs a server, nor more than vlmsearch itself. The fixtures are in ``vlmsearch_mocks.fixtures`` (one line
+in a conftest: ``pytest_plugins = ["vlmsearch_mocks.fixtures"]``), the suites in ``vlmsearch_mocks.contracts``; those
+two need pytest.
 """
 
 from __future__ import annotations
@@ -33,16 +34,9 @@ _LATE = {
 
 
 def __getattr__(name: str) -> object:
-    """The stand-ins whose drivers are heavy, or optional, when they are asked for."""
+    """The stand-ins whose drivers are heavy, when they are asked for."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    from vlmsearch.errors import MissingDependencyError
-
-    try:
-        return getattr(importlib.import_module(_LATE[name]), name)
-    except ModuleNotFoundError as exc:
-        if exc.name not in ("pymongo", "bson"):
-            raise
-        raise MissingDependencyError(f"{name} needs {exc.name}: pip install 'vlmsearch[mongo]'") from exc
+    return getattr(importlib.import_module(_LATE[name]), name)

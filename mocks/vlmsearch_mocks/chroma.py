@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -114,6 +115,24 @@ class MockChroma:
 
         return self._call("upsert", lambda: write(len(ids)), lambda: write(len(ids) // 2))
 
+    def _add(
+        self,
+        ids: Sequence[str],
+        collection_id: UUID,
+        embeddings: Sequence[NDArray[np.float32]],
+        metadatas: Sequence[Mapping[str, Any]] | None = None,
+        uris: Sequence[str] | None = None,
+        **_: object,
+    ) -> bool:
+        def write(count: int) -> bool:
+            rows = self._rows(collection_id).rows
+            for i, id in enumerate(ids[:count]):
+                vector = np.array(embeddings[i], np.float32)
+                rows.setdefault(id, _Row(vector, metadatas[i] if metadatas else None, uris[i] if uris else None))
+            return True
+
+        return self._call("add", lambda: write(len(ids)), lambda: write(len(ids) // 2))
+
     def _get(
         self,
         collection_id: UUID,
@@ -190,9 +209,10 @@ class MockChroma:
 class MockChromaConnection(ChromaConnection):
     """A connection to a `MockChroma`."""
 
-    def __init__(self, client: MockChroma, prefix: str = "vlmsearch") -> None:
+    def __init__(self, client: MockChroma, *, prefix: str = "vlmsearch", retries: int = 2) -> None:
         self.name = "mock chroma"
         self.prefix = prefix
+        self.retries = retries
         self._client = client
 
     def exists(self) -> bool:
@@ -208,6 +228,10 @@ class MockChromaConnection(ChromaConnection):
             return call(self._client)  # type: ignore[arg-type]
         except EXPECTED as exc:
             raise translate(exc, self.name, operation) from exc
+
+    def writing(self) -> AbstractContextManager[bool]:
+        """As on a server, others may write at any time."""
+        return nullcontext(False)
 
     def note_garbage(self) -> None:
         """There are no files."""

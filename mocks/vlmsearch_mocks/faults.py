@@ -38,7 +38,7 @@ class Faults:
     """Faults that the mock servers have been told to have; ``calls`` are those they got, such as ``mongo.find``.
 
     Operations of MongoDB are named as pymongo names them, those of Chroma are ``get_collection``,
-    ``get_or_create_collection``, ``upsert``, ``get``, ``query``, ``delete``, ``count`` and ``delete_collection``.
+    ``get_or_create_collection``, ``delete_collection``, ``add``, ``upsert``, ``get``, ``query``, ``delete``, ``count``.
     """
 
     def __init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vlmsearch.stores.chroma import ChromaStore
 from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 from vlmsearch.stores.mongo_connection import MongoConnection
@@ -22,7 +23,7 @@ class MockStore(MongoChromaStore):
         self.chroma = MockChroma(faults=self.faults)
         connection = mock_connection(self.mongo, retries=retries)
         hnsw = {"max_neighbors": 24}
-        self._set_up(connection, MockChromaConnection(self.chroma), "vlmsearch", "index", hnsw)
+        self._set_up(connection, MockChromaConnection(self.chroma, retries=retries), "vlmsearch", "index", hnsw)
         self.name = f"mock:{location}"
 
 
@@ -37,3 +38,8 @@ def mock_mongo_store(
     """``mongodb:`` over a `MockMongo`; with ``vector_search``, over one that has ``$vectorSearch``."""
     connection = mock_connection(MockMongo(faults=faults, vector_search=vector_search), retries=retries)
     return MongoStore.on(connection, index_timeout=index_timeout)
+
+
+def mock_chroma_store(*, faults: Faults | None = None, retries: int = 2) -> ChromaStore:
+    """``chroma:`` over a `MockChroma`."""
+    return ChromaStore.on(MockChromaConnection(MockChroma(faults=faults), retries=retries))

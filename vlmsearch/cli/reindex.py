@@ -48,6 +48,8 @@ def reindex(store: str, encoder: str | None, drop_old: bool, allow_missing: bool
             }
             if not as_json:
                 _print(done)
+                if done.switched and not drop_old:
+                    click.echo("in use from now on; the index before it stays until --drop-old")
         if drop_old and result.get("switched", True):
             result["dropped"] = reindexing.drop_old(opened)
             if not as_json:

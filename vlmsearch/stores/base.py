@@ -90,7 +90,8 @@ def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequ
     if manifest.fingerprint != fingerprint or set(manifest.spaces) != set(spaces):
         raise IndexMismatchError(
             f"the index {name} was built with {manifest.fingerprint}, not with {fingerprint}: "
-            "open it with that encoder, or build a new one with `vlmsearch index PATHS --store NEW`"
+            "open it with that encoder, build a new one with `vlmsearch index PATHS --store NEW`, or change this one "
+            "with `vlmsearch reindex --encoder URL`"
         )
 
 

@@ -1,13 +1,13 @@
-"""Collections of a Chroma database, and the vectors of one field in one of them."""
+"""Collections of a Chroma database."""
 
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Ids
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -18,11 +18,11 @@ from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.filters import Filter
 from vlmsearch.stores.chroma_connection import Address, ChromaConnection, ServedChroma, parse_location
-from vlmsearch.stores.chroma_filters import Where, compile_filter, filterable
+from vlmsearch.stores.chroma_filters import Where
 from vlmsearch.stores.chroma_folder import EmbeddedChroma
-from vlmsearch.types import Field, Hit, Scalar, Vectors
+from vlmsearch.stores.retry import MOST_RETRIES
+from vlmsearch.types import Field, Vectors
 
 T = TypeVar("T")
 EXACT_UP_TO = 1000
@@ -30,17 +30,19 @@ EXACT_UP_TO = 1000
 _REQUEST_BYTES = 8 * 2**20
 _PAGE = 1000
 _LONG_PAGE = 20_000
-_SPARE = 8
-_VERSION_CHARS = 16
+VERSION_CHARS = 16
+"""How many characters of a row's id say which version it is of; the rest is the document's id."""
 
 
-def connect(location: str, *, ssl: bool = False, timeout: float = 30.0) -> ChromaConnection:
+def connect(location: str, *, ssl: bool = False, timeout: float = 30.0, retries: int = 3) -> ChromaConnection:
     """The database at a folder or at ``//host:8000/name``; nothing is opened yet."""
     address = parse_location(location)
     if not timeout > 0:
         raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
+    if not 0 <= retries <= MOST_RETRIES:
+        raise ConfigError(f"retries are from 0 to {MOST_RETRIES}, not {retries}")
     if isinstance(address, Address):
-        return ServedChroma(address, ssl=ssl, timeout=timeout)
+        return ServedChroma(address, ssl=ssl, timeout=timeout, retries=retries)
     if ssl:
         raise ConfigError(f"ssl is for a Chroma server, and {location!r} is a folder")
     return EmbeddedChroma(address)
@@ -78,11 +80,29 @@ class ChromaCollection:
 
         self._model = self._connection.run(f"create {self.name}", make, writes=True)
 
+    def needed(self, name: str) -> None:
+        """Raise ConfigError, naming the index, where there is no such collection."""
+        if self.find() is None:
+            raise ConfigError(
+                f"{name} lacks its collection {self.name} on {self._connection.name}: the index has to be built anew"
+            )
+
+    def drop(self) -> None:
+        """Remove the collection, if it is there."""
+
+        def remove(server: ServerAPI) -> None:
+            with suppress(NotFoundError):
+                server.delete_collection(self.name)
+
+        self._connection.run(f"drop {self.name}", remove, writes=True)
+        self._connection.note_garbage()
+        self._model = None
+
     def upsert(
         self,
         ids: Sequence[str],
         vectors: NDArray[np.float32],
-        metadata: Sequence[Mapping[str, str | int | bool]],
+        metadata: Sequence[Mapping[str, str | int | bool]] | None,
         texts: Sequence[str] | None = None,
     ) -> None:
         """Write rows. ``texts`` go into Chroma's ``uris``: text that it neither indexes nor sends with the metadata."""
@@ -90,20 +110,27 @@ class ChromaCollection:
         vector_bytes = 2 * vectors[0].nbytes
         sizes = [vector_bytes + len(text) for text in texts] if texts else [vector_bytes] * len(ids)
         for part in _parts(sizes, self._most):
-            self._upsert(ids[part], vectors[part], metadata[part], texts[part] if texts else None)
+            self._upsert(ids[part], vectors[part], metadata and metadata[part], texts and texts[part])
+
+    def insert(self, id: str, text: str) -> None:
+        """Write one row without a vector of its own, unless there is one with this id."""
+        vector, texts = placeholders([id]), [text]
+        self._rows("write a row", lambda rows: rows.add(ids=[id], embeddings=vector, uris=texts), writes=True)
 
     def _upsert(
         self,
         ids: Sequence[str],
         vectors: NDArray[np.float32],
-        metadata: Sequence[Mapping[str, str | int | bool]],
+        metadata: Sequence[Mapping[str, str | int | bool]] | None,
         texts: Sequence[str] | None,
     ) -> None:
-        def write(rows: Collection) -> None:
-            uris = None if texts is None else list(texts)
-            rows.upsert(ids=list(ids), embeddings=vectors, metadatas=list(metadata), uris=uris)
-
-        self._rows(f"write {len(ids)} rows", write, writes=True)
+        rows: dict[str, Any] = {"metadatas": metadata, "uris": texts}
+        columns = {name: list(values) for name, values in rows.items() if values is not None}
+        self._rows(
+            f"write {len(ids)} rows",
+            lambda rows: rows.upsert(ids=list(ids), embeddings=vectors, **columns),
+            writes=True,
+        )
 
     def get(self, ids: Ids[str], include: Literal["metadatas", "uris"]) -> dict[str, Any]:
         """The metadata or the texts of those ids that are there."""
@@ -111,6 +138,14 @@ class ChromaCollection:
         for some in pages(ids):
             answer = self._get(ids=some, include=[include])
             found.update(zip(answer["ids"], answer[include]))
+        return found
+
+    def get_both(self, ids: Ids[str]) -> dict[str, tuple[Mapping[str, Any], str]]:
+        """The metadata and the texts of those ids that are there, both as they were at one moment."""
+        found: dict[str, tuple[Mapping[str, Any], str]] = {}
+        for some in pages(ids):
+            answer = self._get(ids=some, include=["metadatas", "uris"])
+            found.update(zip(answer["ids"], zip(answer["metadatas"], answer["uris"])))
         return found
 
     def ids(self, where: Where | None = None) -> list[str]:
@@ -177,108 +212,20 @@ class ChromaCollection:
         )
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A row of `FieldVectors`: which document it is of, and which version of its vector."""
-
-    id: str
-    version: str
-    score: float
-
-
-class FieldVectors:
-    """The vectors of one field, each a row of its own that never changes.
-
-    A row's id is the version (a digest of vector and metadata) and the document's id. Writing a document again
-    adds a row beside the old one, so that whoever keeps the documents decides which version counts, at one instant;
-    a row of any other version is never found.
-    """
-
-    def __init__(self, collection: ChromaCollection) -> None:
-        self.collection = collection
-        self._is_small = True
-
-    def write(self, ids: Sequence[str], vectors: Vectors, metadata: Sequence[Mapping[str, Scalar]]) -> dict[str, str]:
-        """Add rows for documents with distinct ids; returns their versions."""
-        rows = [{"id": id, **filterable(values)} for id, values in zip(ids, metadata)]
-        versions = [_version(vector, row) for vector, row in zip(vectors, rows)]
-        self.collection.upsert([version + id for version, id in zip(versions, ids)], vectors, rows)
-        return dict(zip(ids, versions))
-
-    def remove(self, ids: Ids[str], *, keep: Mapping[str, str] | None = None) -> None:
-        """Remove all rows of documents, but the versions to ``keep``."""
-        rows = [row for some in pages(ids) for row in self.collection.ids({"id": {"$in": some}})]
-        kept = keep or {}
-        self.collection.delete([row for row in rows if kept.get(row[_VERSION_CHARS:]) != row[:_VERSION_CHARS]])
-
-    def ids(self) -> Iterator[tuple[str, str]]:
-        """Id and version of every row."""
-        return ((row[_VERSION_CHARS:], row[:_VERSION_CHARS]) for row in self.collection.ids())
-
-    def search(
-        self,
-        vectors: Vectors,
-        *,
-        limit: int,
-        where: Filter | None,
-        versions: Callable[[Ids[str]], Mapping[str, str]],
-    ) -> list[list[Hit]]:
-        """For each vector, the ``limit`` nearest documents whose version is the one that ``versions`` gives for them.
-
-        Rows of other versions take no place: more rows are asked for until there are enough or no more.
-        """
-        compiled = None if where is None else compile_filter(where)
-        self._is_small = self._is_small and len(self.collection) <= EXACT_UP_TO
-        count = max(limit + _SPARE, EXACT_UP_TO if self._is_small else 0)
-        again = True
-        while True:
-            found = [
-                [_Row(row[_VERSION_CHARS:], row[:_VERSION_CHARS], score) for row, score in rows]
-                for rows in self.collection.nearest(vectors, count, compiled)
-            ]
-            hits, outdated = _settle(found, limit, versions)
-            short = any(len(some) < limit and len(rows) >= count for some, rows in zip(hits, found))
-            if not short and not (outdated and again):
-                return hits
-            again = short  # a document that was replaced meanwhile is asked for once more
-            count *= 4
-
-
-def field_vectors(connection: ChromaConnection, field: Field) -> FieldVectors:
-    """The vectors of one field of the index that ``connection`` names."""
+def field_collection(connection: ChromaConnection, field: Field) -> ChromaCollection:
+    """Where the vectors of one field are in the index that ``connection`` names."""
     space = re.sub(r"[^A-Za-z0-9-]+", lambda odd: f"_{odd[0].encode().hex()}_", field.space)
-    return FieldVectors(ChromaCollection(connection, f"{connection.prefix}.{space}.{field.modality}"))
+    return ChromaCollection(connection, f"{connection.prefix}.{space}.{field.modality}")
 
 
-def _settle(
-    found: Sequence[Sequence[_Row]], limit: int, versions: Callable[[Ids[str]], Mapping[str, str]]
-) -> tuple[list[list[Hit]], bool]:
-    """The first ``limit`` current rows of each list, and whether a document was there in an old version only."""
-    current: dict[str, str | None] = {}
-    window = limit + _SPARE
-    while True:
-        new = {row.id for rows in found for row in rows[:window]} - current.keys()
-        if new:
-            current |= dict.fromkeys(new, None) | dict(versions(new))
-        hits = [
-            [Hit(row.id, row.score) for row in rows[:window] if current[row.id] == row.version][:limit]
-            for rows in found
-        ]
-        if all(len(some) >= limit or len(rows) <= window for some, rows in zip(hits, found)):
-            break
-        window *= 2
-    shown = {(row.id, row.version) for rows in found for row in rows[:window]}
-    return hits, any(version is not None and (id, version) not in shown for id, version in current.items())
-
-
-def _version(vector: NDArray[np.float32], metadata: Mapping[str, str | int | bool]) -> str:
-    digest = hashlib.blake2b(np.ascontiguousarray(vector).tobytes(), digest_size=_VERSION_CHARS // 2)
-    digest.update(json.dumps(metadata, sort_keys=True).encode())
-    return digest.hexdigest()
+def placeholders(ids: Sequence[str]) -> Vectors:
+    """A unit vector for each id, for collections that have no vectors of their own."""
+    turns = [int.from_bytes(hashlib.blake2b(id.encode(), digest_size=4).digest(), "big") / 2**32 for id in ids]
+    return np.array([[math.cos(math.tau * turn), math.sin(math.tau * turn)] for turn in turns], np.float32)
 
 
 def _best_first(row: tuple[str, float]) -> tuple[float, str]:
-    return -row[1], row[0][_VERSION_CHARS:]
+    return -row[1], row[0][VERSION_CHARS:]
 
 
 def pages(ids: Ids[str]) -> Iterator[list[str]]:

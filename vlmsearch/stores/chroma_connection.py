@@ -6,7 +6,8 @@ import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from chromadb.config import Settings, System
 from chromadb.errors import AuthorizationError, ChromaAuthError, ChromaError, InternalError, RateLimitError
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+from vlmsearch.stores.retry import retrying
 
 T = TypeVar("T")
 TOKEN_VARIABLE = "VLMSEARCH_CHROMA_TOKEN"  # noqa: S105 - the name of a variable, not its value
@@ -28,6 +30,8 @@ EXPECTED = (ChromaError, httpx.HTTPError, OSError, ValueError)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 _REFUSED = frozenset({401, 403})
+_RACES = 3
+"""How often, at least, a search that met with a write is done again."""
 _DAMAGE = re.compile(r"(?i)hnsw|finding id|compactor|log chunk")
 
 
@@ -74,6 +78,8 @@ class ChromaConnection(ABC):
     """The database, for messages."""
     prefix: str
     """What the names of this index's collections begin with."""
+    retries: int = 0
+    """How often a call that the database was not reached for is tried again."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -92,6 +98,10 @@ class ChromaConnection(ABC):
         """
 
     @abstractmethod
+    def writing(self) -> AbstractContextManager[bool]:
+        """Others of this process wait meanwhile, if they want to write; gives whether nobody else can write at all."""
+
+    @abstractmethod
     def note_garbage(self) -> None:
         """Rows have been replaced or deleted: on closing, what they held may be forgotten."""
 
@@ -101,9 +111,9 @@ class ChromaConnection(ABC):
 
 
 class ServedChroma(ChromaConnection):
-    """A database on a Chroma server; ``timeout`` is in seconds, for each single request."""
+    """A database on a Chroma server; ``timeout`` is in seconds, for each attempt, ``retries`` how many more follow."""
 
-    def __init__(self, address: Address, *, ssl: bool, timeout: float) -> None:
+    def __init__(self, address: Address, *, ssl: bool, timeout: float, retries: int) -> None:
         host = f"[{address.host}]" if ":" in address.host else address.host
         self.name = f"chroma://{host}:{address.port}/{address.name}"
         self.prefix = address.name
@@ -111,7 +121,9 @@ class ServedChroma(ChromaConnection):
         self._port = address.port
         self._ssl = ssl
         self._timeout = timeout
+        self.retries = retries
         self._opening = threading.Lock()
+        self._writing = threading.Lock()
         self._system: System | None = None
 
     def exists(self) -> bool:
@@ -131,6 +143,12 @@ class ServedChroma(ChromaConnection):
             if isinstance(exc, EXPECTED) or type(exc) is Exception:  # chromadb raises plain ones for odd HTTP answers
                 raise translate(exc, self.name, operation) from exc
             raise
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """Others of this process wait meanwhile; those of other processes do not."""
+        with self._writing:
+            yield False
 
     def note_garbage(self) -> None:
         """The server looks after its own files."""
@@ -159,6 +177,49 @@ class ServedChroma(ChromaConnection):
         system.instance(_PatientServer).wait_at_most(self._timeout)
         system.start()
         return system
+
+
+class Subindex(ChromaConnection):
+    """A connection under a longer prefix, whose calls are tried again after errors of the moment."""
+
+    def __init__(self, inner: ChromaConnection, part: str) -> None:
+        self.name = inner.name
+        self.prefix = f"{inner.prefix}.{part}" if part else inner.prefix
+        self._inner = inner
+
+    def exists(self) -> bool:
+        """Whether there is a database to read from."""
+        return self._inner.exists()
+
+    def prepare(self) -> None:
+        """Make sure that a database can be written here."""
+        self._inner.prepare()
+
+    def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
+        """What ``call`` returns."""
+
+        def attempt() -> T:
+            return self._inner.run(operation, call, writes=writes, collection=collection)
+
+        return retrying(attempt, max(self._inner.retries, _RACES), self._passes)
+
+    def _passes(self, exc: BackendError) -> bool:
+        """Whether the server was not reached, or a row was removed while it searched, which looks like damage to it."""
+        if isinstance(exc, BackendUnavailableError):
+            return self._inner.retries > 0
+        return exc.__cause__ is not None and is_damage(exc.__cause__)
+
+    def writing(self) -> AbstractContextManager[bool]:
+        """Others of this process wait meanwhile."""
+        return self._inner.writing()
+
+    def note_garbage(self) -> None:
+        """Rows have been replaced or deleted."""
+        self._inner.note_garbage()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._inner.close()
 
 
 class _PatientServer(FastAPI):

@@ -14,15 +14,12 @@ log is kept instead, so that the files are only a cache:
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
-import sqlite3
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,25 +29,11 @@ from chromadb.errors import InternalError
 
 from vlmsearch.errors import BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.stores.chroma_connection import EXPECTED, ChromaConnection, chroma_settings, is_damage, translate
+from vlmsearch.stores.chroma_log import DATABASE, PREFIX, copy_of, drop_files, drop_index, keep_log, trim_log
 from vlmsearch.stores.folder_lock import FolderLock, LockedError
 
 T = TypeVar("T")
-DATABASE = "chroma.sqlite3"
-PREFIX = "vlmsearch"
 _LOCK = "vlmsearch.lock"
-_OURS = {"ours": f"{PREFIX}.*"}
-_VECTOR_SEGMENTS = """
-    SELECT collection, id FROM segments WHERE scope = 'VECTOR'
-    AND collection IN (SELECT id FROM collections WHERE name GLOB :ours)
-"""
-_NOT_IN_LOG = """
-    SELECT 1 FROM embeddings WHERE segment_id IN (SELECT id FROM segments WHERE collection = :collection)
-    AND embedding_id NOT IN (SELECT id FROM embeddings_queue WHERE substr(topic, -36) = :collection) LIMIT 1
-"""
-_TRIM = """
-    DELETE FROM embeddings_queue WHERE substr(topic, -36) IN (SELECT id FROM collections WHERE name GLOB :ours)
-    AND seq_id NOT IN (SELECT max(seq_id) FROM embeddings_queue GROUP BY topic, id)
-"""
 _log = logging.getLogger(__name__)
 
 
@@ -84,12 +67,21 @@ class EmbeddedChroma(ChromaConnection):
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
         """What ``call`` returns; a database that does not load is mended once and asked again."""
+        return self._joined().run(operation, call, writes=writes, collection=collection)
+
+    def _joined(self) -> _OpenFolder:
         with self._joining:
             if self._open is None:
                 self._open = _join(self._path.resolve(), self.name)
                 self._leave = weakref.finalize(self, _leave, self._open)
-            folder = self._open
-        return folder.run(operation, call, writes=writes, collection=collection)
+            return self._open
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """Others of this process wait meanwhile, and there are no others, unless this is a copy."""
+        folder = self._joined()
+        with folder.turn:
+            yield not folder.is_copy
 
     def note_garbage(self) -> None:
         """On closing, rows that have been replaced or deleted leave the log too."""
@@ -111,6 +103,7 @@ class _OpenFolder:
         self.path = path
         self.users = 0
         self.has_garbage = False
+        self.turn = threading.RLock()
         self._name = name
         self._changing = threading.RLock()
         self._generation = 0
@@ -124,9 +117,14 @@ class _OpenFolder:
                 self._lock.mended()
         except (LockedError, OSError) as exc:
             self._why = f"process {exc.process} has it open" if isinstance(exc, LockedError) else str(exc)
-            self._copy = _copy_of(path, name, self._why)
+            self._copy = copy_of(path, name, self._why)
             _log.warning("%s: %s, so a copy of it is searched, as it is now", name, self._why)
         self._start()
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether another process has the folder, and this is what was in it."""
+        return self._copy is not None
 
     def _start(self) -> None:
         folder = Path(self._copy.name) if self._copy else self.path
@@ -193,6 +191,7 @@ class _OpenFolder:
         self._system.stop()
         if self.has_garbage and self._lock is not None:
             trim_log(self.path)
+            drop_files(self.path)
         self._release()
 
     def _release(self) -> None:
@@ -226,61 +225,3 @@ def _leave(folder: _OpenFolder) -> None:
 def _is_chromas(exc: BaseException) -> bool:
     """Whether Chroma raised this; its Rust part reports a panic by an error that is no Exception."""
     return isinstance(exc, EXPECTED) or type(exc).__name__ == "PanicException"
-
-
-def keep_log(folder: Path) -> None:
-    """Have Chroma keep in its log what it has written to its HNSW files."""
-    with suppress(sqlite3.Error), _database(folder) as db:
-        row = db.execute("SELECT config_json_str FROM embeddings_queue_config").fetchone()
-        settings = json.loads(row[0]) if row else {"_type": "EmbeddingsQueueConfigurationInternal"}
-        if settings.get("automatically_purge", True):
-            settings["automatically_purge"] = False
-            db.execute("INSERT OR REPLACE INTO embeddings_queue_config VALUES (1, ?)", [json.dumps(settings)])
-
-
-def drop_index(folder: Path) -> bool:
-    """Have Chroma make the HNSW files of this index again; False, and no change, where its log lacks a vector."""
-    trim_log(folder)
-    try:
-        with _database(folder) as db:
-            segments = []
-            for collection, segment in db.execute(_VECTOR_SEGMENTS, _OURS).fetchall():
-                if db.execute(_NOT_IN_LOG, {"collection": collection}).fetchone():
-                    return False
-                segments.append(segment)
-            db.executemany("DELETE FROM max_seq_id WHERE segment_id = ?", [[segment] for segment in segments])
-    except sqlite3.Error as exc:
-        _log.warning("%s: the log of Chroma cannot be used: %s", folder, exc)
-        return False
-    for segment in segments:
-        shutil.rmtree(folder / segment, ignore_errors=True)
-    return True
-
-
-def trim_log(folder: Path) -> None:
-    """Take out of the log what a later entry for the same row supersedes."""
-    with suppress(sqlite3.Error), _database(folder) as db:
-        db.execute(_TRIM, _OURS)
-
-
-@contextmanager
-def _database(folder: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(folder / DATABASE, timeout=30)) as db, db:
-        yield db
-
-
-def _copy_of(path: Path, name: str, why: str) -> tempfile.TemporaryDirectory[str]:
-    """A copy of the database as of now, to be searched only."""
-    copy = tempfile.TemporaryDirectory(prefix="vlmsearch-")
-    try:
-        source = sqlite3.connect(f"{(path / DATABASE).as_uri()}?mode=ro", uri=True, timeout=30)
-        with closing(source), closing(sqlite3.connect(Path(copy.name) / DATABASE)) as target:
-            source.backup(target)
-        usable = drop_index(Path(copy.name))
-    except sqlite3.Error as exc:
-        copy.cleanup()
-        raise BackendUnavailableError(f"{name} cannot be opened: {why}, and it cannot be copied: {exc}") from exc
-    if not usable:
-        copy.cleanup()
-        raise BackendUnavailableError(f"{name} cannot be opened: {why}")
-    return copy

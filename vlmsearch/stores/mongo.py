@@ -9,10 +9,12 @@ from typing import Any
 from pymongo.operations import ReplaceOne
 from typing_extensions import Self
 
+from vlmsearch.consistency import VersionedHit
 from vlmsearch.errors import ConfigError
 from vlmsearch.filters import Filter
 from vlmsearch.maintenance import CheckReport
 from vlmsearch.stores.base import check_records
+from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.mongo_atlas import VectorSearch
 from vlmsearch.stores.mongo_cache import Changes, VectorCache
 from vlmsearch.stores.mongo_connection import (
@@ -24,8 +26,8 @@ from vlmsearch.stores.mongo_connection import (
     Rows,
     connect,
 )
-from vlmsearch.stores.mongo_index import MongoIndex, Slot
-from vlmsearch.stores.mongo_rows import VersionedHit, bulk, new_version, pages
+from vlmsearch.stores.mongo_index import MongoIndex
+from vlmsearch.stores.mongo_rows import bulk, new_version, pages
 from vlmsearch.stores.mongo_scan import Block, nearest, read_blocks
 from vlmsearch.stores.mongo_values import compile_filter, escape, pack, row_of
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
@@ -132,8 +134,9 @@ class MongoStore(MongoIndex):
         check_records(records, self.needed().spaces)
         version = new_version()
         writes = [ReplaceOne({"_id": r.document.id}, _row(r, version), upsert=True) for r in records]
-        with self._changes.writing():
+        with self.in_use(), self._changes.writing() as live:
             for start in range(0, len(writes), _WRITES):
+                live()
                 left = writes[start : start + _WRITES]
                 while self._write(left) < len(left):
                     continue  # another writer inserted one of them at the same moment
@@ -147,16 +150,20 @@ class MongoStore(MongoIndex):
             return [[] for _ in vectors]
         if field not in self._dims:
             raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, self._dims))}")
+        found = self._nearest(field, vectors, limit, where)
+        if any(len(hits) < limit for hits in found):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return [list(hits) for hits in found]
+
+    def _nearest(self, field: Field, vectors: Vectors, limit: int, where: Filter | None) -> list[list[VersionedHit]]:
         search = self._vector_search
         if search is not None and where is None:
-            return [list(hits) for hits in self.run("search", lambda rows: search.find(rows, field, vectors, limit))]
+            return self.run("search", lambda rows: search.find(rows, field, vectors, limit))
         kept = self._cache.find(field) if where is None else None
         if kept is not None:
-            return [list(hits) for hits in nearest(kept, vectors, limit)]
+            return nearest(kept, vectors, limit)
         condition: Row = {} if where is None else compile_filter(where)
-        return [
-            list(hits) for hits in self.run("search", lambda rows: self._scan(rows, field, vectors, limit, condition))
-        ]
+        return self.run("search", lambda rows: self._scan(rows, field, vectors, limit, condition))
 
     def _scan(self, rows: Rows, field: Field, vectors: Vectors, limit: int, condition: Row) -> list[list[VersionedHit]]:
         def read() -> Iterator[Block]:
@@ -168,8 +175,12 @@ class MongoStore(MongoIndex):
         """Remove documents with their vectors; returns how many were there."""
         if self.manifest() is None:
             return 0
-        with self._changes.writing():
-            return sum(self._delete({"_id": {"$in": some}}) for some in pages(ids))
+        count = 0
+        with self.in_use(), self._changes.writing() as live:
+            for some in pages(ids):
+                live()
+                count += self._delete({"_id": {"$in": some}})
+        return count
 
     def _delete(self, condition: Row) -> int:
         return self.run("delete documents", lambda rows: rows.delete_many(condition)).deleted_count

@@ -12,9 +12,9 @@ from pymongo.errors import OperationFailure
 from pymongo.operations import SearchIndexModel
 from typing_extensions import Self
 
+from vlmsearch.consistency import VersionedHit
 from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.stores.mongo_connection import Row, Rows, is_transient
-from vlmsearch.stores.mongo_rows import VersionedHit
 from vlmsearch.stores.mongo_values import escape, unpack, vector_path
 from vlmsearch.types import Field, Vectors
 

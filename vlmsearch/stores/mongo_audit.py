@@ -9,11 +9,11 @@ from typing import Any
 from pymongo.operations import UpdateOne
 
 from vlmsearch.maintenance import CheckReport
+from vlmsearch.stores.chroma_vectors import Key, VectorRows
 from vlmsearch.stores.mongo_connection import Row
 from vlmsearch.stores.mongo_index import MongoIndex
 from vlmsearch.stores.mongo_journal import Entry, Journal
 from vlmsearch.stores.mongo_rows import bulk
-from vlmsearch.stores.mongo_vectors import Key, VectorRows
 from vlmsearch.types import Field
 
 _STATE = {"version": 1, "fields": 1, "stale": 1}

@@ -2,25 +2,31 @@
 
 One row counts the changes of an index and names the writers that are at it. What was read is kept only where nobody
 wrote meanwhile, and used only while the count is the same and nobody writes; so it is never older than the last write
-that has returned, in any process. A writer that is killed stays in the row, and until a check repairs that,
-every search reads the vectors anew.
+that has returned, in any process. A writer that is killed stays in the row until a reader finds that it is gone; what
+it had sent may still be carried out then, so the reader waits a moment before it takes it off.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from vlmsearch.stores.mongo_connection import Row
-from vlmsearch.stores.mongo_journal import RunOnRows, is_alive, owner
+from vlmsearch.stores.mongo_journal import RunOnRows, is_alive, now, owner
 from vlmsearch.stores.mongo_rows import new_version
 from vlmsearch.stores.mongo_scan import Block, joined
+from vlmsearch.stores.retry import PATIENCE
 from vlmsearch.types import Field
 
 _ONE: Row = {"_id": "changes"}
+_LAST_GASP = 5.0
+"""For how many seconds a server may still be carrying out what a writer sent before it was killed."""
+_SIGN_OF_LIFE = PATIENCE.total_seconds() / 10
+"""How often, in seconds, a writer says that it is still there."""
 
 
 class Changes:
@@ -28,25 +34,42 @@ class Changes:
 
     def __init__(self, run: RunOnRows) -> None:
         self._run = run
+        self._gone: dict[str, float] = {}
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Somebody writes meanwhile; where that fails, nobody knows what was written, and the entry stays."""
+    def writing(self) -> Iterator[Callable[[], None]]:
+        """Somebody writes meanwhile, and calls what this gives between its steps, to say that it is still there.
+
+        Where that fails, nobody knows what was written, and the entry stays.
+        """
         version = new_version()
+        seen = time.monotonic()
+
+        def live() -> None:
+            nonlocal seen
+            if time.monotonic() - seen > _SIGN_OF_LIFE:
+                self._note({"$set": {f"open.{version}.at": now()}})
+                seen = time.monotonic()
+
         with owner(version) as entry:
             self._note({"$set": {f"open.{version}": entry}, "$inc": {"count": 1}})
-            yield
+            yield live
             self._note({"$unset": {f"open.{version}": ""}, "$inc": {"count": 1}})
 
     def count(self) -> int | None:
-        """How often the index has been changed; None while somebody writes."""
+        """How often the index has been changed; None while somebody writes. Takes off the row who is long gone."""
         row = self._read()
-        return None if row.get("open") else int(row.get("count", 0))
+        if not row.get("open"):
+            return int(row.get("count", 0))
+        gone, moment = _gone(row), time.monotonic()
+        self._gone = {version: self._gone.get(version, moment) for version in gone}
+        over = [version for version, since in self._gone.items() if moment - since > _LAST_GASP]
+        self.forget(over)
+        return None
 
     def unfinished(self) -> list[str]:
         """Writes whose writers are gone."""
-        entries: dict[str, Any] = self._read().get("open", {})
-        return [version for version, entry in entries.items() if not is_alive({"_id": version, **entry})]
+        return _gone(self._read())
 
     def forget(self, versions: list[str]) -> None:
         """Take writes off the row."""
@@ -58,6 +81,12 @@ class Changes:
 
     def _note(self, update: Row) -> None:
         self._run("note a change", lambda rows: rows.update_one(_ONE, update, upsert=True))
+
+
+def _gone(row: Row) -> list[str]:
+    """Those who are on the row and are not there any more."""
+    entries: dict[str, Any] = row.get("open", {})
+    return [version for version, entry in entries.items() if not is_alive({"_id": version, **entry})]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pymongo.operations import UpdateOne
 from typing_extensions import Self
@@ -20,14 +21,16 @@ from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.filters import Filter
 from vlmsearch.maintenance import CheckReport
 from vlmsearch.stores.base import check_records
-from vlmsearch.stores.chroma_connection import ChromaConnection
+from vlmsearch.stores.chroma_collections import connect as connect_chroma
+from vlmsearch.stores.chroma_connection import ChromaConnection, Subindex
+from vlmsearch.stores.chroma_vectors import VectorRows
+from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.mongo_audit import Audit
 from vlmsearch.stores.mongo_connection import AuthMechanism, MongoAddress, MongoConnection, MongoOptions, Row, connect
-from vlmsearch.stores.mongo_index import MongoIndex, Slot
+from vlmsearch.stores.mongo_index import MongoIndex
 from vlmsearch.stores.mongo_journal import Journal
 from vlmsearch.stores.mongo_rows import bulk, pages
 from vlmsearch.stores.mongo_values import row_of
-from vlmsearch.stores.mongo_vectors import VectorRows, chroma_at
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500
@@ -76,7 +79,7 @@ class MongoChromaStore(MongoIndex):
             auth_mechanism,
         )
         address = MongoAddress.parse(location)
-        vectors = chroma_at(chroma, f"{address.database}-{index}", timeout=timeout)
+        vectors = chroma_at(chroma, f"{address.database}-{index}", options)
         hnsw = dict(zip(_HNSW, (hnsw_max_neighbors, hnsw_ef_construction, hnsw_ef_search)))
         self._set_up(connect(address, options), vectors, index, "index", hnsw)
 
@@ -116,6 +119,7 @@ class MongoChromaStore(MongoIndex):
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the collections of a generation."""
+        self._chroma.prepare()
         self._rows_of(generation, spaces).create(self._hnsw)
 
     def opened(self, manifest: Manifest, generation: str) -> None:
@@ -131,7 +135,7 @@ class MongoChromaStore(MongoIndex):
             self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
 
     def _rows_of(self, generation: str, spaces: Sequence[Space]) -> VectorRows:
-        return VectorRows(self._chroma, generation, spaces, self._connection.retries)
+        return VectorRows(Subindex(self._chroma, generation), spaces)
 
     def vectors(self) -> VectorRows:
         """The vectors; ConfigError where there is no index yet."""
@@ -153,15 +157,16 @@ class MongoChromaStore(MongoIndex):
             row_of(record, "")
         for start in range(0, len(records), _WRITES):
             left = list(records[start : start + _WRITES])
-            while left:
-                left = self._write(left)
+            with self.in_use():
+                while left:
+                    left = self._write(left)
 
     def _write(self, records: list[Record]) -> list[Record]:
         """Write records under a new version; those that another writer was faster with are returned."""
         ids = [record.document.id for record in records]
         version = self._journal.open("write", ids)
         try:
-            self.vectors().write(records, version)
+            self.vectors().write(records, dict.fromkeys(ids, version))
             replaced, lost = self._commit(records, version)
             self._clean(replaced, lost, version)
         except BaseException as exc:
@@ -209,7 +214,8 @@ class MongoChromaStore(MongoIndex):
         """Remove documents, then their vectors; returns how many were there."""
         if self.manifest() is None:
             return 0
-        return sum(self._delete(some) for some in pages(ids))
+        with self.in_use():
+            return sum(self._delete(some) for some in pages(ids))
 
     def _delete(self, ids: Sequence[str]) -> int:
         before = self.rows(ids, {"version": 1})
@@ -271,3 +277,15 @@ class MongoChromaStore(MongoIndex):
         """Let go of the connections."""
         super().close()
         self._chroma.close()
+
+
+def chroma_at(url: str, name: str, options: MongoOptions) -> ChromaConnection:
+    """The Chroma that ``url`` names: a folder, or a server such as ``http://host:8000`` or ``https://host``."""
+    parts = urlsplit(url)
+    timeout, retries = options.timeout, options.retries
+    if parts.scheme in ("http", "https", "chroma"):
+        location = f"//{parts.netloc}/{parts.path.strip('/') or name}"
+        return connect_chroma(location, ssl=parts.scheme == "https", timeout=timeout, retries=retries)
+    if "://" in url or not url:
+        raise ConfigError("the option chroma is a server (http://host:8000) or a folder (./vectors)")
+    return connect_chroma(url.removeprefix("chroma:"), timeout=timeout, retries=retries)

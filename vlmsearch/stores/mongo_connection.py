@@ -26,7 +26,7 @@ from pymongo.errors import (
 )
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
-from vlmsearch.stores.retry import pauses
+from vlmsearch.stores.retry import MOST_RETRIES, pauses
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]
@@ -88,9 +88,9 @@ class MongoOptions:
     auth_mechanism: AuthMechanism | None = None
 
     def __post_init__(self) -> None:
-        if not self.timeout > 0 or not 0 <= self.retries <= 20:
+        if not self.timeout > 0 or not 0 <= self.retries <= MOST_RETRIES:
             raise ConfigError(
-                f"timeout is above 0 and retries are from 0 to 20, not {self.timeout:g} and {self.retries}"
+                f"timeout is above 0 and retries are from 0 to {MOST_RETRIES}, not {self.timeout:g} and {self.retries}"
             )
         if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file):
             raise ConfigError("tls_ca_file and tls_certificate_key_file are for tls=true")

@@ -7,158 +7,47 @@ one row of ``name.about`` is replaced.
 
 from __future__ import annotations
 
-import threading
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pymongo.operations import ReplaceOne
-from typing_extensions import Self
 
-from vlmsearch.errors import ConfigError
-from vlmsearch.stores.base import Store, check_manifest
+from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.mongo_connection import MongoConnection, Row, Rows, check_name
 from vlmsearch.stores.mongo_rows import LIVE, PAGE, bulk, insert_once, pages
 from vlmsearch.stores.mongo_values import document_of, fields_of, reject_of, reject_row, stamp_of
-from vlmsearch.types import Document, Field, Manifest, Reject, Space, Stamp
+from vlmsearch.types import Document, Field, Reject, Stamp
 
 T = TypeVar("T")
-Slot = Literal["index", "next"]
-_FORMAT = 1
 
 
-class MongoIndex(Store):
+class MongoIndex(GenerationalStore):
     """An index whose documents are in MongoDB; where the vectors are is for the class below to say."""
-
-    kind: str
-    """The scheme; an index is opened with the one that made it."""
 
     def __init__(self, connection: MongoConnection, name: str, slot: Slot = "index") -> None:
         check_name(name)
-        self.name = f"{connection.name}/{name}" if name != "vlmsearch" else connection.name
+        super().__init__(f"{connection.name}/{name}" if name != "vlmsearch" else connection.name, slot)
         self._connection = connection
         self._prefix = name
-        self._slot = slot
-        self._row: Mapping[str, Any] | None = None
-        self._opened: Manifest | None = None
-        self._opening = threading.RLock()
 
-    # ---- the index
+    # ---- what it is made of
 
-    def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
-        """Make the index ready, creating it the first time; IndexMismatchError if another encoder filled it."""
-        with self._opening:
-            if self.manifest() is None:
-                now = datetime.now(timezone.utc).isoformat()
-                described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
-                row = {"format": _FORMAT, "kind": self.kind, "generation": self._next_generation(), "created": now}
-                row |= {"fingerprint": fingerprint, "spaces": described}
-                self.prepare(tuple(spaces), str(row["generation"]))
-                self._about(f"make {self._prefix}", lambda rows: insert_once(rows, {"_id": self._slot, **row}))
-            manifest = self.manifest()
-            if manifest is not None:
-                check_manifest(self.name, manifest, fingerprint, spaces)
-                self.wait_until_ready()
+    def read_slot(self, slot: Slot) -> Row | None:
+        """The row of a slot, or None."""
+        row = self._about("look for the index", lambda rows: rows.find_one({"_id": slot}))
+        return None if row is None else {key: value for key, value in row.items() if key != "_id"}
 
-    @abstractmethod
-    def prepare(self, spaces: Sequence[Space], generation: str) -> None:
-        """Make what a new generation needs."""
+    def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
+        """Make the row of a slot, unless there is one."""
+        self._about(f"make {self._prefix}", lambda rows: insert_once(rows, {"_id": slot, **row}))
 
-    @abstractmethod
-    def opened(self, manifest: Manifest, generation: str) -> None:
-        """The index is there: get what searching and writing need."""
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
+        """Put another row in a slot, at one instant."""
+        self._about("change the index", lambda rows: rows.replace_one({"_id": slot}, {"_id": slot, **row}))
 
-    def wait_until_ready(self) -> None:
-        """Return when what was written can be found."""
-
-    def manifest(self) -> Manifest | None:
-        """What built this index, or None where there is none."""
-        with self._opening:
-            if self._opened is None:
-                row = self._about("look for the index", lambda rows: rows.find_one({"_id": self._slot}))
-                if row is not None:
-                    manifest = self._read(row)
-                    self.opened(manifest, row["generation"])
-                    self._row, self._opened = row, manifest
-            return self._opened
-
-    def _read(self, row: Row) -> Manifest:
-        if row.get("format") != _FORMAT:
-            raise ConfigError(f"{self.name} is of a format that this version of vlmsearch cannot read; upgrade")
-        if row["kind"] != self.kind:
-            raise ConfigError(f"{self.name} was made by {row['kind']}:, so it is opened with that, not {self.kind}:")
-        spaces = tuple(Space(name, dim, frozenset(kinds)) for name, dim, kinds in row["spaces"])
-        return Manifest(row["fingerprint"], spaces, row["created"])
-
-    def needed(self) -> Manifest:
-        """What built the index; ConfigError where there is none."""
-        manifest = self.manifest()
-        if manifest is None:
-            raise ConfigError(f"{self.name} is no index yet: bind it to an encoder before writing")
-        return manifest
-
-    # ---- generations
-
-    @abstractmethod
-    def over(self, slot: Slot) -> Self:
-        """Another store over the same connections."""
-
-    @abstractmethod
-    def drop(self, generation: str, spaces: Sequence[Space]) -> None:
-        """Remove everything that a generation has."""
-
-    def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Store:
-        """The index for another encoder that is built beside this one; the same again until `switch`."""
-        other = self.over("next")
-        manifest = other.manifest()
-        if manifest is not None and (other.generation == self.generation or not _is_of(manifest, fingerprint, spaces)):
-            self._abandon(other)
-            other = self.over("next")
-        other.bind(fingerprint, spaces)
-        return other
-
-    def _abandon(self, other: MongoIndex) -> None:
-        if other.generation != self.generation:
-            other.drop(other.generation, other.needed().spaces)
-        self._about("forget an unfinished index", lambda rows: rows.delete_one({"_id": "next"}))
-
-    def switch(self) -> None:
-        """Put the index that was built beside this one in its place, in one step; the old one is kept."""
-        built = self._about("look for the new index", lambda rows: rows.find_one({"_id": "next"}))
-        if built is None:
-            raise ConfigError(f"{self.name} has no other index beside it")
-        now = self._about("look for the index", lambda rows: rows.find_one({"_id": "index"})) or {}
-        if built["generation"] == now.get("generation"):
-            raise ConfigError(f"{self.name} has been switched already")
-        self.drop_old()
-        old = {key: value for key, value in now.items() if key not in ("_id", "old")}
-        row = {**built, "_id": "index", "old": old}
-        with self._opening:
-            self._about("switch to the new index", lambda rows: rows.replace_one({"_id": "index"}, row))
-            self._row = self._opened = None
-            self._about("close the switch", lambda rows: rows.delete_one({"_id": "next"}))
-
-    def drop_old(self) -> bool:
-        """Remove the index that the last `switch` replaced; False where there is none."""
-        row = self._about("look for the index", lambda rows: rows.find_one({"_id": "index"}))
-        old = (row or {}).get("old")
-        if not old:
-            return False
-        self.drop(old["generation"], self._read(old).spaces)
-        self._about("forget the old index", lambda rows: rows.update_one({"_id": "index"}, {"$unset": {"old": ""}}))
-        return True
-
-    @property
-    def generation(self) -> str:
-        """The generation in use."""
-        self.needed()
-        return str((self._row or {})["generation"])
-
-    def _next_generation(self) -> str:
-        found = self._about("look for indexes", lambda rows: list(rows.find({})))
-        used = [int(each["generation"]) for row in found for each in (row, row.get("old") or row)]
-        return str(max(used, default=0) + 1)
+    def clear_slot(self, slot: Slot) -> None:
+        """Remove the row of a slot."""
+        self._about("forget an index", lambda rows: rows.delete_one({"_id": slot}))
 
     # ---- documents
 
@@ -259,7 +148,3 @@ class MongoIndex(Store):
 
     def _quarantine(self, operation: str, call: Callable[[Rows], T]) -> T:
         return self._connection.run(f"{self._prefix}.rejects", operation, call)
-
-
-def _is_of(manifest: Manifest, fingerprint: str, spaces: Sequence[Space]) -> bool:
-    return manifest.fingerprint == fingerprint and set(manifest.spaces) == set(spaces)

@@ -13,16 +13,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Literal, Protocol, TypeVar
 
 from vlmsearch.stores.mongo_connection import Row, Rows
 from vlmsearch.stores.mongo_rows import new_version
+from vlmsearch.stores.retry import PATIENCE
 
 T = TypeVar("T")
 Kind = Literal["write", "delete"]
-PATIENCE = timedelta(minutes=10)
-"""After so long, a write of another machine counts as cut off."""
 _HOST = f"{socket.gethostname()}:{os.getpid()}"
 _TOKEN = secrets.token_hex(4)
 _under_way: set[str] = set()
@@ -55,7 +54,7 @@ class Journal:
     def open(self, kind: Kind, ids: Sequence[str]) -> str:
         """Note that these documents are about to be written or deleted; returns a new version."""
         version = new_version()
-        entry = {"_id": version, "kind": kind, "ids": list(ids), "owner": f"{_HOST}:{_TOKEN}", "at": _now()}
+        entry = {"_id": version, "kind": kind, "ids": list(ids), "owner": f"{_HOST}:{_TOKEN}", "at": now()}
         with _changing:
             _under_way.add(version)
         try:
@@ -84,7 +83,8 @@ class Journal:
         return [Entry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in found]
 
 
-def _now() -> datetime:
+def now() -> datetime:
+    """The time, as it is kept."""
     return datetime.now(timezone.utc)
 
 
@@ -94,7 +94,7 @@ def owner(version: str) -> Iterator[Row]:
     with _changing:
         _under_way.add(version)
     try:
-        yield {"owner": f"{_HOST}:{_TOKEN}", "at": _now()}
+        yield {"owner": f"{_HOST}:{_TOKEN}", "at": now()}
     finally:
         with _changing:
             _under_way.discard(version)
@@ -107,7 +107,7 @@ def is_alive(row: Row) -> bool:
         with _changing:
             return row["_id"] in _under_way
     at: datetime = row["at"]
-    if _now() - at.replace(tzinfo=timezone.utc) > PATIENCE:
+    if now() - at.replace(tzinfo=timezone.utc) > PATIENCE:
         return False
     machine, _, process = host.rpartition(":")
     return machine != socket.gethostname() or os.name != "posix" or _runs(int(process))

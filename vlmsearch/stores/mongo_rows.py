@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from vlmsearch.stores.mongo_connection import Row, Rows, is_duplicate
-from vlmsearch.types import Hit
 
 LIVE: Row = {"version": {"$ne": None}}
 """What rows of documents pass that are there; others are of deleted ones whose vectors are not gone yet."""
 PAGE = 1000
 """How many rows are asked for at once."""
-
-
-@dataclass(frozen=True, eq=False)
-class VersionedHit(Hit):
-    """A hit that knows which version of the document it is of."""
-
-    version: str = ""
 
 
 def new_version() -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from bson import decode, encode
 from numpy.typing import NDArray
 
+from vlmsearch.consistency import VersionedHit
 from vlmsearch.stores.mongo_connection import Row, Rows
-from vlmsearch.stores.mongo_rows import VersionedHit
 from vlmsearch.stores.mongo_values import unpack, vector_path
 from vlmsearch.types import Field, Vectors
 

@@ -1,15 +1,19 @@
-"""Trying again what failed for a moment."""
+"""Trying again what failed for a moment, and when to stop waiting."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import TypeVar
 
-from vlmsearch.errors import BackendError, BackendUnavailableError
+from vlmsearch.errors import BackendError
 
 T = TypeVar("T")
+MOST_RETRIES = 20
+PATIENCE = timedelta(minutes=10)
+"""After so long, a write of another machine counts as cut off."""
 _FIRST, _LONGEST = 0.1, 5.0
 
 
@@ -19,16 +23,13 @@ def pauses(retries: int) -> Iterator[float]:
         yield min(_LONGEST, _FIRST * 2**attempt) * random.uniform(0.5, 1.5)
 
 
-def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool] = lambda _: False) -> T:
-    """What ``call`` returns, called up to ``retries`` times more where a back end is unavailable.
-
-    ``passes`` says which other errors are of the moment only.
-    """
+def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
+    """What ``call`` returns, called up to ``retries`` times more after errors that, ``passes`` says, may pass."""
     for pause in pauses(retries):
         try:
             return call()
         except BackendError as exc:
-            if not isinstance(exc, BackendUnavailableError) and not passes(exc):
+            if not passes(exc):
                 raise
             time.sleep(pause)
     return call()

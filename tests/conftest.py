@@ -1,0 +1,3 @@
+"""The real servers, for every test that asks for one."""
+
+pytest_plugins = ["tests.servers", "tests.mongo_servers"]
