@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ Tower = Modality
 Precision = Literal["fp32", "fp16", "int8", "qdq"]
 
 FORMAT = 1
+LANGUAGE: Literal["llm"] = "llm"
+"""The kind of the recipes of language models."""
 PROFILES: Mapping[str, tuple[str, ...]] = {
     "default": ("clip-vit-base-patch32", "all-minilm-l6-v2"),
     "demo": ("demo-clip", "demo-minilm"),
@@ -129,9 +132,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlmsearch"
 
 
-def recipe_names() -> list[str]:
-    """The models that there are recipes for."""
-    return sorted(path.parent.name for path in data_folder("engines").glob("*/recipe.toml"))
+def recipe_names(kind: Literal["encoder", "llm"] = "encoder") -> list[str]:
+    """The models of a kind that there are recipes for; a recipe of a language model says ``kind = "llm"``."""
+    paths = data_folder("engines").glob("*/recipe.toml")
+    return sorted(path.parent.name for path in paths if _is_language(path) == (kind == LANGUAGE))
+
+
+def _is_language(recipe: Path) -> bool:
+    first = recipe.read_text(encoding="utf-8").partition("\n[")[0]
+    return re.search(rf'^kind\s*=\s*"{LANGUAGE}"', first, re.MULTILINE) is not None
 
 
 def bundle_names(location: str) -> tuple[str, ...]:
@@ -177,7 +186,7 @@ def _folder_of(name: str) -> Path:
     for place in places:
         if (place / "bundle.json").is_file():
             return place
-    if not (data_folder("engines") / name / "recipe.toml").is_file():
+    if name not in recipe_names():
         known = ", ".join([*PROFILES, *recipe_names()])
         raise ConfigError(f"no model {name!r}; there are {known}, and folders (with a /)")
     return _build(name)

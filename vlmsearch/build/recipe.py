@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
-import sys
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vlmsearch.bundles import PROFILES, Precision, Tower, data_folder, recipe_names
+from vlmsearch.build.tables import as_dataclass, read_table, suggest
+from vlmsearch.bundles import LANGUAGE, PROFILES, Precision, Tower, data_folder, recipe_names
 from vlmsearch.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 Range = tuple[int, int, int]
 """Least, usual and greatest."""
@@ -107,65 +99,23 @@ def find_recipe(location: str) -> Recipe:
         path = Path(location).expanduser()
         return read_recipe(path / "recipe.toml" if path.is_dir() else path)
     known = recipe_names()
+    if location in recipe_names(LANGUAGE):
+        others = ", ".join(known)
+        raise ConfigError(f"{location} is a language model: `vlmsearch llm plan {location}`; here are {others}")
     if location not in known:
-        near = difflib.get_close_matches(location, [*known, *PROFILES], 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = suggest(location, [*known, *PROFILES])
         raise ConfigError(f"no recipe {location!r}; {hint}there are {', '.join(known)}, and files (FILE.toml)")
     return read_recipe(data_folder("engines") / location / "recipe.toml")
 
 
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a file; ConfigError says what is wrong with it."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ConfigError(f"{path} cannot be read: {exc.strerror}") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"{path} is no TOML: {exc}") from exc
-    recipe = dataclasses.replace(_build(Recipe, table, str(path)), folder=path.parent)
+    table = read_table(path)
+    if table.get("kind") == LANGUAGE:
+        raise ConfigError(f"{path} is the recipe of a language model: `vlmsearch llm plan` reads it")
+    recipe = dataclasses.replace(as_dataclass(Recipe, table, str(path)), folder=path.parent)
     _check(recipe, str(path))
     return recipe
-
-
-T = typing.TypeVar("T")
-
-
-def _build(kind: type[T], table: Mapping[str, object], where: str) -> T:
-    """A dataclass from a table with the same keys."""
-    hints = typing.get_type_hints(kind)
-    fields = {f.name: f for f in dataclasses.fields(kind) if f.metadata.get("given", True)}  # type: ignore[arg-type]
-    for key in table:
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, 1, 0.5)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ConfigError(f"{where}: unknown key {key!r}; {hint}there are {', '.join(fields)}")
-    missing = [name for name, f in fields.items() if f.default is dataclasses.MISSING and name not in table]
-    if missing:
-        raise ConfigError(f"{where}: {', '.join(missing)} must be given")
-    return kind(**{key: _value(hints[key], value, f"{where}: {key}") for key, value in table.items()})
-
-
-def _value(kind: object, value: object, where: str) -> object:
-    """A TOML value as the annotated type."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, dict):
-            raise ConfigError(f"{where} is a table, not {value!r}")
-        return _build(kind, value, where)
-    if origin is Literal:
-        if value not in arguments:
-            raise ConfigError(f"{where} is one of {', '.join(map(str, arguments))}, not {value!r}")
-        return value
-    if origin is tuple:
-        fixed = Ellipsis not in arguments
-        if not isinstance(value, list) or (fixed and len(value) != len(arguments)):
-            raise ConfigError(f"{where} is a list{f' of {len(arguments)}' if fixed else ''}, not {value!r}")
-        return tuple(_value(arguments[0], item, where) for item in value)
-    wanted: dict[object, tuple[type, ...]] = {float: (float, int), int: (int,), str: (str,)}
-    if isinstance(value, bool) or not isinstance(value, wanted[kind]):
-        names = {float: "a number", int: "a whole number", str: "a text"}
-        raise ConfigError(f"{where} is {names[typing.cast('type', kind)]}, not {value!r}")
-    return float(value) if kind is float and isinstance(value, int) else value
 
 
 def _check(recipe: Recipe, where: str) -> None:

@@ -23,6 +23,7 @@ from typing_extensions import Self
 
 from vlmsearch.closing import Closable
 from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.serving.sessions import kill_session
 
 _LINES = 60
 """Lines of the server's output that are kept, to be shown if it fails."""
@@ -72,6 +73,11 @@ class Endpoints:
         """A URL of the HTTP endpoint."""
         host = f"[{self.reach}]" if ":" in self.reach else self.reach
         return f"http://{host}:{self.http}/{path}"
+
+
+def shm_prefix(ends: Endpoints) -> str:
+    """What the shared memory of a server's Python models is called, so that it can be removed."""
+    return f"vlmsearch_{ends.grpc}_{os.getpid()}_"
 
 
 def server_command(
@@ -204,8 +210,8 @@ class Server(Closable):
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError, ValueError, IndexError):
                 name, _, rest = (place / "stat").read_text().rpartition(")")
-                state, _, group = rest.split()[:3]
-                if state == "Z" and int(group) == self.pid and name.endswith(_STUB_NAME):
+                state, _, _, session = rest.split()[:4]
+                if state == "Z" and int(session) == self.pid and name.endswith(_STUB_NAME):
                     found.add(int(place.name))
         return found
 
@@ -225,24 +231,21 @@ class Server(Closable):
         """Remove the processes and shared memory that a server which died on its own leaves behind."""
         if self._process is None or self._process.poll() is None:
             return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        kill_session(self._process.pid)
         if self._reader:
             self._reader.join(5)
-        for path in Path("/dev/shm").glob(f"{self._prefix()}*"):  # noqa: S108
+        for path in Path("/dev/shm").glob(f"{shm_prefix(self.endpoints)}*"):  # noqa: S108
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Stop it, if it runs."""
         self.stop()
 
-    def _prefix(self) -> str:
-        return f"vlmsearch_{self.endpoints.grpc}_{os.getpid()}_"
-
     def _prefixed(self) -> list[str]:
-        if not any(part.startswith("--backend-config=python") for part in self._command):
+        flags = [part for part in self._command if part.startswith("--backend-config=python")]
+        if not flags or any("shm-region-prefix-name" in flag for flag in flags):
             return self._command
-        return [*self._command, f"--backend-config=python,shm-region-prefix-name={self._prefix()}"]
+        return [*self._command, f"--backend-config=python,shm-region-prefix-name={shm_prefix(self.endpoints)}"]
 
     def _read(self) -> None:
         if self._process is None or self._process.stdout is None:

@@ -1,0 +1,188 @@
+"""From a recipe and a Triton release to the exact commands that build its engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from vlmsearch.build.llm_memory import Memory, estimate
+from vlmsearch.build.llm_recipe import LlmRecipe
+from vlmsearch.build.llm_versions import SOURCE, Target
+
+StepName = Literal["checkpoint", "engine", "tokenizer"]
+
+_ALGORITHMS = {
+    "none": "",
+    "int8_wo": "W8A16",
+    "int4_wo": "W4A16",
+    "int4_awq": "W4A16_AWQ",
+    "fp8": "FP8",
+    "int8_sq": "W8A8_SQ_PER_CHANNEL",
+}
+"""What ``quant_algo`` in config.json says; the conversion scripts' own SmoothQuant says more."""
+_FOLDERS = {"gpt": "gpt2", "llama": "llama", "phi": "phi"}
+"""Names of the folder that a model lies in: GPT's conversion script finds the variant in its path."""
+_SMOOTHQUANT = "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where everything lies, as the commands see it: in the container, unless they run here."""
+
+    model: str
+    scripts: str = "/scripts"
+    checkpoint: str = "/out/checkpoint"
+    engine: str = "/out/engine"
+    calibration: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe for a release, on ``tp`` x ``pp`` GPUs. ``calibration``: with texts of the user's own."""
+
+    recipe: LlmRecipe
+    target: Target
+    tp: int
+    pp: int
+    gpu: str = ""
+    calibration: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """Processes, and GPUs, that serve it."""
+        return self.tp * self.pp
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether quantize.py makes the checkpoint, and not the model's conversion script."""
+        method = self.recipe.quantisation.method
+        return method in ("int4_awq", "fp8") or (method == "int8_sq" and self.recipe.architecture.family == "phi")
+
+    @property
+    def script(self) -> str:
+        """The script that makes the checkpoint, in TensorRT-LLM's repository of that version."""
+        chain = self.target.toolchain
+        return chain.quantize if self.quantizes else chain.scripts[self.recipe.architecture.family]
+
+    @property
+    def algorithm(self) -> str:
+        """The ``quant_algo`` that the checkpoint's config.json must have; "" is none."""
+        method = self.recipe.quantisation.method
+        return _SMOOTHQUANT if method == "int8_sq" and not self.quantizes else _ALGORITHMS[method]
+
+    @property
+    def kv_algorithm(self) -> str:
+        """Its ``kv_cache_quant_algo``."""
+        kind = self.recipe.quantisation.kv_cache
+        return "" if kind == "same" else kind.upper()
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What the largest rank needs."""
+        return estimate(self.recipe, self.tp, self.pp)
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that the model must lie in."""
+        return _FOLDERS[self.recipe.architecture.family]
+
+    @property
+    def places(self) -> Places:
+        """The places in the container."""
+        calibration = "/calibration" if self.calibration else ""
+        root = self.target.toolchain.root or "/scripts"
+        return Places(f"/model/{self.folder}", root, calibration=calibration)
+
+    @property
+    def products(self) -> dict[StepName, tuple[str, ...]]:
+        """The files of each step that must be there afterwards."""
+        ranks = range(self.ranks)
+        return {
+            "checkpoint": ("config.json", *(f"rank{rank}.safetensors" for rank in ranks)),
+            "engine": ("config.json", *(f"rank{rank}.engine" for rank in ranks)),
+            "tokenizer": ("config.json",),
+        }
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """What about this plan nobody has read in NVIDIA's files at this version."""
+        chain, version = self.target.toolchain, self.target.versions.tensorrt_llm
+        found = [*chain.unverified]
+        if version != chain.since:
+            found.append(f"{version} is taken to build as {chain.since} does")
+        return tuple(found)
+
+    def checkpoint_command(self, places: Places) -> list[str]:
+        """The command that converts or quantises the model."""
+        recipe, quantisation = self.recipe, self.recipe.quantisation
+        command = ["python3", f"{places.scripts}/{self.script}", "--model_dir", places.model]
+        command += ["--output_dir", places.checkpoint, "--dtype", recipe.dtype]
+        command += ["--tp_size", str(self.tp), "--pp_size", str(self.pp)]
+        if self.quantizes:
+            command += ["--qformat", quantisation.method, "--calib_size", str(quantisation.samples)]
+            if quantisation.method == "int4_awq":
+                command += ["--awq_block_size", str(quantisation.block_size)]
+            if quantisation.kv_cache != "same":
+                command += ["--kv_cache_dtype", quantisation.kv_cache]
+        else:
+            flags = {
+                "int8_wo": ["--use_weight_only", "--weight_only_precision", "int8"],
+                "int4_wo": ["--use_weight_only", "--weight_only_precision", "int4"],
+                "int8_sq": ["--smoothquant", "0.5", "--per_token", "--per_channel"],
+            }
+            command += flags.get(quantisation.method, [])
+            if quantisation.kv_cache == "int8":
+                command.append("--int8_kv_cache")
+        if places.calibration:
+            command += ["--calib_dataset", places.calibration]
+        return command
+
+    def engine_command(self, places: Places) -> list[str]:
+        """The ``trtllm-build`` that makes the engines."""
+        recipe, limits, chain = self.recipe, self.recipe.limits, self.target.toolchain
+        longest = limits.sequence - (limits.input if chain.length == "max_output_len" else 0)
+        command = ["trtllm-build", "--checkpoint_dir", places.checkpoint, "--output_dir", places.engine]
+        command += ["--max_batch_size", str(limits.batch), "--max_input_len", str(limits.input)]
+        command += [f"--{chain.length}", str(longest), "--max_beam_width", str(limits.beams)]
+        command += ["--max_num_tokens", str(limits.tokens)]
+        command += ["--gpt_attention_plugin", recipe.dtype, "--gemm_plugin", recipe.dtype]
+        command += ["--context_fmha", "enable", "--remove_input_padding", "enable", *chain.paged]
+        if self.ranks > 1:
+            command += ["--workers", str(self.ranks)]
+        return command
+
+    def to_json(self) -> dict[str, object]:
+        """Everything there is to know before it is run."""
+        versions, places = self.target.versions, self.places
+        return {
+            "recipe": self.recipe.name,
+            "source": self.recipe.source,
+            "revision": self.recipe.revision,
+            "release": self.target.release,
+            "image": self.target.image,
+            "tensorrt_llm": versions.tensorrt_llm,
+            "tensorrt": versions.tensorrt,
+            "cuda": versions.cuda,
+            "python": versions.python,
+            "dtype": self.recipe.dtype,
+            "quantisation": vars(self.recipe.quantisation),
+            "tp": self.tp,
+            "pp": self.pp,
+            "gpu": self.gpu,
+            "scripts": self.clone or places.scripts,
+            "commands": {
+                "checkpoint": self.checkpoint_command(places),
+                "engine": self.engine_command(places),
+            },
+            "products": self.products,
+            "memory": self.memory.to_json(),
+            "unverified": self.unverified,
+        }
+
+    @property
+    def clone(self) -> str:
+        """The command that fetches the scripts, for an image that does not have them."""
+        if self.target.toolchain.root:
+            return ""
+        return f"git clone --depth 1 --branch v{self.target.versions.tensorrt_llm} {SOURCE} SCRIPTS"

@@ -1,0 +1,275 @@
+"""``vlmsearch llm``: the command group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vlmsearch.cli.common import json_option, option, print_json
+
+if TYPE_CHECKING:
+    from vlmsearch.build.llm_versions import Target
+    from vlmsearch.serving.ranks import Ranks
+    from vlmsearch.serving.server import Endpoints
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.group(short_help="Build, make and serve language models with TensorRT-LLM.")
+def llm() -> None:
+    """Plan and build TensorRT-LLM engines, make their model repositories, and serve them with Triton."""
+
+
+release_option = option("--release", metavar="YY.MM", help="The Triton release.  [default: the recipe's]")
+tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
+pp_option = option("--pp", type=int, help="Pipeline parallelism.  [default: the recipe's]")
+gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GPU: h100, a100, l4, ...")
+
+
+@llm.command()
+@click.argument("recipe", metavar="RECIPE")
+@release_option
+@tp_option
+@pp_option
+@gpu_option
+@option("--own-calibration", "calibration", is_flag=True, help="Calibrate with texts of your own.")
+@json_option
+def plan(recipe: str, as_json: bool, **choices: Any) -> None:
+    """Print every step that builds a recipe's engines for a release.
+
+    A RECIPE is a language model's name or a recipe file.
+    """
+    from vlmsearch.build.llm_rules import make_plan
+    from vlmsearch.build.llm_text import plan_text
+
+    made = make_plan(recipe, **choices)
+    if as_json:
+        print_json(made.to_json())
+    else:
+        click.echo(plan_text(made), nl=False)
+
+
+@llm.command()
+@click.argument("recipe", metavar="RECIPE")
+@option("--model", type=_FOLDER, metavar="DIR", help="The model's checkpoint.  [default: from the hub]")
+@option("--out", type=_FOLDER, required=True, metavar="DIR", help="Where everything goes.")
+@option("--scripts", type=_FOLDER, metavar="DIR", help="A checkout of TensorRT-LLM.  [default: the container's]")
+@option("--calibration", type=_FOLDER, metavar="DIR", help="Texts of your own to calibrate with.")
+@option("--docker/--here", "docker", default=None, help="In the release's container, or in this one.  [default: here]")
+@option("--gpus", default="all", show_default=True, metavar="LIST", help="What docker gives the container.")
+@release_option
+@tp_option
+@pp_option
+@gpu_option
+@option("--verbose", is_flag=True, help="Show what the steps print.")
+def build(
+    recipe: str,
+    model: Path | None,
+    out: Path,
+    scripts: Path | None,
+    calibration: Path | None,
+    docker: bool | None,
+    gpus: str,
+    verbose: bool,
+    **choices: Any,
+) -> None:
+    """Build a recipe's engines: what is done already is not done again.
+
+    Each step writes into a folder of its own, which appears under --out when it was checked. Logs are in --out/logs.
+    """
+    import shutil
+
+    from vlmsearch.build.llm_build import Job, build_engine
+    from vlmsearch.build.llm_model import model_folder
+    from vlmsearch.build.llm_rules import make_plan
+    from vlmsearch.cli.step_lines import StepLines
+
+    made = make_plan(recipe, calibration=calibration is not None, **choices)
+    outside = docker if docker is not None else shutil.which("trtllm-build") is None and bool(shutil.which("docker"))
+    job = Job(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
+    with StepLines(verbose=verbose) as lines:
+        folder = build_engine(job, say=lines.say, show=lines.show)
+    click.echo(f"{made.ranks} engine(s) in {folder}")
+    click.echo(f"serve it: vlmsearch llm repo {out} --release {made.target.release} --out REPOSITORY")
+
+
+@llm.command()
+@click.argument("source", metavar="SOURCE")
+@option("--out", type=_FOLDER, required=True, metavar="DIR", help="Where the repository goes.")
+@option(
+    "--platform",
+    type=click.Choice(["tensorrtllm", "llmapi", "python"]),
+    default="tensorrtllm",
+    show_default=True,
+    help="What runs the model.",
+)
+@option("--release", metavar="YY.MM", help="The Triton release.  [default: what the engine was built for]")
+@option("--templates", type=_FOLDER, metavar="DIR", help="NVIDIA's templates.  [default: the container's]")
+@option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value: KEY or MODEL.KEY; several times.")
+@option("--decoupled/--unary", default=True, show_default=True, help="Whether answers can be streamed.")
+@option("--bls/--no-bls", default=True, show_default=True, help="With the model tensorrt_llm_bls.")
+@option("--instances", default=1, show_default=True, type=click.IntRange(1), help="Of the engine.")
+@option("--gpu-groups", default="", metavar="0,1;2,3", help="The GPUs of each instance.")
+@option("--engine-dir", default="", metavar="PATH", help="Where the server finds the engines.  [default: as here]")
+@option("--tokenizer-dir", default="", metavar="PATH", help="Where it finds the tokenizer.  [default: as here]")
+@json_option
+def repo(source: str, out: Path, platform: str, release: str | None, as_json: bool, **choices: Any) -> None:
+    """Write a model repository.
+
+    SOURCE is what `llm build` made (tensorrtllm), or a model: a folder, or for llmapi a hub's id.
+    """
+    given = _settings(choices.pop("settings"))
+    if platform == "python":
+        from vlmsearch.build.llm_python import LlmOptions, write_repository
+        from vlmsearch.build.tables import as_dataclass
+
+        table = {**{key: _typed(value) for key, value in given.items()}, "decoupled": choices["decoupled"]}
+        if release:
+            table["release"] = release
+        models = list(write_repository(source, out, as_dataclass(LlmOptions, table, "--set")).models)
+    elif platform == "llmapi":
+        from vlmsearch.build.llm_api import write_llmapi_repository
+
+        models = write_llmapi_repository(
+            out,
+            _target(release or _newest()),
+            source,
+            templates=choices["templates"],
+            decoupled=choices["decoupled"],
+            values=given,
+        )
+    else:
+        from vlmsearch.build.llm_repo import LlmRepoOptions, write_llm_repository
+
+        options = LlmRepoOptions(_target(release or _built_for(source)), Path(source), values=given, **choices)
+        models = write_llm_repository(out, options)
+    if as_json:
+        print_json({"folder": str(out), "models": models})
+        return
+    click.echo(f"{out}: {', '.join(models)}")
+    click.echo(f"serve it: vlmsearch llm serve {out}")
+
+
+def _settings(given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{one!r} is not KEY=VALUE", param_hint="--set")
+        found[key.strip()] = value
+    return found
+
+
+def _typed(value: str) -> object:
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return int(value) if value.isdigit() else value
+
+
+def _target(release: str) -> Target:
+    from vlmsearch.build.llm_versions import find_target
+
+    return find_target(release)
+
+
+def _newest() -> str:
+    from vlmsearch.build.llm_versions import targets
+
+    return targets()[-1].release
+
+
+def _built_for(folder: str) -> str:
+    from vlmsearch.build.llm_build import read_state
+    from vlmsearch.errors import ConfigError
+
+    release = read_state(Path(folder)).get("release")
+    if not isinstance(release, str):
+        raise ConfigError(f"{folder} does not say which release it was built for: name it with --release")
+    return release
+
+
+@llm.command(context_settings={"ignore_unknown_options": True})
+@click.argument("folder", metavar="DIR", type=_FOLDER)
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
+@option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as it was built]")
+@option("--orchestrator", is_flag=True, help="One process that runs several instances or models.")
+@option("--no-spawn", is_flag=True, help="The orchestrator does not start the ranks: mpirun does.")
+@option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
+@option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
+@option("--http-port", default=8000, show_default=True)
+@option("--grpc-port", default=8001, show_default=True)
+@option("--metrics-port", default=8002, show_default=True)
+@option("--wait", "seconds", default=1800.0, show_default=True, help="Seconds until all models must be ready.")
+@option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]")
+@option("--verbose", is_flag=True, help="Show what the servers log.")
+@option("--docker", is_flag=True, help="Run the release's container.")
+@option("--release", metavar="YY.MM", help="The container's release.")
+@option("--dry-run", is_flag=True, help="Print the command and do not run it.")
+def serve(
+    folder: Path,
+    extra: tuple[str, ...],
+    world_size: int | None,
+    orchestrator: bool,
+    no_spawn: bool,
+    gpus: str,
+    host: str,
+    http_port: int,
+    grpc_port: int,
+    metrics_port: int,
+    docker: bool,
+    release: str | None,
+    **how: Any,
+) -> None:
+    """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so."""
+    from vlmsearch.build.llm_repo import Served, read_repository
+    from vlmsearch.cli.triton import run_server
+    from vlmsearch.serving.ranks import Ranks, ranks_docker_command
+    from vlmsearch.serving.server import Endpoints
+
+    served = Served(world_size, 1, ()) if world_size and not docker else read_repository(folder)
+    ends = Endpoints(host, http_port, grpc_port, metrics_port)
+    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, _numbers(gpus))
+    if docker:
+        image = _target(_given(release)).image
+        command = ranks_docker_command(image, folder, ends, ranks, folders=served.folders, extra=extra)
+        run_server(command, ends, {}, **how)
+        return
+    command, environment = _here(folder, ends, ranks, extra, dry_run=how["dry_run"])
+    run_server(command, ends, environment, **how)
+
+
+def _given(release: str | None) -> str:
+    from vlmsearch.errors import ConfigError
+
+    if release is None:
+        raise ConfigError("--docker needs --release, the one that the engine was built for")
+    return release
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    from vlmsearch.errors import ConfigError
+
+    parts = text.split(",") if text else []
+    if not all(part.strip().isdigit() for part in parts):
+        raise ConfigError(f"--gpus is numbers with a comma between them, not {text!r}")
+    return tuple(map(int, parts))
+
+
+def _here(
+    folder: Path, ends: Endpoints, ranks: Ranks, extra: Sequence[str], *, dry_run: bool
+) -> tuple[list[str], dict[str, str]]:
+    from vlmsearch.build.triton_install import installed
+    from vlmsearch.cli.triton import find_server
+    from vlmsearch.serving.ranks import find_mpirun, ranks_command
+    from vlmsearch.serving.server import Binary, on_path
+
+    if dry_run:  # prints: nothing is installed for it
+        binary, mpirun = on_path() or installed() or Binary("tritonserver"), "mpirun"
+    else:
+        binary = find_server()
+        mpirun = find_mpirun() if ranks.processes > 1 else "mpirun"
+    command = ranks_command(binary, folder, ends, ranks, mpirun=mpirun, extra=extra)
+    return command, {**binary.environment, **ranks.environment}
