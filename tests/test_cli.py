@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from vlmsearch.cli.demo import GALLERY_SEED
 from vlmsearch.demo.scenes import make_scene
 
 Result = subprocess.CompletedProcess[str]
@@ -226,6 +227,18 @@ def test_the_demo_draws_indexes_and_searches(tmp_path: Path) -> None:
     assert all(query["matches"] for query in found["queries"] if "night" not in query["query"])
     assert "base64" in Path(found["page"]).read_text()
     assert json.loads(ok("demo", "--scenes", "20", "--json", cwd=tmp_path))["unchanged"] == 20
+
+
+def test_the_demo_answers_its_question_with_citations_that_hold(tmp_path: Path) -> None:
+    answer = json.loads(ok("demo", "--json", cwd=tmp_path))["answer"]
+    cited = [citation["id"] for citation in answer["citations"]]
+    assert cited
+    assert answer["removed"] == []
+    matches = {match["id"]: match for match in answer["matches"]}
+    for id in cited:
+        assert "orange heart" in matches[id]["text"]
+        scene = make_scene(GALLERY_SEED + int(id.removeprefix("scene-")))
+        assert ("heart", "orange") in [(group.shape, group.colour) for group in scene.groups]
 
 
 @pytest.mark.skipif(not PHOTOS.is_dir(), reason="../shared/data is not there")

@@ -10,7 +10,8 @@ from vlmsearch_mocks.contracts import EncoderContract, GeneratorContract
 
 from vlmsearch import ConfigError, Document, Field, Pipeline
 from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
-from vlmsearch.generators.base import GenerationOptions, Generator
+from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
+from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.types import ImageSource
 
@@ -39,6 +40,11 @@ class TestMockGenerator(GeneratorContract):
 class TestMockGeneratorWithAFunction(GeneratorContract):
     def make_generator(self) -> Generator:
         return MockGenerator(lambda prompt: f"You said: {prompt}")
+
+
+class TestExtractiveGenerator(GeneratorContract):
+    def make_generator(self) -> Generator:
+        return ExtractiveGenerator()
 
 
 # ---- the encoder
@@ -137,8 +143,23 @@ def test_replies_come_in_order_and_the_last_stays() -> None:
 def test_a_token_is_a_word_with_the_space_before_it() -> None:
     generator = MockGenerator("one  two\nthree four ")
     assert list(generator.stream("p")) == ["one", "  two", "\nthree", " four", " "]
+    assert generator.count_tokens("one  two\nthree") == 3
     assert generator.generate("p", GenerationOptions(max_tokens=2)) == "one  two"
     assert [options.max_tokens for options in generator.options] == [256, 2]
+
+
+def test_it_says_how_much_of_a_reply_was_read() -> None:
+    generator = MockGenerator("one two three")
+    stream = generator.stream("p")
+    assert generator.pieces == [0]
+    assert (next(stream), next(stream)) == ("one", " two")
+    assert generator.pieces == [2]
+
+
+def test_stop_and_bad_words_hold_for_replies() -> None:
+    generator = MockGenerator("one two three four")
+    assert generator.generate("p", GenerationOptions(stop=("ree",))) == "one two th"
+    assert generator.generate("p", GenerationOptions(bad_words=("two",))) == "one three four"
 
 
 def test_a_function_sees_the_prompt() -> None:
@@ -153,6 +174,9 @@ def test_the_mocks_are_back_ends_by_url() -> None:
     assert isinstance(open_store("mock:"), MockStore)
     assert open_store("mock:here").name == "mock:here"
     assert open_generator("mock:yes").generate("?") == "yes"
+    limited = open_generator("mock:yes?context=100")
+    assert isinstance(limited, CountsTokens)
+    assert limited.context == 100
 
 
 def test_a_line_in_a_conftest_gives_the_fixtures(pytester: pytest.Pytester) -> None:

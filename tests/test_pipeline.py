@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockStore
 
 from vlmsearch import ConfigError, Document, Field, InvalidInputError, Pipeline
 from vlmsearch.answers import NOTHING_FOUND
@@ -147,6 +147,15 @@ def test_a_deleted_document_is_found_no_longer() -> None:
     pipeline.add([Document("a", text="a red star"), Document("b", text="a blue star")])
     assert pipeline.delete(["a", "never"]) == 1
     assert [match.document.id for match in pipeline.search("a red star")] == ["b"]
+
+
+def test_what_was_opened_is_closed_when_the_rest_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[object] = []
+    for kind in (MockEncoder, MockStore):
+        monkeypatch.setattr(kind, "close", lambda self: closed.append(self))
+    with pytest.raises(ConfigError, match="no generator 'nonsense:'"):
+        Pipeline.open(encoder="mock:", store="mock:", generator="nonsense:")
+    assert [type(part) for part in closed] == [MockEncoder, MockStore]
 
 
 def test_asking_without_a_generator_says_what_to_do() -> None:

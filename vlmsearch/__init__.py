@@ -3,6 +3,7 @@
 >>> from vlmsearch import Document, Pipeline
 """
 
+from vlmsearch.answers import AnswerStream
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -14,6 +15,7 @@ from vlmsearch.errors import (
     QualityError,
     VlmsearchError,
 )
+from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.types import (
     Answer,
@@ -36,12 +38,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
+    "AnswerStream",
     "BackendError",
     "BackendUnavailableError",
     "Citation",
     "ConfigError",
     "Document",
     "Field",
+    "GenerationOptions",
     "Hit",
     "IndexMismatchError",
     "IndexReport",

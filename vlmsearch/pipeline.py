@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from typing_extensions import Self
 
 from vlmsearch import ranking
-from vlmsearch.answers import NOTHING_FOUND, build_prompt, make_answer
+from vlmsearch.answers import (
+    TEMPLATE,
+    AnswerStream,
+    default_options,
+    fit_prompt,
+    make_answer,
+    nothing_found,
+    parse_template,
+)
 from vlmsearch.closing import Closable
 from vlmsearch.consistency import read_documents
 from vlmsearch.errors import ConfigError, InvalidInputError
@@ -22,7 +31,7 @@ from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexRepo
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
-    from vlmsearch.generators.base import Generator
+    from vlmsearch.generators.base import GenerationOptions, Generator
     from vlmsearch.sources import Item
     from vlmsearch.stores.base import Store
 
@@ -55,12 +64,12 @@ class Pipeline(Closable):
         generator: str | None = DEFAULT_GENERATOR,
     ) -> Self:
         """A pipeline of back ends named by URLs, such as ``onnx:demo``, ``chroma:./index`` and ``extractive:``."""
-        opened = open_store(store)
-        try:
-            return cls(open_encoder(encoder), opened, open_generator(generator) if generator else None)
-        except BaseException:
-            opened.close()
-            raise
+        with ExitStack() as stack:
+            opened = stack.enter_context(open_store(store))
+            model = stack.enter_context(open_encoder(encoder))
+            writer = stack.enter_context(open_generator(generator)) if generator else None
+            stack.pop_all()
+        return cls(model, opened, writer)
 
     def add(
         self,
@@ -177,6 +186,7 @@ class Pipeline(Closable):
             matches += [Match(documents[id], score, legs) for id, score, legs in page if id in documents]
         return matches, is_whole
 
+    @overload
     def ask(
         self,
         question: str,
@@ -184,19 +194,55 @@ class Pipeline(Closable):
         image: ImageSource | None = None,
         limit: int = 5,
         where: Mapping[str, object] | None = None,
-    ) -> Answer:
+        stream: Literal[False] = False,
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> Answer: ...
+
+    @overload
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+        stream: Literal[True],
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> AnswerStream: ...
+
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+        stream: bool = False,
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> Answer | AnswerStream:
         """Answer a question from the best matches, with citations; says so when nothing in the index matches.
 
         A match counts when the cosine of at least one of its fields reaches the encoder's floor for that field.
+        Where the generator counts tokens, the weakest matches are left out until prompt and answer fit its context.
+        ``stream`` gives the pieces of the text as they are made, then the citations. ``template`` is a prompt of one's
+        own, with ``$sources`` and ``$question`` (see `vlmsearch.answers.TEMPLATE`).
         """
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
+        form = TEMPLATE if template is None else parse_template(template)
         matches = self.search(question, image=image, limit=limit, where=where)
         if image is None:
             matches = [match for match in matches if self._is_relevant(match)]
         if not matches:
-            return Answer(NOTHING_FOUND, (), ())
-        return make_answer(self.generator.generate(build_prompt(question, matches)), matches)
+            return nothing_found() if stream else nothing_found().answer()
+        options = options or default_options(self.generator)
+        prompt = fit_prompt(question, matches, self.generator, options, form)
+        if stream:
+            return AnswerStream(self.generator.stream(prompt.text, options), prompt)
+        return make_answer(self.generator.generate(prompt.text, options), prompt.matches, prompt.dropped)
 
     def _is_relevant(self, match: Match) -> bool:
         floors = self.encoder.floors

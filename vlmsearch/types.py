@@ -187,11 +187,17 @@ class Citation:
 
 @dataclass(frozen=True)
 class Answer:
-    """A text, the citations in it, and the matches it was made from, best first."""
+    """A text, the citations in it in the order of their first use, and the matches it was made from, best first.
+
+    ``dropped`` are weaker matches that did not fit into the model's context. ``removed`` are the numbers that the model
+    cited and that are no source; they are not in the text.
+    """
 
     text: str
     citations: tuple[Citation, ...]
     matches: tuple[Match, ...]
+    dropped: tuple[Match, ...] = ()
+    removed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

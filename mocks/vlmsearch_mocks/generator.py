@@ -7,18 +7,30 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from vlmsearch.generators.base import GenerationOptions, Generator
+from vlmsearch.generators.stopping import until_stop
+
+_TOKEN = re.compile(r"\s*\S+|\s+$")
 
 
 class MockGenerator(Generator):
     """Gives its replies one after the other, the last one again and again, or what a function makes of the prompt.
 
-    A token is a word with the space before it. ``prompts`` and ``options`` are what it was asked, in order.
+    A token is a word with the space before it; ``context`` is the most of them in prompt and answer together. Stop
+    words end a reply, tokens with a bad word in them are left out, and there is nothing to sample. ``prompts`` and
+    ``options`` are what it was asked, in order, and ``pieces`` how many tokens were read of each reply.
     """
 
-    def __init__(self, replies: str | Sequence[str] | Callable[[str], str] = "A mock reply [1].") -> None:
+    def __init__(
+        self,
+        replies: str | Sequence[str] | Callable[[str], str] = "A mock reply [1].",
+        *,
+        context: int = 1_000_000,
+    ) -> None:
         self.name = "mock:"
+        self.context = context
         self.prompts: list[str] = []
         self.options: list[GenerationOptions] = []
+        self.pieces: list[int] = []
         self._replies = [replies] if isinstance(replies, str) else replies
         self._lock = threading.Lock()
 
@@ -29,6 +41,17 @@ class MockGenerator(Generator):
             turn = len(self.prompts)
             self.prompts.append(prompt)
             self.options.append(options)
+            self.pieces.append(0)
         script = self._replies
         reply = script(prompt) if callable(script) else script[min(turn, len(script) - 1)]
-        return (piece for piece in re.findall(r"\s*\S+|\s+$", reply)[: options.max_tokens])
+        return until_stop(self._tokens(reply, turn, options), options.stop)
+
+    def count_tokens(self, prompt: str) -> int:
+        """How many words it has."""
+        return len(_TOKEN.findall(prompt))
+
+    def _tokens(self, reply: str, turn: int, options: GenerationOptions) -> Iterator[str]:
+        fit = [token for token in _TOKEN.findall(reply) if not any(word in token for word in options.bad_words)]
+        for token in fit[: options.max_tokens]:
+            self.pieces[turn] += 1
+            yield token

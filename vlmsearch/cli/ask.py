@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +13,7 @@ from vlmsearch.cli.common import (
     encoder_option,
     generator_option,
     image_option,
+    is_terminal,
     json_option,
     match_json,
     open_index,
@@ -21,6 +24,11 @@ from vlmsearch.cli.common import (
     where_option,
 )
 
+if TYPE_CHECKING:
+    from vlmsearch.answers import AnswerStream
+    from vlmsearch.generators.base import GenerationOptions, Generator
+    from vlmsearch.types import Answer, Citation
+
 
 @click.command()
 @click.argument("question")
@@ -30,6 +38,14 @@ from vlmsearch.cli.common import (
 @store_option
 @encoder_option
 @generator_option
+@option("--stream/--no-stream", "stream", default=None, help="Show the text as it is made.  [default: on a terminal]")
+@option("--max-tokens", type=int, metavar="N", help="The most tokens of the answer.  [default: 256]")
+@option("--temperature", type=float, metavar="T", help="0 for the likeliest text, more for more variety.  [default: 0]")
+@option("--top-p", type=float, metavar="P", help="Sample from the likeliest tokens that make up this share.")
+@option("--top-k", type=int, metavar="K", help="Sample from this many of the likeliest tokens.")
+@option("--seed", type=int, metavar="N", help="The same seed samples the same text.")
+@option("--stop", multiple=True, metavar="TEXT", help="End the answer before this text; may be given several times.")
+@option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
 @json_option
 def ask(
     question: str,
@@ -39,17 +55,97 @@ def ask(
     store: str,
     encoder: str | None,
     generator: str,
+    stream: bool | None,
+    template: Path | None,
     as_json: bool,
+    **sampling: object,
 ) -> None:
     """Answer a question from what is found, with citations."""
     if not question.strip():
         raise click.UsageError("the question is empty")
+    if stream and as_json:
+        raise click.UsageError("--json prints the whole answer: leave out --stream")
+    text = _read(template) if template else None
     with open_index(store, encoder, generator) as pipeline:
-        answer = pipeline.ask(question, image=image, limit=limit, where=where)
-    if as_json:
-        citations = [{"number": citation.number, "id": citation.id} for citation in answer.citations]
-        print_json({"text": answer.text, "citations": citations, "matches": [match_json(m) for m in answer.matches]})
-        return
-    click.echo(answer.text)
-    for citation in answer.citations:
-        click.echo(f"  [{citation.number}] {short_path(citation.id)}")
+        options = _options(pipeline.generator, sampling)
+        if is_terminal() and not as_json if stream is None else stream:
+            with pipeline.ask(
+                question, image=image, limit=limit, where=where, stream=True, options=options, template=text
+            ) as parts:
+                _show(parts)
+                answer = parts.answer()
+        else:
+            answer = pipeline.ask(question, image=image, limit=limit, where=where, options=options, template=text)
+            if as_json:
+                print_json(answer_json(answer))
+            else:
+                print_answer(answer)
+        _note(answer, pipeline.generator)
+
+
+def _options(generator: Generator | None, sampling: Mapping[str, object]) -> GenerationOptions | None:
+    from vlmsearch.answers import default_options
+
+    given = {name: value for name, value in sampling.items() if value not in (None, ())}
+    return replace(default_options(generator), **given) if generator and given else None  # type: ignore[arg-type]
+
+
+def _read(template: Path) -> str:
+    from vlmsearch.errors import ConfigError
+
+    try:
+        return template.read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"the template {template} cannot be read: {exc}") from exc
+
+
+def _show(parts: AnswerStream) -> None:
+    """The text as it comes, then a line a source."""
+    from vlmsearch.errors import VlmsearchError
+
+    try:
+        for part in parts:
+            if not isinstance(part, str):
+                break
+            click.echo(part, nl=False)
+    except VlmsearchError:
+        click.echo()
+        raise
+    click.echo()
+    for citation in parts.answer().citations:
+        click.echo(_source(citation))
+
+
+def answer_json(answer: Answer) -> dict[str, object]:
+    """An answer as JSON has it."""
+    return {
+        "text": answer.text,
+        "citations": [{"number": citation.number, "id": citation.id} for citation in answer.citations],
+        "removed": answer.removed,
+        "matches": [match_json(match) for match in answer.matches],
+        "dropped": [match_json(match) for match in answer.dropped],
+    }
+
+
+def print_answer(answer: Answer) -> None:
+    """The text, then a line a source that it cites."""
+    click.echo("\n".join([answer.text, *map(_source, answer.citations)]))
+
+
+def _source(citation: Citation) -> str:
+    return f"  [{citation.number}] {short_path(citation.id)}"
+
+
+def _note(answer: Answer, generator: Generator | None) -> None:
+    """What the reader should know of the answer."""
+    name = generator.name if generator else ""
+    if answer.dropped:
+        found, ids = len(answer.matches) + len(answer.dropped), [match.document.id for match in answer.dropped]
+        click.echo(
+            f"Note: {len(ids)} of {found} sources did not fit into what {name} reads: "
+            f"{', '.join(map(short_path, ids))}",
+            err=True,
+        )
+    if answer.removed:
+        numbers = ", ".join(f"[{number}]" for number in answer.removed)
+        click.echo(f"Note: {numbers} cited no source and was taken out of the answer", err=True)

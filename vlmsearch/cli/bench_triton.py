@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from vlmsearch.bench.triton import Kind, Level, Load
 
 
-class _Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+class Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+    """Numbers with commas between them."""
+
     name = "numbers"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """The numbers of a text such as ``1,4,16``."""
         parts = str(value).split(",")
         if not all(part.isdigit() and int(part) for part in parts):
             self.fail(f"numbers with a comma between them, such as 1,4,16, not {value}", param, ctx)
@@ -31,7 +34,7 @@ class _Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
 @option("--texts", "as_texts", is_flag=True, help="Send texts in place of images.")
 @option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many different items.")
 @option("--items", default=1, show_default=True, type=click.IntRange(1), help="Items to a request.")
-@option("--concurrency", type=_Levels(), default="1,2,4,8,16", show_default=True, help="Requests at a time.")
+@option("--concurrency", type=Levels(), default="1,2,4,8,16", show_default=True, help="Requests at a time.")
 @option("--seconds", default=5.0, show_default=True, help="How long each level runs in a round.")
 @option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="How often all is measured, in turns.")
 @option("--compare", metavar="URL", help="An encoder in this process, in the same rounds, such as onnx:default.")

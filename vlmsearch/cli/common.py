@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,13 +69,12 @@ def open_index(
     """A pipeline on an index; without ``create``, the index must be there. The encoder defaults to what built it."""
     from vlmsearch.registry import open_encoder, open_generator, open_store
 
-    opened = open_store(store)
-    with opened:
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_store(store))
         manifest = opened.manifest() if create else need_manifest(opened)
-        url = encoder or encoder_of(manifest) or DEFAULT_ENCODER
-        writer = open_generator(generator) if generator else None
-        with Pipeline(open_encoder(url), opened, writer) as pipeline:
-            yield pipeline
+        model = stack.enter_context(open_encoder(encoder or encoder_of(manifest) or DEFAULT_ENCODER))
+        writer = stack.enter_context(open_generator(generator)) if generator else None
+        yield Pipeline(model, opened, writer)
 
 
 def need_manifest(store: Store) -> Manifest:

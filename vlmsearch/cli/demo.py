@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from vlmsearch.cli.ask import answer_json, print_answer
 from vlmsearch.cli.common import json_option, match_json, option, print_json, print_matches, short_path
 from vlmsearch.cli.contact_sheet import Section, write_sheet
 from vlmsearch.cli.index import print_report, progress
@@ -17,6 +18,7 @@ from vlmsearch.types import Match
 GALLERY_SEED = 20_000_000
 """Scenes from here on were neither trained on nor evaluated with."""
 _LIMIT = 6
+_QUESTION = "Which scenes show orange hearts?"
 
 
 @click.command()
@@ -30,25 +32,25 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
     Every second scene is indexed with its caption, the others as images alone.
     """
     table = draw_gallery(out, scenes, quiet=as_json)
-    with Pipeline.open(encoder="onnx:demo", store=f"chroma:{out / 'index'}") as pipeline:
+    with Pipeline.open(encoder="onnx:demo", store=f"chroma:{out / 'index'}", generator="onnx:demo-gpt2") as pipeline:
         with progress(scenes, quiet=as_json) as advance:
             report = pipeline.index([table], prune=True, on_progress=advance)
         if not as_json:
             print_report(report)
         sections = run_queries(pipeline, out)
-        question = "Which scenes show stars against a night sky?"
-        answer = pipeline.ask(question, limit=3)
+        answer = pipeline.ask(_QUESTION)
     page = out / "results.html"
     write_sheet(page, sections)
     if as_json:
         found = [{"query": s.title, "matches": [match_json(match) for match in s.matches]} for s in sections]
-        print_json({"added": report.added, "unchanged": report.unchanged, "queries": found, "answer": answer.text,
-                    "page": str(page.resolve())})  # fmt: skip
+        print_json({"added": report.added, "unchanged": report.unchanged, "queries": found, "page": str(page.resolve()),
+                    "answer": answer_json(answer)})  # fmt: skip
         return
     for section in sections:
         click.echo(f"\n{click.style(section.title, bold=True)}")
         print_matches(section.matches[:3])
-    click.echo(f"\n{click.style(question, bold=True)}\n{answer.text}")
+    click.echo(f"\n{click.style(_QUESTION, bold=True)}")
+    print_answer(answer)
     click.echo(f"\nAll results, with pictures: {short_path(str(page.resolve()))}")
 
 

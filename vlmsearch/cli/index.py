@@ -49,7 +49,7 @@ def index(
 
 
 @contextmanager
-def progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+def progress(total: int, *, quiet: bool, what: str = "indexing") -> Iterator[Callable[[int], None] | None]:
     """A bar with rate and time left, where there is a terminal to draw it on."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -62,9 +62,7 @@ def progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | Non
         def render(self, task: Task) -> Text:
             return Text(f"{task.speed or 0:.0f}/s")
 
-    bar = Progress(
-        "indexing", BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=Console(stderr=True)
-    )
+    bar = Progress(what, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=Console(stderr=True))
     with bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions, Generator
+from vlmsearch.generators.stopping import until_stop
 
 _SOURCE = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
 
 
 class ExtractiveGenerator(Generator):
-    """Quotes the first ``quotes`` numbered sources of a prompt (lines such as ``[1] a dog in the snow``)."""
+    """Quotes the first ``quotes`` numbered sources of a prompt (lines such as ``[1] a dog in the snow``).
+
+    A token is a word. There is nothing to sample, so it is always the likeliest text; a source with a bad word is
+    passed over.
+    """
 
     def __init__(self, *, quotes: int = 3) -> None:
         if quotes < 1:
@@ -21,6 +27,9 @@ class ExtractiveGenerator(Generator):
         self._quotes = quotes
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
-        """One piece a quoted source, each followed by its number; nothing where the prompt has no sources."""
-        for position, (number, text) in enumerate(_SOURCE.findall(prompt)[: self._quotes]):
-            yield f"{' ' if position else ''}“{text.strip()}” [{number}]"
+        """Word by word, each source followed by its number; nothing where the prompt has no sources."""
+        options = options or GenerationOptions()
+        quotes = (f"“{text.strip()}” [{number}]" for number, text in _SOURCE.findall(prompt))
+        fit = (quote for quote in quotes if not any(word in quote for word in options.bad_words))
+        words = re.findall(r"\s*\S+", " ".join(islice(fit, self._quotes)))
+        yield from until_stop(iter(words[: options.max_tokens]), options.stop)

@@ -1,0 +1,352 @@
+"""`openai:` against a server that follows the protocol strictly, and goes wrong in every way that servers do."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from vlmsearch_mocks import MemoryStore, MockEncoder
+from vlmsearch_mocks.contracts import GeneratorContract
+
+from tests.openai_server import OpenAIServer, Script
+from vlmsearch import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    Document,
+    GenerationOptions,
+    InvalidInputError,
+    Pipeline,
+    VlmsearchError,
+)
+from vlmsearch.generators.base import CountsTokens, Generator
+from vlmsearch.generators.openai import OpenAIGenerator
+from vlmsearch.generators.sse import event_data
+from vlmsearch.registry import open_generator
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with OpenAIServer() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[OpenAIServer]:
+    with OpenAIServer() as running:
+        yield running
+
+
+class TestChat(GeneratorContract):
+    @pytest.fixture(autouse=True)
+    def _server(self, shared: OpenAIServer) -> None:
+        self.url = shared.url
+
+    def make_generator(self) -> Generator:
+        return open_generator(f"openai:{self.url}?model=tiny")
+
+
+class TestCompletions(GeneratorContract):
+    @pytest.fixture(autouse=True)
+    def _server(self, shared: OpenAIServer) -> None:
+        self.url = shared.url
+
+    def make_generator(self) -> Generator:
+        return open_generator(f"openai:{self.url}?api=completions")
+
+
+# ---- what is sent
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_options_have_the_names_of_the_interface(server: OpenAIServer, api: str) -> None:
+    options = GenerationOptions(
+        max_tokens=7,
+        temperature=0.5,
+        top_k=4,
+        top_p=0.9,
+        repetition_penalty=1.2,
+        seed=3,
+        stop=("a", "b", "c", "d", "e"),
+    )
+    with open_generator(f"openai:{server.url}?api={api}") as generator:
+        generator.generate("Why?", options)
+        generator.generate("Why?")
+    place = {"messages": [{"role": "user", "content": "Why?"}]} if api == "chat" else {"prompt": "Why?"}
+    common = {"model": "tiny", "stream": True} | place
+    assert server.script.requests == [
+        common | {"max_tokens": 7, "temperature": 0.5, "top_k": 4, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 3,
+                  "stop": ["a", "b", "c", "d"]},
+        common | {"max_tokens": 256, "temperature": 0.0},
+    ]  # fmt: skip
+
+
+def test_a_fifth_stop_word_ends_the_text_here(server: OpenAIServer) -> None:
+    options = GenerationOptions(stop=("q", "x", "y", "z", "star"))
+    assert OpenAIGenerator(server.url).generate("?", options) == "It shows a red "
+
+
+def test_the_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with OpenAIServer(Script(key="sk-secret")) as server, OpenAIGenerator(server.url) as generator:
+        assert generator.generate("?").startswith("It shows")
+        assert "sk-secret" not in generator.name
+        assert server.script.headers[0]["Authorization"] == "Bearer sk-secret"
+    with OpenAIServer() as server, pytest.raises(ConfigError) as caught:
+        open_generator(f"openai:{server.url}?api_key=sk-secret")
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_newer_names_of_the_limit_are_learnt(server: OpenAIServer) -> None:
+    server.script.faults = ["400 Unsupported parameter: use max_completion_tokens"]
+    generator = OpenAIGenerator(server.url, retries=0)
+    assert generator.generate("?", GenerationOptions(max_tokens=2)) == "It sho"
+    assert [request.get("max_completion_tokens") for request in server.script.requests] == [None, 2]
+    assert generator.generate("?", GenerationOptions(max_tokens=2)) == "It sho"
+    assert len(server.script.requests) == 3
+
+
+def test_with_a_tokenizer_prompts_are_fitted_to_the_model(server: OpenAIServer, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    options = f"tokenizer={tmp_path}&context=130"
+    chat, bare = (open_generator(f"openai:{server.url}?api={api}&{options}") for api in ("chat", "completions"))
+    assert isinstance(chat, CountsTokens)
+    assert isinstance(bare, CountsTokens)
+    assert (chat.count_tokens("one two"), bare.count_tokens("one two")) == (34, 3)
+    with Pipeline(MockEncoder(), MemoryStore(), chat) as pipeline:
+        pipeline.add(Document(str(i), text=f"red star {i}") for i in range(6))
+        answer = pipeline.ask("red star", limit=6, options=GenerationOptions(max_tokens=20))
+    assert answer.matches
+    assert answer.dropped
+    prompt = server.script.requests[0]["messages"][0]["content"]
+    assert chat.count_tokens(prompt) <= 110
+    assert not isinstance(OpenAIGenerator(server.url), CountsTokens)
+    with pytest.raises(ConfigError, match="one of them is missing"):
+        OpenAIGenerator(server.url, context=100)
+
+
+# ---- what comes back
+
+
+def test_text_with_every_separator_comes_whole(server: OpenAIServer) -> None:
+    server.script.reply = "line one\nline two\u2028three\u0085four\r\n“ünï” 漢字 \U0001f436 [1]"
+    assert OpenAIGenerator(server.url).generate("?") == server.script.reply
+    assert OpenAIGenerator(server.url, api="completions").generate("?") == server.script.reply
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_a_server_without_streams_is_read_too(server: OpenAIServer, api: str) -> None:
+    server.script.faults = ["no stream"]
+    assert open_generator(f"openai:{server.url}?api={api}").generate("?") == server.script.reply
+
+
+def test_events_may_come_in_any_chunks() -> None:
+    wire = "data: a\u2028b\r\n\r\n: comment\nevent: x\ndata:c\ndata: d\n\n\nid: 1\n\ndata: cut off".encode()
+    for size in (1, 2, 3, 100):
+        chunks = [wire[start : start + size] for start in range(0, len(wire), size)]
+        assert list(event_data(chunks)) == ["a\u2028b", "c\nd"]
+
+
+def test_closing_the_stream_closes_the_connection() -> None:
+    with OpenAIServer(Script(reply="x" * 3000, delay=0.01)) as server, OpenAIGenerator(server.url) as generator:
+        stream = generator.stream("?", GenerationOptions(max_tokens=1000))
+        assert next(stream) == "xxx"
+        stream.close()  # type: ignore[attr-defined]
+        assert server.script.cancelled.wait(5)
+
+
+def test_a_stop_word_closes_the_connection_too() -> None:
+    script = Script(reply="a STOP " + "x" * 3000, delay=0.01)
+    with OpenAIServer(script) as server:
+        options = GenerationOptions(max_tokens=1000, stop=("1", "2", "3", "4", "STOP"))
+        assert OpenAIGenerator(server.url).generate("?", options) == "a "
+        assert script.cancelled.wait(5)
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize("fault", ["429", "429 after 0", "502", "503", "504", "cut 0", "cut 1", "end 0"])
+def test_what_passes_is_waited_out(server: OpenAIServer, fault: str) -> None:
+    server.script.faults = [fault, fault]
+    assert OpenAIGenerator(server.url).generate("?") == server.script.reply
+    assert len(server.script.requests) == 3
+
+
+@pytest.mark.parametrize("fault", ["cut 4", "end 4"])
+def test_nothing_is_repeated_after_the_first_token(server: OpenAIServer, fault: str) -> None:
+    server.script.faults = [fault]
+    pieces = OpenAIGenerator(server.url).stream("?")
+    assert [next(pieces) for _ in range(3)] == ["It ", "sho", "ws "]
+    with pytest.raises(BackendUnavailableError, match=r"broke the connection|ended its answer in the middle"):
+        next(pieces)
+    assert len(server.script.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "message"),
+    [
+        ("429", BackendUnavailableError, r"is busy or starting \(429: no message\)$"),
+        ("429 after 3600", BackendUnavailableError, "asks to wait 3600 s"),
+        ("500", BackendError, r"failed \(500"),
+        (
+            "400 bad top_k",
+            ConfigError,
+            r"refused the request \(400: 400 bad top_k|refused the request \(400: bad top_k\)",
+        ),
+        ("400 maximum context length is 9", InvalidInputError, "cannot read a prompt of this length"),
+        ("malformed 2", BackendError, "sent what is no JSON: '{no json'"),
+        ("error 2", BackendError, "failed while it answered: the engine died"),
+    ],
+)
+def test_errors_say_what_went_wrong(server: OpenAIServer, fault: str, kind: type[VlmsearchError], message: str) -> None:
+    server.script.faults = [fault] * 2
+    with pytest.raises(kind, match=message) as caught:
+        OpenAIGenerator(server.url, retries=1).generate("?")
+    assert type(caught.value) is kind
+    assert f"127.0.0.1:{server.port}" in str(caught.value)
+
+
+def test_a_wait_that_is_asked_for_is_kept(server: OpenAIServer) -> None:
+    server.script.faults = ["429 after 1", f"503 after {formatdate(time.time() + 1, usegmt=True)}"]
+    started = time.monotonic()
+    OpenAIGenerator(server.url).generate("?")
+    assert 1 <= time.monotonic() - started < 10
+
+
+def test_a_wait_too_long_is_left_to_the_caller(server: OpenAIServer) -> None:
+    server.script.faults = ["429 after 3600"]
+    with pytest.raises(BackendUnavailableError):
+        OpenAIGenerator(server.url).generate("?")
+    assert len(server.script.requests) == 1
+
+
+def test_a_silent_server_times_out(server: OpenAIServer) -> None:
+    server.script.faults = ["slow 2"]
+    started = time.monotonic()
+    with pytest.raises(BackendUnavailableError, match=r"silent for too long; a larger \?timeout="):
+        open_generator(f"openai:{server.url}?timeout=0.3").generate("?")
+    assert time.monotonic() - started < 2.5
+    assert len(server.script.requests) == 1
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(BackendUnavailableError, match=rf"openai:http://127.0.0.1:{port}/v1 cannot be reached"):
+        OpenAIGenerator(f"http://127.0.0.1:{port}/v1", model="m", retries=1).generate("?")
+
+
+def test_a_server_that_comes_back_is_found() -> None:
+    with OpenAIServer() as server:
+        generator = OpenAIGenerator(server.url, retries=0)
+        assert generator.generate("?")
+    with pytest.raises(BackendUnavailableError, match="cannot be reached"):
+        generator.generate("?")
+    with OpenAIServer(port=server.port):
+        assert generator.generate("?") == Script().reply
+
+
+def test_a_model_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with OpenAIServer(Script(models=("big", "small"))) as server:
+        with pytest.raises(ConfigError, match="has no model 'tiny'; it has big, small"):
+            OpenAIGenerator(server.url, model="tiny").generate("?")
+        with pytest.raises(ConfigError, match=r"has 2 models; add \?model= with one of big, small"):
+            OpenAIGenerator(server.url).generate("?")
+        assert OpenAIGenerator(server.url, model="big").models() == ["big", "small"]
+
+
+def test_a_path_without_v1_is_explained(server: OpenAIServer) -> None:
+    with pytest.raises(ConfigError, match="the base URL usually ends in /v1"):
+        OpenAIGenerator(server.url.removesuffix("/v1"), model="tiny").generate("?")
+
+
+@pytest.mark.parametrize(("key", "message"), [("", "needs a key: set OPENAI_API_KEY"), ("sk-wrong", "refused the key")])
+def test_no_key_or_a_wrong_one(monkeypatch: pytest.MonkeyPatch, key: str, message: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with OpenAIServer(Script(key="sk-right")) as server, pytest.raises(ConfigError, match=message) as caught:
+        OpenAIGenerator(server.url, model="tiny").generate("?")
+    assert "sk-wrong" not in str(caught.value)
+
+
+def test_no_error_of_a_stream_repeats_the_key(monkeypatch: pytest.MonkeyPatch, server: OpenAIServer) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    server.script.faults = ["error 2"]
+    with pytest.raises(BackendError, match=r"died of \*\*\*"):
+        OpenAIGenerator(server.url).generate("?")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("openai:http://user:sk-secret@host/v1", "takes no user and password; a key goes into OPENAI_API_KEY"),
+        ("openai:host:8000", "takes the base URL of a server, such as openai:http://host:8000/v1"),
+        ("openai:ftp://host/v1", "takes the base URL of a server"),
+        ("openai:", "needs a location"),
+        ("openai:http://host/v1?api=batch", "is one of chat, completions"),
+    ],
+)
+def test_a_wrong_url_is_refused_at_once(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        open_generator(url)
+    assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [GenerationOptions(bad_words=("x",)), GenerationOptions(beam_width=2)])
+def test_what_the_interface_does_not_have_is_refused(server: OpenAIServer, options: GenerationOptions) -> None:
+    with pytest.raises(ConfigError, match="has no bad_words and no beam_width"):
+        OpenAIGenerator(server.url).generate("?", options)
+    assert server.script.requests == []
+
+
+# ---- behind the pipeline and the command line
+
+
+def indexed(folder: Path, url: str) -> Pipeline:
+    pipeline = Pipeline.open(encoder="mock:", store=f"chroma:{folder / 'index'}", generator=f"openai:{url}")
+    pipeline.add([Document("star", text="a red star")])
+    return pipeline
+
+
+def test_an_answer_cites_what_was_found(server: OpenAIServer, tmp_path: Path) -> None:
+    with indexed(tmp_path, server.url) as pipeline:
+        answer = pipeline.ask("a red star?")
+        with pipeline.ask("a red star?", stream=True) as stream:
+            assert stream.answer() == answer
+    assert answer.text == "It shows a red star [1], and nothing else."
+    assert [citation.id for citation in answer.citations] == ["star"]
+    assert "[1] a red star\n" in server.script.requests[0]["messages"][0]["content"]
+
+
+def test_ctrl_c_while_an_answer_streams_ends_it_on_the_server_too(tmp_path: Path) -> None:
+    with OpenAIServer(Script(reply="x" * 9000, delay=0.02)) as server:
+        indexed(tmp_path, server.url).close()
+        back_ends = [f"--store=chroma:{tmp_path / 'index'}", "--encoder=mock:", f"--generator=openai:{server.url}"]
+        ask = ["ask", "a red star?", *back_ends, "--stream", "--max-tokens=3000"]
+        command = [sys.executable, "-m", "vlmsearch", *ask]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
+            assert asked.stdout
+            assert asked.stderr
+            assert asked.stdout.read(6) == b"xxxxxx"
+            asked.send_signal(signal.SIGINT)
+            rest, errors = asked.stdout.read(), asked.stderr.read()
+            assert asked.wait(20) == 130
+        assert rest.strip(b"x") == b""
+        assert errors.strip() == b"Interrupted."
+        assert server.script.cancelled.wait(5)

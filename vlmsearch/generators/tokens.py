@@ -1,0 +1,22 @@
+"""Counting the tokens of text for a model that is somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from vlmsearch.errors import ConfigError
+
+
+def token_counter(path: Path) -> Callable[[str], int]:
+    """How many tokens a text has for the ``tokenizer.json`` at ``path`` or in that folder, special ones left out."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as exc:  # the library raises nothing more particular
+        raise ConfigError(f"{file} is no tokenizer.json: {exc}") from exc
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)

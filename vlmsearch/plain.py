@@ -1,0 +1,31 @@
+"""Text from outside, made fit for one line of a prompt."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_OPENING = "[⁅❲⟦⟬⦋⦍⦏⦗⹕⹗【〔〖〘〚︗︹︻﹇﹝［"  # noqa: RUF001 - look-alikes
+_CLOSING = "]⁆❳⟧⟭⦌⦎⦐⦘⹖⹘】〕〗〙〛︘︺︼﹈﹞］"  # noqa: RUF001 - look-alikes
+_TABLE = str.maketrans(dict.fromkeys(_OPENING, "(") | dict.fromkeys(_CLOSING, ")") | {"＜": "<", "﹤": "<"})  # noqa: RUF001 - look-alikes
+_JOINERS = "\u200c\u200d"
+"""Format characters that writing needs, in Persian and in emoji; no token of a chat template has them."""
+
+
+def plain(text: str) -> str:
+    """``text`` as one line that is neither a source, nor a citation, nor a token of a chat template.
+
+    Line breaks of every kind become spaces; control and format characters go. Square brackets and what looks like
+    them become parentheses, so that ``[1]`` and ``[INST]`` mean nothing; a ``<`` stands alone, so that ``</s>`` and
+    ``<|im_start|>`` mean nothing.
+    """
+    shown = "".join(_shown(char) for char in " ".join(text.split()))
+    return " ".join(re.sub(r"<(?=\S)", "< ", shown.translate(_TABLE)).split())
+
+
+def _shown(char: str) -> str:
+    """The character; nothing for one that cannot be seen, a mark for half of a surrogate pair."""
+    kind = unicodedata.category(char)
+    if kind == "Cs":
+        return "\ufffd"
+    return "" if kind == "Cc" or (kind == "Cf" and char not in _JOINERS) else char
