@@ -32,6 +32,9 @@ _STUB_NAME = "triton_python_b"
 """What the kernel calls the processes of Python models."""
 _STUB_SECONDS = 120
 """How long a Python model may take to load."""
+_RACE = "boost::interprocess::lock_exception"
+_STARTS = 3
+"""How often a server is started that ends over a race of its own."""
 
 
 @dataclass(frozen=True)
@@ -161,15 +164,20 @@ class Server(Closable):
             )
         except OSError as exc:
             raise BackendError(f"{self._command[0]} cannot be run: {exc.strerror}") from exc
+        self._lines.clear()
         self._reader = threading.Thread(target=self._read, daemon=True, name="triton-log")
         self._reader.start()
         return self
 
     def wait_ready(self, *, seconds: float = 600) -> list[str]:
         """The names of the models once all are ready; BackendError says which failed and why."""
-        end = time.monotonic() + seconds
+        end, starts = time.monotonic() + seconds, 1
         while time.monotonic() < end:
             if self.poll() is not None:
+                if starts < _STARTS and self._met_its_own_race():
+                    starts += 1
+                    self.start()
+                    continue
                 raise BackendError(f"the server ended ({self.ending()}): {self.tail()}")
             models = self._index()
             if models is not None:
@@ -180,6 +188,11 @@ class Server(Closable):
                     raise BackendError(f"{len(failed)} of {len(models)} models failed: {'; '.join(failed)}")
             time.sleep(_POLL)
         raise BackendError(f"the server was not ready after {seconds:g} s: {self.tail()}")
+
+    def _met_its_own_race(self) -> bool:
+        """Whether it ended over a lock in its own shared memory, as Triton rarely does while models load."""
+        self.sweep()
+        return any(_RACE in line for line in self._lines)
 
     def poll(self) -> int | None:
         """The exit status, or None while it runs."""

@@ -1,0 +1,74 @@
+"""Starting a server that fails by chance, or for good."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.triton_server import free_ports
+from vlmsearch.errors import BackendError
+from vlmsearch.serving.server import Server
+
+PROGRAM = """
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+starts, races, port = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
+if len(starts.read_text()) <= races:
+    print("terminate called after throwing an instance of 'boost::interprocess::lock_exception'", flush=True)
+    os.abort()
+if races < 0:
+    print("E1 the repository is not there", flush=True)
+    sys.exit(1)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(b"")
+
+    def do_POST(self):
+        self.answer(json.dumps([{"name": "only", "version": "1", "state": "READY"}]).encode())
+
+    def answer(self, data):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def server(tmp_path: Path, races: int) -> tuple[Server, Path]:
+    ends, starts = free_ports(), tmp_path / "starts"
+    return Server([sys.executable, "-c", PROGRAM, str(starts), str(races), str(ends.http)], ends), starts
+
+
+@pytest.mark.parametrize("races", [0, 2])
+def test_a_server_that_met_a_race_of_its_own_is_started_again(tmp_path: Path, races: int) -> None:
+    running, starts = server(tmp_path, races)
+    with running.start():
+        assert running.wait_ready(seconds=60) == ["only"]
+    assert len(starts.read_text()) == races + 1
+
+
+def test_it_is_not_started_for_ever(tmp_path: Path) -> None:
+    running, starts = server(tmp_path, 9)
+    with pytest.raises(BackendError, match=r"SIGABRT.*lock_exception"):
+        running.start().wait_ready(seconds=60)
+    assert len(starts.read_text()) == 3
+
+
+def test_any_other_end_is_an_error_at_once(tmp_path: Path) -> None:
+    running, starts = server(tmp_path, -1)
+    with pytest.raises(BackendError, match=r"exit status 1.*the repository is not there"):
+        running.start().wait_ready(seconds=60)
+    assert len(starts.read_text()) == 1
