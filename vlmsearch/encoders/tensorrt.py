@@ -1,0 +1,243 @@
+"""TensorRT engines, in process."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.bundles import Bundle, Tower, find_bundles
+from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
+from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
+from vlmsearch.gpu.cuda import find_gpu
+from vlmsearch.gpu.engine import Engine
+from vlmsearch.gpu.plans import EnginePrecision, Plan, discard_plan, read_plan
+from vlmsearch.gpu.tensorrt import this_machine
+from vlmsearch.gpu.texts import pad_texts
+from vlmsearch.media import read_image
+from vlmsearch.types import ImageSource, Vectors
+
+if TYPE_CHECKING:
+    from vlmsearch.encoders.onnx import OnnxEncoder
+    from vlmsearch.gpu.images import GpuImages
+
+_Key = tuple[str, Tower]
+_FEW = 16  # images that the CPU decodes sooner
+_Inputs = Mapping[str, NDArray[np.generic]]
+
+
+class EngineFallbackWarning(UserWarning):
+    """What the GPU was meant for runs elsewhere, because it is not there yet or cannot be had."""
+
+
+class TensorRTEncoder(BundleEncoder):
+    """Bundles as TensorRT engines on one GPU: ``tensorrt:default``, ``tensorrt:NAME`` or ``tensorrt:/folder``.
+
+    Engines are built once for this GPU and this TensorRT, and kept; ``precision`` is theirs, ``auto`` the fastest that
+    is accurate enough. With ``fallback=onnx`` ONNX Runtime does the work until they are built, and an
+    EngineFallbackWarning says so. ``batch_size`` is the most items that are computed at once, ``contexts`` how many
+    batches. ``decode`` says where JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there).
+
+    ModelUnavailableError where there is no GPU or no driver, QualityError where no engine is accurate enough.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        device: int = 0,
+        precision: EnginePrecision = "int8",
+        fallback: Literal["onnx"] | None = None,
+        batch_size: int = 256,
+        contexts: int = 2,
+        decode: Literal["auto", "gpu", "cpu"] = "auto",
+    ) -> None:
+        if contexts < 1:
+            raise ConfigError(f"contexts is at least 1, not {contexts}")
+        self.gpu = find_gpu(device)
+        super().__init__(find_bundles(location), batch_size=batch_size, workers=available_cores())
+        self.precision: EnginePrecision = precision
+        self._contexts = contexts
+        self._decode = decode
+        self._engines: dict[_Key, Engine] = {}
+        self._guard = threading.Lock()
+        self._closed = False
+        self._meanwhile: OnnxEncoder | None = None
+        self._builder: threading.Thread | None = None
+        self._failure: VlmsearchError | None = None
+        self._jpegs: GpuImages | None = None
+        try:
+            self._open(location, fallback=fallback is not None)
+            self._jpegs = self._open_decoder()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def engines(self) -> Mapping[_Key, Engine]:
+        """The engines that are at work, by bundle and tower."""
+        return dict(self._engines)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of GPU memory that the engines hold."""
+        return sum(engine.memory for engine in self.engines.values())
+
+    def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
+        """Vectors of one batch of pixels."""
+        return self._run_tower(bundle, "image", {"pixels": pixels}, lambda onnx: onnx.run_images(bundle, pixels))
+
+    def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
+        """Vectors of one batch of token ids."""
+        longer, seen = pad_texts(ids, mask, pad=bundle.text.pad, most=bundle.text.max_tokens)
+        inputs = {"input_ids": longer, "attention_mask": seen}
+        return self._run_tower(bundle, "text", inputs, lambda onnx: onnx.run_texts(bundle, ids, mask))
+
+    def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
+        """Vectors of the image space; see `Encoder.encode_images`. JPEGs are decoded on the GPU where that is set."""
+        bundle, jpegs = self._picture, self._jpegs
+        engine = self._engines.get((bundle.name, "image")) if bundle else None
+        few = self._decode == "auto" and len(images) < _FEW
+        if bundle is None or jpegs is None or engine is None or few:
+            return super().encode_images(images)
+        vectors = np.empty((len(images), bundle.space.dim), np.float32)
+        start = 0
+        for pixels in jpegs.batches(images):
+            stop = start + pixels.shape[0]
+            vectors[start:stop] = engine.run_device({"pixels": pixels})
+            start = stop
+        return {bundle.space.name: vectors}
+
+    def prepare_image(self, image: ImageSource) -> ImageSource:
+        """What is left to do with it on the GPU: the bytes of a JPEG, else the image as the model sees it."""
+        if self._jpegs is None or not isinstance(image, Path | bytes):
+            return super().prepare_image(image)
+        from vlmsearch.gpu.jpeg import read_header
+
+        data = read_image(image) if isinstance(image, Path) else image
+        return data if read_header(data) else super().prepare_image(data)
+
+    def close(self) -> None:
+        """Free the GPU's memory, and stop the decoding threads."""
+        super().close()
+        with self._guard:
+            self._closed = True
+            engines, self._engines = self._engines, {}
+        jpegs, self._jpegs = self._jpegs, None
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if jpegs:
+            jpegs.close()
+        if meanwhile:
+            meanwhile.close()
+        for engine in engines.values():
+            engine.close()
+
+    def _run_tower(
+        self, bundle: Bundle, tower: Tower, inputs: _Inputs, meanwhile: Callable[[OnnxEncoder], Vectors]
+    ) -> Vectors:
+        onnx = self._meanwhile  # looked at first: it goes when the last engine has come
+        engine = self._engines.get((bundle.name, tower))
+        if engine:
+            return engine.run(inputs)
+        if onnx is None:
+            raise BackendError("the encoder is closed")
+        failure, self._failure = self._failure, None
+        if failure:
+            _warn(f"no engine could be built, and ONNX Runtime goes on: {failure}")
+        return meanwhile(onnx)
+
+    def _open(self, location: str, *, fallback: bool) -> None:
+        """Open the engines that are there, and build the others: now, or beside ONNX Runtime."""
+        waiting = []
+        for bundle in self.bundles:
+            for tower in bundle.towers:
+                engine = self._engine(bundle, tower, build=not fallback, aloud=not fallback)
+                if engine:
+                    self._engines[bundle.name, tower] = engine
+                else:
+                    waiting.append((bundle, tower))
+        if waiting:
+            from vlmsearch.encoders.onnx import OnnxEncoder
+
+            self._meanwhile = OnnxEncoder(location)
+            names = ", ".join(f"{bundle.name}'s {tower} tower" for bundle, tower in waiting)
+            _warn(f"{names}: on ONNX Runtime until the engines are built")
+            self._builder = threading.Thread(target=self._build, args=(waiting,), name="vlmsearch-build", daemon=True)
+            self._builder.start()
+
+    def _build(self, waiting: Sequence[tuple[Bundle, Tower]]) -> None:
+        """Build engines one by one, each at work as soon as it is there."""
+        try:
+            for bundle, tower in waiting:
+                if self._closed:
+                    return
+                engine = self._engine(bundle, tower, build=True)
+                with self._guard:
+                    if engine and not self._closed:
+                        self._engines[bundle.name, tower] = engine
+                    elif engine:
+                        engine.close()
+        except VlmsearchError as exc:
+            self._failure = exc
+        else:
+            self._meanwhile = None
+
+    def _engine(self, bundle: Bundle, tower: Tower, *, build: bool, aloud: bool = False) -> Engine | None:
+        """The engine of a tower, built if need be and allowed, with progress shown where ``aloud``."""
+        from vlmsearch.build.progress import steps
+        from vlmsearch.build.tensorrt import ensure_engine, find_engine
+
+        def find() -> Plan | None:
+            found = find_engine(bundle, tower, precision=self.precision, device=self.gpu.index)
+            if found or not build:
+                return found
+            shown = steps(bundle.name) if aloud else nullcontext(None)
+            with shown as progress:
+                return ensure_engine(bundle, tower, precision=self.precision, device=self.gpu.index, progress=progress)
+
+        plan = find()
+        data = self._read(plan)
+        if plan and data is None:
+            plan = find()
+            data = read_plan(plan, here=this_machine(self.gpu.index)) if plan else None
+        if data is None:
+            return None
+        return Engine(data, device=self.gpu.index, contexts=self._contexts, max_batch=self._batch_size)
+
+    def _read(self, plan: Plan | None) -> bytes | None:
+        """The content of a plan; one that is damaged or of another machine is removed."""
+        if plan is None:
+            return None
+        try:
+            return read_plan(plan, here=this_machine(self.gpu.index))
+        except ModelUnavailableError:
+            discard_plan(plan)
+            return None
+
+    def _open_decoder(self) -> GpuImages | None:
+        if self._decode == "cpu" or self._picture is None or self._picture.preprocess is None:
+            return None
+        try:
+            from vlmsearch.gpu.images import GpuImages
+
+            return GpuImages(self._picture.preprocess, pool=self._pool, device=self.gpu.index, batch=self._batch_size)
+        except ModuleNotFoundError as exc:
+            if self._decode == "gpu":
+                raise MissingDependencyError(
+                    "decode=gpu needs nvImageCodec, which is not installed: pip install 'vlmsearch[nvimgcodec]'"
+                ) from exc
+        except BackendError as exc:
+            if self._decode == "gpu":
+                raise
+            _warn(f"JPEGs are decoded on the CPU: {exc}")
+        return None
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, EngineFallbackWarning, stacklevel=5)

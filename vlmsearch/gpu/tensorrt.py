@@ -1,0 +1,179 @@
+"""TensorRT's runtime, the same for 8.6, 10 and 11: plans become programs, programs get contexts.
+
+Only names are used that all three have, or what is asked for first: there are no bindings by number, every shape is
+a tuple, and the caller owns the memory of activations.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import tensorrt as trt
+
+from vlmsearch.closing import Closable
+from vlmsearch.errors import BackendError
+from vlmsearch.gpu.cuda import OutOfMemoryError, Stream, find_gpu
+from vlmsearch.gpu.plans import Machine, Profile, Shape, ShapeRange
+
+# By name: numpy has no types for the others, and TensorRT's own table of 8.6.0 needs numpy's of 2022.
+_TYPES: Mapping[str, np.dtype[Any]] = {
+    "FLOAT": np.dtype(np.float32),
+    "HALF": np.dtype(np.float16),
+    "INT64": np.dtype(np.int64),
+    "INT32": np.dtype(np.int32),
+    "INT8": np.dtype(np.int8),
+    "UINT8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+
+
+class Log(trt.ILogger):  # type: ignore[misc]
+    """TensorRT's messages: the last errors are kept, to be part of an exception."""
+
+    def __init__(self) -> None:
+        trt.ILogger.__init__(self)
+        self._errors: deque[str] = deque(maxlen=8)
+
+    def log(self, severity: Any, message: str) -> None:
+        """TensorRT calls it."""
+        if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
+            self._errors.append(" ".join(message.split()))
+
+    def failure(self, what: str) -> BackendError:
+        """The error to raise for ``what``, with TensorRT's own words; OutOfMemoryError where memory was the cause."""
+        said = "; ".join(self._errors) or "TensorRT gave no reason"
+        self._errors.clear()
+        lack = "out of memory" in said.lower() or "outofmemory" in said.lower()
+        return (OutOfMemoryError if lack else BackendError)(f"{what}: {said[:600]}")
+
+
+@lru_cache(maxsize=1)
+def log() -> Log:
+    """The one log of this process; TensorRT takes no second one."""
+    return Log()
+
+
+def this_machine(device: int = 0) -> Machine:
+    """What plans for the GPU ``device`` are bound to; ConfigError or ModelUnavailableError where there is none."""
+    gpu = find_gpu(device)
+    return Machine(trt.__version__, gpu.name, gpu.architecture)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or the output of a program; -1 in its shape is free."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: Shape
+
+
+class Program(Closable):
+    """A plan on the current GPU; BackendError where TensorRT refuses it."""
+
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    profiles: tuple[Profile, ...]
+
+    def __init__(self, plan: bytes) -> None:
+        self._making = threading.Lock()
+        self._runtime = trt.Runtime(log())
+        engine = self._runtime.deserialize_cuda_engine(plan)
+        if engine is None:
+            raise log().failure("TensorRT cannot load the plan")
+        self._engine: Any = engine
+        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+        inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+        outputs = [name for name in names if name not in inputs]
+        if len(outputs) != 1:
+            raise BackendError(f"a plan has one output, and this one has {', '.join(outputs) or 'none'}")
+        self.inputs = tuple(self._tensor(name) for name in inputs)
+        self.output = self._tensor(outputs[0])
+        self.profiles = tuple(
+            tuple(self._range(name, index) for name in inputs) for index in range(engine.num_optimization_profiles)
+        )
+
+    def _tensor(self, name: str) -> Tensor:
+        kind = self._engine.get_tensor_dtype(name).name
+        if kind not in _TYPES:
+            raise BackendError(f"{name} of the plan is of type {kind}, which numpy has not")
+        return Tensor(name, _TYPES[kind], tuple(self._engine.get_tensor_shape(name)))
+
+    def _range(self, name: str, profile: int) -> ShapeRange:
+        least, best, most = (tuple(shape) for shape in self._engine.get_tensor_profile_shape(name, profile))
+        return ShapeRange(name, least, best, most)
+
+    def activations(self, profile: int) -> int:
+        """Bytes that a context needs while it runs with ``profile``."""
+        engine = self._engine
+        for name in ("get_device_memory_size_for_profile_v2", "get_device_memory_size_for_profile"):
+            if hasattr(engine, name):
+                return int(getattr(engine, name)(profile))
+        return int(
+            engine.device_memory_size_v2 if hasattr(engine, "device_memory_size_v2") else engine.device_memory_size
+        )
+
+    def context(self, profile: int, stream: Stream, memory: int, size: int) -> Context:
+        """A context for ``profile`` that keeps its activations in ``memory``."""
+        with self._making:
+            strategies = getattr(trt, "ExecutionContextAllocationStrategy", None)
+            if strategies is None:
+                made = self._engine.create_execution_context_without_device_memory()
+            else:
+                made = self._engine.create_execution_context(strategies.USER_MANAGED)
+            if made is None:
+                raise log().failure("TensorRT cannot make a context")
+            if hasattr(made, "set_device_memory"):
+                made.set_device_memory(memory, size)
+            else:
+                made.device_memory = memory
+            _use_profile(made, profile, stream)
+        return Context(made)
+
+    def information(self) -> str:
+        """What TensorRT tells about the layers, as JSON of its own form; their names, unless built to tell more."""
+        inspector = self._engine.create_engine_inspector()
+        return str(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+
+    def close(self) -> None:
+        """Free the weights. Its contexts are gone before."""
+        self._engine = None
+        self._runtime = None
+
+
+def _use_profile(context: Any, profile: int, stream: Stream) -> None:
+    try:
+        used = context.set_optimization_profile_async(profile, stream.handle)
+    except RuntimeError:
+        used = False
+    if not used:
+        raise log().failure(f"a context cannot use optimization profile {profile}")
+    stream.synchronize()
+
+
+class Context:
+    """One way to run a program: shapes and addresses are set, then it is queued."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def set_shape(self, name: str, shape: Shape) -> None:
+        """The shape of an input from now on."""
+        if not self._context.set_input_shape(name, shape):
+            raise log().failure(f"the plan does not take {name} of shape {shape}")
+
+    def set_address(self, name: str, pointer: int) -> None:
+        """Where an input or the output lies on the GPU."""
+        if not self._context.set_tensor_address(name, pointer):
+            raise log().failure(f"the plan does not take an address for {name}")
+
+    def enqueue(self, stream: Stream) -> None:
+        """Queue one run."""
+        if not self._context.execute_async_v3(stream.handle):
+            raise log().failure("TensorRT failed")
