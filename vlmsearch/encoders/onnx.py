@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
-import onnxruntime as ort
-
-from vlmsearch.bundles import Bundle, find_bundles
+from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, find_bundles
+from vlmsearch.encoders.onnx_cores import IMAGE_SHARE, TEXT_SHARE, CoresSession
+from vlmsearch.encoders.onnx_session import Arrays, OnnxSession, Place, Profile, gpu_index
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import ConfigError
+from vlmsearch.gpu.diagnosis import Provider
 from vlmsearch.types import Vectors
+
+_BATCH, _GPU_BATCH = 32, 128
+_USUAL_LENGTH = 32
 
 
 class OnnxEncoder(BundleEncoder):
     """Bundles on ONNX Runtime: ``onnx:demo``, ``onnx:NAME`` or ``onnx:/folder``.
 
-    ``precision`` is that of the models, ``threads`` how many cores a batch is spread over (all that the process may
-    use by default), ``batch_size`` the most items that are computed at once.
+    ``device`` is ``cpu``, ``cuda`` or ``cuda:N``; ModelUnavailableError says why a GPU cannot be used, and what mends
+    it. ``provider`` is what runs a model on a GPU: CUDA, or TensorRT inside ONNX Runtime, which compiles the model
+    when it is first used and keeps the engine. ``precision`` is that of the models: INT8 on the CPU by default, on a
+    GPU FP16 where the bundles have it, else float32. ``threads`` is how many cores a batch is spread over (all that
+    the process may use by default), ``batch_size`` the most items that are computed at once (32, on a GPU 128).
     """
 
     def __init__(
         self,
         location: str,
         *,
-        precision: Literal["int8", "fp32"] = "int8",
+        precision: Literal["int8", "fp32", "fp16"] | None = None,
         threads: int | None = None,
-        batch_size: int = 32,
-        device: Literal["cpu"] = "cpu",
+        batch_size: int | None = None,
+        device: str = "cpu",
+        provider: Provider = "cuda",
     ) -> None:
         if threads is not None and threads < 1:
             raise ConfigError(f"threads is at least 1, not {threads}")
-        cores = threads or available_cores()
-        super().__init__(find_bundles(location), batch_size=batch_size, workers=cores)
+        cores, gpu = threads or available_cores(), gpu_index(device)
+        bundles = find_bundles(location)
+        size = batch_size if batch_size is not None else _BATCH if gpu is None else _GPU_BATCH
+        super().__init__(bundles, batch_size=size, workers=cores)
         self.device = device
+        self.precision = precision or ("int8" if gpu is None else _gpu_precision(bundles))
+        file = _file(self.precision, None if gpu is None else provider)
+        self.text_batch_size = size if gpu is not None else size * cores  # every core gets a batch of its own
         self._sessions = {
-            (bundle.name, tower): _session(bundle.model(tower, precision), cores, bundle.name)
+            (bundle.name, tower): _on_cpu(bundle, tower, file, cores)
+            if gpu is None
+            else _on_gpu(bundle, tower, file, Place(cores, gpu, provider, precision=self.precision), size)
             for bundle in self.bundles
             for tower in bundle.towers
         }
@@ -42,31 +60,64 @@ class OnnxEncoder(BundleEncoder):
     @property
     def providers(self) -> tuple[str, ...]:
         """The execution providers that ONNX Runtime really bound, most preferred first."""
-        return tuple(next(iter(self._sessions.values())).get_providers())
+        return next(iter(self._sessions.values())).providers
 
     def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
         """Vectors of one batch of pixels."""
-        return self._run(self._sessions[bundle.name, "image"], {"pixels": pixels})
+        return self._run(bundle, "image", {"pixels": pixels})
 
     def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
         """Vectors of one batch of token ids."""
-        return self._run(self._sessions[bundle.name, "text"], {"input_ids": ids, "attention_mask": mask})
+        return self._run(bundle, "text", {"input_ids": ids, "attention_mask": mask})
 
-    def _run(self, session: ort.InferenceSession, inputs: dict[str, Pixels | Ids]) -> Vectors:
-        try:
-            vectors: Vectors = session.run(["embedding"], inputs)[0]
-        except Exception as exc:
-            raise BackendError(f"ONNX Runtime failed: {exc}") from exc
-        return vectors
+    def _run(self, bundle: Bundle, tower: Tower, inputs: Arrays) -> Vectors:
+        return self._sessions[bundle.name, tower].run(inputs)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        super().close()
+        for session in self._sessions.values():
+            if isinstance(session, CoresSession):
+                session.close()
 
 
-def _session(model: bytes, threads: int, name: str) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    # Threads that wait actively between batches would take the cores from those that decode the next one.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as exc:
-        raise BackendError(f"ONNX Runtime cannot load {name}: {exc}") from exc
+def _on_cpu(bundle: Bundle, tower: Tower, file: Precision, cores: int) -> CoresSession:
+    share = IMAGE_SHARE if tower == "image" else TEXT_SHARE
+    return CoresSession(partial(bundle.model, tower, file), _named(bundle, tower), threads=cores, share=share)
+
+
+def _on_gpu(bundle: Bundle, tower: Tower, file: Precision, place: Place, most: int) -> OnnxSession:
+    if place.provider == "tensorrt":
+        cache = cache_folder() / "onnxruntime" / bundle.fingerprint / f"{tower}-{place.precision}-{most}"
+        place = replace(place, profile=_profile(bundle, tower, most), cache=cache)
+    return OnnxSession(bundle.model(tower, file), place, _named(bundle, tower))
+
+
+def _named(bundle: Bundle, tower: Tower) -> str:
+    return f"{bundle.name}'s {tower} tower"
+
+
+def _gpu_precision(bundles: Sequence[Bundle]) -> Literal["fp32", "fp16"]:
+    return "fp16" if all("fp16" in bundle.precisions for bundle in bundles) else "fp32"
+
+
+def _file(precision: Literal["int8", "fp32", "fp16"], provider: Provider | None) -> Precision:
+    """The precision of the files to load: INT8 on a GPU is the model with explicit quantisation."""
+    if precision == "int8" and provider == "cuda":
+        raise ConfigError(
+            "ONNX Runtime's CUDA provider has no INT8: use precision=fp16, provider=tensorrt or the encoder tensorrt:"
+        )
+    return "qdq" if precision == "int8" and provider else precision
+
+
+def _profile(bundle: Bundle, tower: Tower, most: int) -> Profile:
+    sizes = (1, min(_BATCH, most), most)
+    if tower == "image" and bundle.preprocess:
+        side = bundle.preprocess.size
+        least, usual, greatest = ((size, side, side, 3) for size in sizes)
+        return Profile({"pixels": (least, usual, greatest)})
+    longest = bundle.text.max_tokens
+    shortest = len(bundle.text.prefix) + len(bundle.text.suffix)
+    lengths = (max(shortest, 1), min(_USUAL_LENGTH, longest), longest)
+    few, some, many = zip(sizes, lengths)
+    return Profile(dict.fromkeys(("input_ids", "attention_mask"), (few, some, many)))

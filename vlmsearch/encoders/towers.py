@@ -48,7 +48,7 @@ class BundleEncoder(Encoder):
         }
         self._picture = pictures[0] if pictures else None
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
-        self._batch_size = batch_size
+        self._batch_size = self.text_batch_size = batch_size
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="vlmsearch-decode")
 
     @abstractmethod
@@ -63,7 +63,7 @@ class BundleEncoder(Encoder):
         """Vectors per space; see `Encoder.encode_texts`."""
         return {
             bundle.space.name: self._texts[bundle.space.name].encode(
-                texts, role, self._batch_size, partial(self.run_texts, bundle)
+                texts, role, self.text_batch_size, partial(self.run_texts, bundle)
             )
             for bundle in self.bundles
         }
