@@ -45,7 +45,9 @@ class Options:
     compile: bool
 
 
-def parse_options(description: str, folder: Path, *, scenes: int, steps: int, batch: int, rate: float) -> Options:
+def parse_options(
+    description: str, folder: Path, *, scenes: int, steps: int, batch: int, rate: float, out: str = "checkpoint"
+) -> Options:
     """Read the command line; the keyword arguments are the defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train")
@@ -55,7 +57,7 @@ def parse_options(description: str, folder: Path, *, scenes: int, steps: int, ba
     parser.add_argument("--rate", type=float, default=rate, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0, help="seed of the initial weights and the batches")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that draw scenes")
-    parser.add_argument("--out", type=Path, default=folder / "checkpoint", help="folder of the checkpoint")
+    parser.add_argument("--out", type=Path, default=folder / out, help="folder of the checkpoint")
     parser.add_argument("--evaluate", action="store_true", help="only print the figures of an existing checkpoint")
     parser.add_argument("--compile", action="store_true", help="compile the towers with torch.compile")
     values = vars(parser.parse_args())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from vlmsearch.demo.scenes import Group, Scene
 
-__all__ = ["canonical", "varied"]
+__all__ = ["canonical", "phrase", "position", "setting", "varied"]
 
 _SHAPES: dict[str, tuple[tuple[str, str], ...]] = {
     "circle": (("circle", "circles"), ("circle", "circles"), ("disc", "discs"), ("ball", "balls")),
@@ -110,20 +110,40 @@ class _Detail:
 _FULL = _Detail()
 
 
+def phrase(group: Group) -> str:
+    """Return what a group is called in canonical captions."""
+    texture = "" if group.texture == "plain" else group.texture
+    noun = _SHAPES[group.shape][0][group.count > 1]
+    return _join(_COUNT_WORDS[group.count], group.size, texture, group.colour, noun)
+
+
+def setting(scene: Scene) -> str:
+    """Return what the background is called in canonical captions."""
+    return _BACKGROUNDS[scene.background][0]
+
+
+def position(scene: Scene, group: Group) -> str:
+    """Return where a group lies, in the words of canonical captions."""
+    if len(scene.groups) == 1:
+        return _PLACES[scene.place][0]
+    first, second = scene.groups[:2]
+    if group is first:
+        return f"{_RELATIONS[scene.relation][0]} {phrase(second)}"
+    if group is second:
+        return f"{_RELATIONS[_INVERSE[scene.relation]][0]} {phrase(first)}"
+    return _THIRD[scene.place][0]
+
+
 def canonical(scene: Scene) -> str:
     """Return the caption that names everything in the scene in fixed words."""
-    phrases = []
-    for group in scene.groups:
-        texture = "" if group.texture == "plain" else group.texture
-        noun = _SHAPES[group.shape][0][group.count > 1]
-        phrases.append(_join(_COUNT_WORDS[group.count], group.size, texture, group.colour, noun))
-    background = _BACKGROUNDS[scene.background][0]
-    if len(phrases) == 1:
-        return f"{phrases[0]} {_PLACES[scene.place][0]} against {background}"
-    pair = f"{phrases[0]} {_RELATIONS[scene.relation][0]} {phrases[1]}"
-    if len(phrases) == 2:
-        return f"{pair} against {background}"
-    return f"{pair}, with {phrases[2]} {_THIRD[scene.place][0]}, against {background}"
+    first = phrase(scene.groups[0])
+    if len(scene.groups) == 1:
+        return f"{first} {_PLACES[scene.place][0]} against {setting(scene)}"
+    pair = f"{first} {position(scene, scene.groups[0])}"
+    if len(scene.groups) == 2:
+        return f"{pair} against {setting(scene)}"
+    third = scene.groups[2]
+    return f"{pair}, with {phrase(third)} {position(scene, third)}, against {setting(scene)}"
 
 
 def varied(scene: Scene, count: int, rng: random.Random, style: str) -> list[str]:

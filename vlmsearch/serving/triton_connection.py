@@ -110,12 +110,22 @@ class Connection:
         self._retries = retries
         self._outstanding = 0
         self._changed = threading.Condition()
-        self._client = triton.InferenceServerClient(
-            address,
-            ssl=security.tls,
-            root_certificates=security.root,
-            private_key=security.key,
-            certificate_chain=security.certificate,
+        self._security = security
+        self._client = self.new_client()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request carries."""
+        return self._headers
+
+    def new_client(self) -> triton.InferenceServerClient:
+        """A client of one's own, for a stream; close it."""
+        return triton.InferenceServerClient(
+            self.address,
+            ssl=self._security.tls,
+            root_certificates=self._security.root,
+            private_key=self._security.key,
+            certificate_chain=self._security.certificate,
             channel_args=[
                 ("grpc.max_send_message_length", _LARGEST_MESSAGE),
                 ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
@@ -130,7 +140,7 @@ class Connection:
         try:
             answer = self._client.get_model_config(model, headers=self._headers, client_timeout=_CONNECT_SECONDS)
         except InferenceServerException as exc:
-            raise self._error(exc, model) from exc
+            raise self.error(exc, model) from exc
         config: model_config_pb2.ModelConfig = answer.config
         return config
 
@@ -156,7 +166,7 @@ class Connection:
                     on_recovery()
                 return self._attempt(model, inputs, outputs, parameters, min(self._timeout, end - time.monotonic()))
             except (InferenceServerException, BackendUnavailableError) as exc:
-                error = self._error(exc, model) if isinstance(exc, InferenceServerException) else exc
+                error = self.error(exc, model) if isinstance(exc, InferenceServerException) else exc
                 wait = pause * random.uniform(0.5, 1.5)
                 if not (self._retries and _is_retried(exc)) or time.monotonic() + wait >= end:
                     raise error from exc
@@ -235,7 +245,8 @@ class Connection:
         else:
             answer.set_result(result)
 
-    def _error(self, exc: InferenceServerException, model: str) -> BackendError:
+    def error(self, exc: InferenceServerException, model: str) -> BackendError:
+        """What a failure of Triton's client means: BackendUnavailableError where another attempt may do better."""
         status, message = str(exc.status()).removeprefix("StatusCode."), exc.message() or "no reason given"
         if status == "UNAVAILABLE" or _TIMED_OUT in message:
             return BackendUnavailableError(f"Triton at {self.address}: {message}")

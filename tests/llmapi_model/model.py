@@ -1,0 +1,61 @@
+"""A stand-in for TensorRT-LLM's llmapi model: its tensors, whole texts so far in a stream, and a real GPT-2."""
+
+import threading
+
+import numpy as np
+import torch
+import triton_python_backend_utils as pb_utils
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+PARAM = "sampling_param_"
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.model = AutoModelForCausalLM.from_pretrained(BUNDLE, dtype=torch.float32).eval()  # noqa: F821
+        self.tokenizer = AutoTokenizer.from_pretrained(BUNDLE)  # noqa: F821
+        self.stopped = set()
+
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self._answer, args=(request, request.get_response_sender())).start()
+
+    def _answer(self, request, sender):
+        given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        if given.get("stop", np.zeros(1)).any():
+            self.stopped.add(request.request_id())
+            sender.send(flags=FINAL)
+            return
+        assert given["text_input"].shape == (1,), "the real one takes a single prompt"
+        if given.get(f"{PARAM}top_k", np.ones(1))[0] != 1:
+            message = "seed {} temperature {:.1f}".format(
+                *(given[f"{PARAM}{name}"][0] for name in ("seed", "temperature"))
+            )
+            sender.send(_text(message), FINAL)
+            return
+        self._write(given, request, sender)
+
+    def _write(self, given, request, sender):
+        """The likeliest text, token by token."""
+        prompt = given["text_input"][0].decode()
+        shown = "" if given.get(f"{PARAM}exclude_input_from_output", np.zeros(1))[0] else prompt
+        stops = [word.decode() for word in given.get(f"{PARAM}stop", ())]
+        ids = self.tokenizer(prompt)["input_ids"]
+        start = len(ids)
+        for _ in range(int(given[f"{PARAM}max_tokens"][0])):
+            with torch.inference_mode():
+                token = int(self.model(torch.tensor([ids])).logits[0, -1].argmax())
+            if token == self.tokenizer.eos_token_id or request.request_id() in self.stopped:
+                break
+            ids.append(token)
+            text = self.tokenizer.decode(ids[start:])
+            if any(word in text for word in stops):
+                break
+            if given.get("streaming", np.zeros(1))[0]:
+                sender.send(_text(shown + text))
+        sender.send(_text(shown + self.tokenizer.decode(ids[start:])), FINAL)
+
+
+def _text(text):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("text_output", np.array([text.encode()], np.object_))])

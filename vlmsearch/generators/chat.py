@@ -1,0 +1,58 @@
+"""Chat templates, as tokenizers of the Hugging Face hub have them, without transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from vlmsearch.errors import ConfigError, ModelUnavailableError
+
+
+def find_chat_template(folder: Path) -> Callable[[str], str] | None:
+    """What puts a prompt into the chat template of a tokenizer's folder; None where it has none.
+
+    The template is rendered in a sandbox. The text does not begin with the token that begins every text: tokenizers
+    add it.
+    """
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        file = folder / "chat_template.jinja"
+        source = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as exc:
+        raise ModelUnavailableError(f"{folder / 'tokenizer_config.json'} cannot be read: {exc}") from exc
+    if isinstance(source, list):
+        source = next((each["template"] for each in source if each["name"] == "default"), None)
+    if not source:
+        return None
+    tokens = {name: _text(settings.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals["raise_exception"] = _refuse
+    try:
+        template = environment.from_string(source)
+    except TemplateError as exc:
+        raise ModelUnavailableError(f"the chat template of {folder} cannot be read: {exc}") from exc
+
+    def fill(prompt: str) -> str:
+        turns = [{"role": "user", "content": prompt}]
+        try:
+            text = template.render(messages=turns, add_generation_prompt=True, **tokens)
+        except TemplateError as exc:
+            raise ConfigError(f"the chat template of {folder} refuses the prompt: {exc}; add chat=false") from exc
+        return text.removeprefix(tokens["bos_token"])
+
+    return fill
+
+
+def _text(token: object) -> str:
+    """A special token, which older tokenizers describe with a table."""
+    return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
+
+
+def _refuse(message: str) -> None:
+    raise TemplateError(message)

@@ -1,0 +1,107 @@
+"""Language models of the Hugging Face hub, in process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.generators.bundle import generator_folder
+from vlmsearch.generators.decoding import Cache
+from vlmsearch.generators.local import LocalGenerator
+from vlmsearch.generators.transformers_rows import RowsCache
+from vlmsearch.generators.transformers_tokenizer import decode_tokens, load_tokenizer, unavailable
+
+Dtype = Literal["float32", "float16", "bfloat16"]
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_UNLIMITED = 2**30
+"""Tokenizers without a limit say a number beyond this."""
+
+
+class TransformersGenerator(LocalGenerator):
+    """A causal language model of transformers: ``transformers:gpt2``, ``transformers:/folder``.
+
+    ``device`` is PyTorch's, ``revision`` that of the hub. A prompt is put into the tokenizer's chat template where it
+    has one, unless ``chat`` is false. No code of the model's repository is run.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        device: str = "cpu",
+        dtype: Dtype = "float32",
+        revision: str | None = None,
+        chat: bool = True,
+    ) -> None:
+        model, self._tokenizer = load_model(location, device=device, dtype=dtype, revision=revision)
+        self._chat = chat and bool(getattr(self._tokenizer, "chat_template", None))
+        self._lock = threading.Lock()
+        super().__init__(location, TransformersModel(model, self._tokenizer))
+
+    def encode(self, prompt: str) -> list[int]:
+        """The token ids of a prompt, in the chat template of a model that has one."""
+        with self._lock:  # a tokenizer of the hub is changed by its calls
+            if self._chat:
+                turns = [{"role": "user", "content": prompt}]
+                found = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
+            else:
+                found = self._tokenizer(prompt)
+        return list(found["input_ids"])
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of token ids, without special tokens."""
+        return decode_tokens(self._tokenizer, tokens)
+
+
+class TransformersModel:
+    """A loaded model; see `vlmsearch.generators.decoding.LanguageModel`."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model
+        self.context = context_of(model, tokenizer)
+        self.ends = ends_of(model, tokenizer)
+
+    def open(self) -> Cache:
+        """A new text."""
+        return RowsCache(self.model)
+
+
+def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None = None) -> tuple[Any, Any]:
+    """A causal language model, ready, and its tokenizer; ModelUnavailableError where they are not to be had."""
+    folder = generator_folder(location)
+    if folder is None and location.startswith(("/", ".", "~")):
+        raise ConfigError(f"{location} is no folder with a checkpoint of transformers")
+    tokenizer = load_tokenizer(location, revision=revision)
+    name = str(folder or location)
+    bars = transformers_logging.is_progress_bar_enabled()
+    if folder:
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
+    try:
+        kind = getattr(torch, dtype)
+        model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind, revision=revision)
+        return model.eval().to(device), tokenizer
+    except (OSError, ValueError, RuntimeError) as exc:
+        raise unavailable(location, exc) from exc
+    finally:
+        if bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def context_of(model: Any, tokenizer: Any) -> int:
+    """The most tokens that a model reads."""
+    lengths = [getattr(model.config, name, None) for name in _LENGTHS] + [tokenizer.model_max_length]
+    return min(int(length) for length in lengths if length and length < _UNLIMITED)
+
+
+def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end a text."""
+    found: set[int] = set()
+    for end in (getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id):
+        found.update(end if isinstance(end, list) else [] if end is None else [end])
+    return frozenset(found)
