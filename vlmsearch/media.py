@@ -223,14 +223,14 @@ def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
     if isinstance(profile, bytes) and len(profile) in _PROFILE_BYTES:
         mode = {b"RGB ": "RGB", b"GRAY": "L", b"CMYK": "CMYK"}.get(profile[16:20], "")
         if mode == image.mode or (mode == "RGB" and image.mode in ("1", "L", "YCbCr", "HSV")):
-            transform = _to_srgb(profile, mode)
+            transform = to_srgb(profile, mode)
             if transform is not None:
                 return transform.apply(image if image.mode == mode else image.convert(mode))
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
 @lru_cache(maxsize=16)
-def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+def to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     """The transform from a profile to sRGB; None if it is broken, or no colour would visibly change."""
     with suppress(Exception):  # which damaged profiles raise
         source = ImageCms.ImageCmsProfile(BytesIO(profile))

@@ -6,7 +6,7 @@ import ast
 import shutil
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -21,35 +21,47 @@ from vlmsearch.build.triton_check import Profile, check_repository
 from vlmsearch.build.triton_config import ensemble_config, preprocess_config, tokenize_config, tower_config
 from vlmsearch.build.triton_install import requirements
 from vlmsearch.build.triton_options import RepoOptions, check_options
+from vlmsearch.build.triton_plans import CODEC, TowerPlan, build_command, find_tower_plan, requirements_of
 from vlmsearch.bundles import Bundle, Tower, data_folder, find_bundles, recipe_names
 from vlmsearch.errors import ConfigError
 from vlmsearch.serving import protocol
 
 CONFIG = "config.pbtxt"
+_DATA = {"vlmsearch/gpu/resizing.py": ("vlmsearch/gpu/resize.ptx",)}
+"""Files that modules of the library read."""
 
 
 @dataclass(frozen=True)
 class Repository:
-    """What was written: the folder, its models, and the TensorRT plans that are still to be put there."""
+    """What was written: the folder, its models, and the TensorRT plans that are still to be put there.
+
+    ``commands`` build those plans on a machine with the GPU, after which the repository is to be written again.
+    """
 
     folder: Path
     models: tuple[str, ...]
     missing: tuple[Path, ...]
+    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One tower of one bundle."""
+    """One tower of one bundle, and the plan that it gets."""
 
     bundle: Bundle
     tower: Tower
-    shapes: Shapes
+    given: Shapes
+    plan: TowerPlan | None = None
 
     @property
     def name(self) -> str:
         if self.tower == "image":
             return protocol.image_model(self.bundle.space.name)
         return protocol.text_model(self.bundle.space)
+
+    @property
+    def shapes(self) -> Shapes:
+        return self.plan.shapes(self.given) if self.plan else self.given
 
     @property
     def profile(self) -> Profile:
@@ -61,44 +73,68 @@ class _Part:
 def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Path | None = None) -> Repository:
     """Write the repository of a profile, a name or bundles (a comma between them) to ``out``, whole or not at all.
 
-    ``plans`` is the folder that TensorRT plans lie in, as ``<model>.plan``; those that are not there are named in the
+    TensorRT plans are those that were built here, or lie in the folder ``plans`` as ``<model>.plan`` (with
+    ``<model>.json``, which describes it, if it was built by this library); those that are not there are named in the
     result. An older repository at ``out`` is replaced; ConfigError if anything else is there.
     """
     check_options(options)
     bundles = [bundle for name in models.split(",") for bundle in find_bundles(name.strip())]
     _check_bundles(bundles)
     _check_target(out)
-    parts = _parts(bundles)
-    configs = make_configs(bundles, options)
+    parts = _parts(bundles, options, plans)
+    configs = _configs(bundles, parts, options)
     with folder_in_the_making(out) as folder:
         for config in configs.values():
             (folder / config.name / str(options.version)).mkdir(parents=True)
             (folder / config.name / CONFIG).write_text(text_format.MessageToString(config), encoding="utf-8")
         for part in parts:
-            _write_tower(folder / part.name, part, options, plans)
+            _write_tower(folder / part.name, part, options)
         _write_stages(folder, bundles, options)
-        (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements()), encoding="utf-8")
+        needed = "".join(f"{line}\n" for line in _requirements(parts, options))
+        (folder / "requirements.txt").write_text(needed, encoding="utf-8")
         publish(folder, out)
-    wanted = [out / part.name / str(options.version) / "model.plan" for part in parts]
-    missing = [path for path in wanted if options.platform == "tensorrt" and not path.exists()]
-    return Repository(out, tuple(configs), tuple(missing))
+    lacking = [part for part in parts if options.engines and part.plan is None]
+    missing = [out / part.name / str(options.version) / "model.plan" for part in lacking]
+    commands = dict.fromkeys(build_command(part.bundle, options) for part in lacking)
+    return Repository(out, tuple(configs), tuple(missing), tuple(commands))
 
 
 def make_configs(bundles: Sequence[Bundle], options: RepoOptions) -> Mapping[str, pb.ModelConfig]:
     """The checked configuration of every model, by name, the ensemble last."""
-    parts = _parts(bundles)
-    made = [tower_config(part.bundle, part.tower, part.shapes, options) for part in parts]
+    return _configs(
+        bundles, [_Part(bundle, tower, _shapes(bundle)) for bundle in bundles for tower in bundle.towers], options
+    )
+
+
+def _configs(bundles: Sequence[Bundle], parts: Sequence[_Part], options: RepoOptions) -> dict[str, pb.ModelConfig]:
+    made = [
+        tower_config(part.bundle, part.tower, part.shapes, options, profiles=part.plan.count if part.plan else 1)
+        for part in parts
+    ]
     made += [preprocess_config(bundle, options) for bundle in bundles if bundle.preprocess]
     made.append(tokenize_config(bundles, options))
     largest = min(config.max_batch_size for config in made)
     made.append(ensemble_config(bundles, options, largest))
-    profiles = {part.name: part.profile for part in parts} if options.platform == "tensorrt" else {}
+    profiles = {part.name: part.profile for part in parts} if options.engines else {}
     check_repository(made, release=options.found_release, profiles=profiles)
     return {config.name: config for config in made}
 
 
-def _parts(bundles: Sequence[Bundle]) -> list[_Part]:
-    return [_Part(bundle, tower, _shapes(bundle)) for bundle in bundles for tower in bundle.towers]
+def _parts(bundles: Sequence[Bundle], options: RepoOptions, plans: Path | None) -> list[_Part]:
+    parts = []
+    for bundle in bundles:
+        for tower in bundle.towers:
+            part = _Part(bundle, tower, _shapes(bundle))
+            found = find_tower_plan(bundle, tower, part.name, options, plans) if options.engines else None
+            parts.append(replace(part, plan=found))
+    return parts
+
+
+def _requirements(parts: Sequence[_Part], options: RepoOptions) -> list[str]:
+    """What the Python models need."""
+    engines = {line for part in parts if part.plan for line in requirements_of(part.plan)} if options.engines else set()
+    codec = set(CODEC) if options.decode == "gpu" else set()
+    return sorted({*requirements(onnx=options.runtime == "onnxruntime"), *engines, *codec})
 
 
 def _check_bundles(bundles: Sequence[Bundle]) -> None:
@@ -116,16 +152,16 @@ def _shapes(bundle: Bundle) -> Shapes:
     return find_recipe(bundle.name).shapes if bundle.name in recipe_names() else Shapes()
 
 
-def _write_tower(folder: Path, part: _Part, options: RepoOptions, plans: Path | None) -> None:
+def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:
     version = folder / str(options.version)
-    if options.platform == "tensorrt":
-        plan = plans / f"{part.name}.plan" if plans else None
-        if plan and plan.exists():
-            shutil.copyfile(plan, version / "model.plan")
-        return
-    (version / "model.onnx").write_bytes(part.bundle.model(part.tower, options.found_precision))
+    if options.engines and part.plan:
+        shutil.copyfile(part.plan.path, version / "model.plan")
+        if part.plan.plan:
+            shutil.copyfile(part.plan.path.with_suffix(".json"), version / "model.json")
+    if not options.engines:
+        (version / "model.onnx").write_bytes(part.bundle.model(part.tower, options.found_precision))
     if options.platform == "python":
-        _write_model(version, "tower")
+        write_model(version, "tower", "engine_tower" if options.engines else "tower")
 
 
 def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions) -> None:
@@ -141,31 +177,41 @@ def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions)
     if any(bundle.preprocess for bundle in bundles):
         samples[protocol.PREPROCESS] = (protocol.ENCODED, picture.getvalue())
     for model, (tensor, sample) in samples.items():
-        _write_model(folder / model / str(options.version), model)
+        write_model(folder / model / str(options.version), model, *_late(model, options))
         if options.warmup:
             (folder / model / "warmup").mkdir()
             (folder / model / "warmup" / tensor).write_bytes(struct.pack("<I", len(sample)) + sample)
 
 
-def _write_model(folder: Path, source: str) -> None:
-    """A model.py, and beside it the modules of the library that it uses."""
+def _late(model: str, options: RepoOptions) -> tuple[str, ...]:
+    if model != protocol.PREPROCESS:
+        return ()
+    return ("gpu_stage",) if options.decode == "gpu" else ("stages",)
+
+
+def write_model(folder: Path, source: str, *serving: str) -> None:
+    """A model.py, and beside it the modules of the library that it uses; ``serving`` are those imported late."""
     model = data_folder("model_repository") / source / "1" / "model.py"
     shutil.copyfile(model, folder / "model.py")
     library = Path(vlmsearch.__file__).parent
-    for module in sorted(library_modules(model)):
+    late = [library / "serving" / f"{name}.py" for name in serving]
+    own = {str(path.relative_to(library.parent)) for path in late}
+    for module in sorted(own | library_modules(model, *late)):
         target = folder / module
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(library.parent / module, target)
+        for data in _DATA.get(module, ()):
+            shutil.copyfile(library.parent / data, folder / data)
         (target.parent / "__init__.py").write_text(
             f'"""From vlmsearch {vlmsearch.__version__}: what this model needs of it."""\n', encoding="utf-8"
         )
 
 
-def library_modules(model: Path) -> set[str]:
-    """The modules of the library that a file imports, and those that they import, as paths from beside the package."""
+def library_modules(*models: Path) -> set[str]:
+    """The modules of the library that files import, and those that they import, as paths from beside the package."""
     library = Path(vlmsearch.__file__).parent
     found: set[str] = set()
-    waiting = [model]
+    waiting = list(models)
     while waiting:
         for node in ast.parse(waiting.pop().read_text(encoding="utf-8")).body:
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("vlmsearch"):

@@ -34,6 +34,9 @@ def preprocess_config(bundle: Bundle, options: RepoOptions) -> pb.ModelConfig:
     _put(config, protocol.FINGERPRINT, bundle.fingerprint)
     _put(config, "preprocess", json.dumps(asdict(bundle.preprocess)))
     _put(config, "max_image_bytes", str(options.max_image_bytes))
+    if options.decode == "gpu":
+        config.instance_group[0].kind = pb.ModelInstanceGroup.KIND_GPU
+        config.instance_group[0].gpus.extend(options.gpus)
     if options.warmup:
         _warm_from_file(config, protocol.ENCODED)
     return config
@@ -64,8 +67,10 @@ def tokenize_config(bundles: Sequence[Bundle], options: RepoOptions) -> pb.Model
     return config
 
 
-def tower_config(bundle: Bundle, tower: Tower, shapes: Shapes, options: RepoOptions) -> pb.ModelConfig:
-    """One tower: pixels or token ids to unit vectors. ``shapes`` are what a TensorRT plan is made for."""
+def tower_config(
+    bundle: Bundle, tower: Tower, shapes: Shapes, options: RepoOptions, *, profiles: int = 1
+) -> pb.ModelConfig:
+    """One tower: pixels or token ids to unit vectors. ``shapes`` and ``profiles`` are what a plan is made for."""
     image = tower == "image" and bundle.preprocess is not None
     config = _model(
         protocol.image_model(bundle.space.name) if image else protocol.text_model(bundle.space), options, shapes, tower
@@ -78,7 +83,7 @@ def tower_config(bundle: Bundle, tower: Tower, shapes: Shapes, options: RepoOpti
         for name in (protocol.IDS, protocol.MASK):
             config.input.add(name=name, data_type=pb.TYPE_INT32, dims=[-1])
     config.output.add(name=protocol.EMBEDDING, data_type=pb.TYPE_FP32, dims=[bundle.space.dim])
-    _place(config, options)
+    _place(config, options, profiles)
     _put(config, protocol.FINGERPRINT, bundle.fingerprint)
     _add_runtime(config, options, shapes, tower)
     if options.warmup:
@@ -151,7 +156,7 @@ def _step(config: pb.ModelConfig, model: str, inputs: Mapping[str, str], outputs
 def _model(name: str, options: RepoOptions, shapes: Shapes | None, tower: Tower) -> pb.ModelConfig:
     """What all models have: batching, queueing and versions."""
     config = pb.ModelConfig(name=name, max_batch_size=options.max_batch_size)
-    if shapes and options.platform == "tensorrt":
+    if shapes and options.engines:
         most = shapes.image_batch[2] if tower == "image" else shapes.text_batch[2]
         config.max_batch_size = min(options.max_batch_size, most)
     _set_versions(config, options)
@@ -192,11 +197,11 @@ def _set_versions(config: pb.ModelConfig, options: RepoOptions) -> None:
         raise ConfigError(f"--versions is latest:N, all or specific:N,M, not {options.versions!r}")
 
 
-def _place(config: pb.ModelConfig, options: RepoOptions) -> None:
+def _place(config: pb.ModelConfig, options: RepoOptions, profiles: int) -> None:
     kind = pb.ModelInstanceGroup.KIND_GPU if options.found_device == "gpu" else pb.ModelInstanceGroup.KIND_CPU
     group = config.instance_group.add(kind=kind, count=options.instances, gpus=options.gpus)
     if options.platform == "tensorrt":
-        group.profile.append("0")
+        group.profile.extend(map(str, range(profiles)))
 
 
 def _add_runtime(config: pb.ModelConfig, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:

@@ -24,7 +24,7 @@ SERVER = "2.51.0"
 _PYTHONS = ("3.12", "3.11", "3.10")
 """Pythons that its Python backend has a build for and that have wheels of numpy below 2, which it needs."""
 _NUMPY = "numpy>=1.26,<2"
-_SHARED = ("onnxruntime", "pillow", "tokenizers", "typing-extensions")
+_SHARED = ("pillow", "tokenizers", "typing-extensions")
 _OPTIONAL = ("pillow-heif",)
 _MARK = "server.json"
 _FORMAT = 1
@@ -39,9 +39,13 @@ class _Python:
     libraries: str
 
 
-def requirements() -> list[str]:
-    """What the Python models need, in the versions that are installed here, so that vectors are the same."""
-    found = [f"{name}=={version(name)}" for name in _SHARED]
+def requirements(*, onnx: bool = True) -> list[str]:
+    """What the Python models need, in the versions that are installed here, so that vectors are the same.
+
+    Without ``onnx``, what they need beside TensorRT.
+    """
+    names = ("onnxruntime", *_SHARED) if onnx else _SHARED
+    found = [f"{name}=={version(name)}" for name in names]
     for name in _OPTIONAL:
         try:
             found.append(f"{name}=={version(name)}")

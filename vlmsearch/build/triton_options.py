@@ -10,6 +10,7 @@ from vlmsearch.bundles import Precision
 from vlmsearch.errors import ConfigError
 
 Platform = Literal["python", "onnxruntime", "tensorrt"]
+Runtime = Literal["onnxruntime", "tensorrt"]
 Device = Literal["cpu", "gpu"]
 AcceleratorPrecision = Literal["FP32", "FP16", "BF16", "INT8"]
 
@@ -34,13 +35,18 @@ class Queue:
 class RepoOptions:
     """How a repository is made.
 
-    ``precision`` defaults to INT8 on the CPU and float32 on a GPU. ``instances`` and ``threads`` (0: all cores) are a
-    tower's. ``accelerate`` compiles with TensorRT inside ONNX Runtime, in the precision it names. ``versions`` is
-    ``latest:N``, ``all`` or ``specific:N,M``; ``version`` is the number that the models are written as.
-    ``cuda_graphs`` are for TensorRT plans, ``max_inflight`` limits the ensemble (0: no limit).
+    ``runtime`` is what runs the towers inside the Python backend: ONNX Runtime, or TensorRT with an engine.
+    ``decode`` is where JPEGs are decoded; on a GPU by nvImageCodec.
+    ``precision`` defaults to INT8 on the CPU and float32 on a GPU; without it an engine is the one that was built.
+    ``instances`` and ``threads`` (0: all cores) are a tower's. ``accelerate`` compiles with TensorRT inside ONNX
+    Runtime, in the precision it names. ``versions`` is ``latest:N``, ``all`` or ``specific:N,M``; ``version`` is the
+    number that the models are written as. ``cuda_graphs`` are for TensorRT plans, ``max_inflight`` limits the ensemble
+    (0: no limit).
     """
 
     platform: Platform = "python"
+    runtime: Runtime = "onnxruntime"
+    decode: Device = "cpu"
     release: str = DEFAULT_RELEASE
     precision: Precision | None = None
     device: Device | None = None
@@ -64,9 +70,14 @@ class RepoOptions:
         return find_release(self.release)
 
     @property
+    def engines(self) -> bool:
+        """Whether the towers are TensorRT engines."""
+        return self.platform == "tensorrt" or self.runtime == "tensorrt"
+
+    @property
     def found_device(self) -> Device:
         """Where the towers run."""
-        return self.device or ("gpu" if self.platform == "tensorrt" or self.accelerate else "cpu")
+        return self.device or ("gpu" if self.engines or self.accelerate else "cpu")
 
     @property
     def found_precision(self) -> Precision:
@@ -89,12 +100,19 @@ def check_options(options: RepoOptions) -> None:
             all(1 <= size <= options.max_batch_size for size in queue.preferred),
             f"--preferred-batch-size is from 1 to --max-batch-size ({options.max_batch_size})",
         ),
-        (options.platform != "tensorrt" or options.found_device == "gpu", "platform tensorrt runs on a GPU"),
+        (not options.engines or options.found_device == "gpu", "platform tensorrt runs on a GPU"),
+        (
+            options.runtime == "onnxruntime" or options.platform == "python",
+            "--runtime tensorrt is for --platform python; --platform tensorrt runs engines in Triton's own backend",
+        ),
         (
             not options.accelerate or (options.platform == "onnxruntime" and options.found_device == "gpu"),
             "--accelerate is TensorRT inside ONNX Runtime: it needs --platform onnxruntime and a GPU",
         ),
-        (not options.gpus or options.found_device == "gpu", "--gpus needs --device gpu"),
+        (
+            not options.gpus or "gpu" in (options.found_device, options.decode),
+            "--gpus needs --device gpu",
+        ),
         (
             options.accelerate != "INT8" or options.found_precision == "qdq",
             "--accelerate INT8 needs a model with explicit quantisation: --precision qdq",

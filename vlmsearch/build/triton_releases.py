@@ -38,9 +38,9 @@ class Release:
         return self.since("26.06")
 
     @property
-    def guards_memory(self) -> bool:
-        """Whether clients may use shared memory only if the server is started with a flag."""
-        return self.since("26.05")
+    def tensorrt(self) -> str:
+        """The version of its TensorRT, as far as it is known: ``10.5``, or ``10`` alone."""
+        return _TENSORRT.get(self.name) or ("11" if self.strongly_typed else "10")
 
     def since(self, name: str) -> bool:
         """Whether this is the release of that name or a newer one."""
@@ -52,6 +52,11 @@ _MINORS = {
     "24.12": 53, "25.01": 54, "25.02": 55, "25.03": 56, "25.04": 57, "25.05": 58, "25.06": 59, "25.07": 60,
     "25.09": 61, "25.10": 62, "25.11": 63, "25.12": 64, "26.01": 65, "26.02": 66, "26.03": 67, "26.04": 68,
     "26.05": 69, "26.06": 70, "26.07": 71, "26.08": 72,
+}  # fmt: skip
+_TENSORRT = {
+    "24.04": "8.6", "24.05": "10.0", "24.06": "10.1", "24.07": "10.2", "24.08": "10.3", "24.09": "10.4",
+    "24.10": "10.5", "24.11": "10.6", "24.12": "10.7", "25.01": "10.8", "25.02": "10.8", "25.03": "10.9",
+    "25.04": "10.9", "25.05": "10.10", "25.06": "10.11",
 }  # fmt: skip
 RELEASES = {name: Release(name, f"2.{minor}.0") for name, minor in _MINORS.items()}
 """Every release that a repository can be checked against."""

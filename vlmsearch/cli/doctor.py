@@ -5,31 +5,21 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from vlmsearch.bundles import PROFILES, built_bundles, cache_folder
 from vlmsearch.cli.common import json_option, print_json
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One check: its name, whether it passed, what was found, and what to do where something is missing."""
-
-    check: str
-    ok: bool
-    found: str
-    advice: str = ""
-    required: bool = True
+from vlmsearch.cli.findings import Finding
 
 
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
     """Check this installation; exits 1 where something that every use needs is broken."""
-    findings = [finding for check in (_python, _packages, _runtime, _models, _images) for finding in check()]
+    findings = [finding for check in (_python, _packages, _models, _images, _gpu) for finding in check()]
     broken = [finding for finding in findings if finding.required and not finding.ok]
     if as_json:
         print_json([asdict(finding) for finding in findings])
@@ -54,23 +44,12 @@ def _python() -> list[Finding]:
 
 def _packages() -> list[Finding]:
     findings = []
-    for name in ("vlmsearch", "numpy", "onnxruntime", "tokenizers", "chromadb", "pillow"):
+    for name in ("vlmsearch", "numpy", "tokenizers", "chromadb", "pillow"):
         try:
             findings.append(Finding(name, True, version(name)))
         except PackageNotFoundError:
-            advice = f"pip install {name}" if name != "onnxruntime" else ""
-            findings.append(Finding(name, name == "onnxruntime", "not found under this name", advice))
+            findings.append(Finding(name, False, "not installed", f"pip install {name}"))
     return findings
-
-
-def _runtime() -> list[Finding]:
-    return [_try("onnx runtime", _load_runtime, "pip install --force-reinstall onnxruntime")]
-
-
-def _load_runtime() -> str:
-    import onnxruntime
-
-    return f"{onnxruntime.__version__} with {', '.join(onnxruntime.get_available_providers())}"
 
 
 def _models() -> list[Finding]:
@@ -108,6 +87,12 @@ def _images() -> list[Finding]:
     except PackageNotFoundError:
         findings.append(Finding("heic", False, "not installed", "pip install 'vlmsearch[heic]'", required=False))
     return findings
+
+
+def _gpu() -> list[Finding]:
+    from vlmsearch.cli.doctor_gpu import gpu_findings
+
+    return gpu_findings()
 
 
 def _try(check: str, run: Callable[[], str], advice: str) -> Finding:

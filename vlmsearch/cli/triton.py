@@ -28,12 +28,22 @@ def triton() -> None:
     type=click.Choice(["python", "onnxruntime", "tensorrt"]),
     default="python",
     show_default=True,
-    help="What runs the towers. python: ONNX Runtime inside Triton's Python backend.",
+    help="What runs the towers. python: ONNX Runtime or TensorRT inside Triton's Python backend.",
+)
+@option(
+    "--runtime",
+    type=click.Choice(["onnxruntime", "tensorrt"]),
+    default="onnxruntime",
+    show_default=True,
+    help="For --platform python: what runs the towers.",
 )
 @option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the repository goes.")
 @option("--triton", "release", default="24.10", show_default=True, metavar="YY.MM", help="The release it is for.")
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
 @option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
+@option(
+    "--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where JPEGs are decoded."
+)
 @option("--gpus", metavar="N,M", default="", help="Which GPUs.  [default: all]")
 @option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="TensorRT plans: MODEL.plan.")
 @option("--accelerate", type=click.Choice(["FP32", "FP16", "BF16", "INT8"]), help="TensorRT inside ONNX Runtime.")
@@ -74,6 +84,8 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     click.echo(f"{made.folder}: {', '.join(made.models)} for Triton {options.release}")
     for path in made.missing:
         click.echo(f"still to come, from the GPU that serves it: {path}")
+    for command in made.commands:
+        click.echo(f"it is built by: {command}")
     click.echo(f"serve it: vlmsearch triton serve {made.folder}")
 
 
@@ -130,10 +142,12 @@ def serve(
     if docker:
         command = docker_command(folder, ends, _release_image(release), gpu=gpu, cache_mib=cache_mib, extra=flags)
         click.echo(shlex.join(command), err=True)
-        _run(command, ends, {}, **how)
+        run_server(command, ends, {}, **how)
         return
-    binary = _find_server()
-    _run(server_command(binary, folder, ends, cache_mib=cache_mib, extra=flags), ends, dict(binary.environment), **how)
+    binary = find_server()
+    run_server(
+        server_command(binary, folder, ends, cache_mib=cache_mib, extra=flags), ends, dict(binary.environment), **how
+    )
 
 
 def _release_image(release: str) -> str:
@@ -142,7 +156,8 @@ def _release_image(release: str) -> str:
     return find_release(release).image
 
 
-def _find_server() -> Binary:
+def find_server() -> Binary:
+    """The tritonserver on PATH, or else the one that is installed here, now if need be."""
     from vlmsearch.serving.server import on_path
 
     found = on_path()
@@ -154,7 +169,7 @@ def _find_server() -> Binary:
     return installed() or install_server(report=_note)
 
 
-def _run(
+def run_server(
     command: Sequence[str],
     ends: Endpoints,
     environment: dict[str, str],
@@ -164,10 +179,12 @@ def _run(
     verbose: bool,
     dry_run: bool,
 ) -> None:
+    """Run a server's command in the foreground, or print it."""
     from vlmsearch.serving.supervise import Service, supervise
 
     if dry_run:
-        click.echo(shlex.join(command))
+        told = [f"{name}={value}" for name, value in environment.items() if name.startswith(("CUDA_", "TRTLLM_"))]
+        click.echo(shlex.join([*told, *command]))
         return
     show = (lambda line: click.echo(line, err=True)) if verbose else None
     supervise(Service(command, environment, ends, seconds), restart=restart, show=show, say=click.echo)

@@ -11,20 +11,24 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from vlmsearch.media import Preprocess
 from vlmsearch.serving.protocol import ENCODED, PARTIAL, PIXELS, STATUS
-from vlmsearch.serving.stages import ImageStage
 
 
 class TritonPythonModel:
-    """Triton's interface to `ImageStage`."""
+    """Triton's interface to an `ImageStage` or a `GpuImageStage`."""
 
     def initialize(self, args):
         """Read the parameters of config.pbtxt."""
         given = {name: value["string_value"] for name, value in json.loads(args["model_config"])["parameters"].items()}
-        self.stage = ImageStage(
-            Preprocess(**json.loads(given["preprocess"])),
-            max_bytes=int(given["max_image_bytes"]),
-            threads=int(given["threads"]) or None,
-        )
+        preprocess = Preprocess(**json.loads(given["preprocess"]))
+        limits = {"max_bytes": int(given["max_image_bytes"]), "threads": int(given["threads"]) or None}
+        if args["model_instance_kind"] == "GPU":
+            from vlmsearch.serving.gpu_stage import GpuImageStage
+
+            self.stage = GpuImageStage(preprocess, device=int(args["model_instance_device_id"]), **limits)
+            return
+        from vlmsearch.serving.stages import ImageStage
+
+        self.stage = ImageStage(preprocess, **limits)
 
     def execute(self, requests):
         """One response a request, all their images decoded together."""

@@ -10,21 +10,28 @@ import triton_python_backend_utils as pb_utils
 sys.path.insert(0, str(Path(__file__).parent))
 
 from vlmsearch.serving.protocol import EMBEDDING
-from vlmsearch.serving.tower import OnnxTower
 
 
 class TritonPythonModel:
-    """Triton's interface to `OnnxTower`."""
+    """Triton's interface to an `EngineTower` or an `OnnxTower`."""
 
     def initialize(self, args):
-        """Load the model that lies beside this file."""
+        """Load what lies beside this file: a TensorRT plan or an ONNX model."""
         config = json.loads(args["model_config"])
         given = {name: value["string_value"] for name, value in config["parameters"].items()}
         self.names = [tensor["name"] for tensor in config["input"]]
+        folder, device = Path(__file__).parent, int(args["model_instance_device_id"])
+        if (folder / "model.plan").exists():
+            from vlmsearch.serving.engine_tower import EngineTower
+
+            self.tower = EngineTower(folder / "model.plan", device_id=device)
+            return
+        from vlmsearch.serving.tower import OnnxTower
+
         self.tower = OnnxTower(
-            Path(__file__).parent / "model.onnx",
+            folder / "model.onnx",
             device="gpu" if args["model_instance_kind"] == "GPU" else "cpu",
-            device_id=int(args["model_instance_device_id"]),
+            device_id=device,
             threads=int(given["threads"]) or None,
         )
 

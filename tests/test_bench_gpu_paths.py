@@ -1,0 +1,88 @@
+"""The sections of ``bench gpu`` that measure whole paths, on a pretend GPU: that they add up, not how fast they are."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from tests.codec_standin import pretend_gpu
+from tests.test_onnx_gpu import Runtime
+from vlmsearch.bench.gpu_onnx import measure_onnx
+from vlmsearch.bench.photographs import draw_photographs
+from vlmsearch.bench.triton import Level
+from vlmsearch.bundles import find_bundles
+from vlmsearch.encoders import onnx_session
+from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.errors import ModelUnavailableError
+
+
+def test_drawn_photographs_are_different_and_like_photographs() -> None:
+    jpegs = draw_photographs(3, size=(250, 190), seed=4)
+    images = [PIL.Image.open(BytesIO(jpeg)) for jpeg in jpegs]
+    assert {image.size for image in images} == {(250, 190)}
+    assert len(set(jpegs)) == 3
+    assert draw_photographs(3, size=(250, 190), seed=4) == jpegs
+    pixels = np.asarray(images[0].convert("L"), np.float64)
+    assert pixels.std() > 20
+    assert np.abs(np.diff(pixels)).mean() < 0.7 * pixels.std(), "neighbours are alike; of white noise it would be 1.13"
+
+
+def test_onnx_runtime_is_timed_at_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = find_bundles("demo-clip")[0]
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3)).astype(np.uint8)
+    with OnnxEncoder("demo-clip", precision="fp32") as encoder:
+        reference = encoder.run_images(bundle, pixels)
+    monkeypatch.setattr(onnx_session, "ort", Runtime)
+    rows = measure_onnx(bundle, pixels, reference, precisions=("fp32",), device=1, batches=(1, 4), rounds=2)
+    assert [row.batch for row in rows] == [1, 4]
+    for row in rows:
+        assert row.cosine == pytest.approx(1, abs=1e-5)
+        assert row.images_per_second == pytest.approx(1000 * row.batch / row.latency_ms)
+        assert row.to_json()["contender"] == "onnx:?device=cuda:1&precision=fp32"
+
+
+def test_the_stage_that_limits_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
+    bundle = find_bundles("demo-clip")[0]
+    assert bundle.preprocess is not None
+    jpegs = draw_photographs(6, size=(100, 80))
+    with pretend_gpu():
+        from vlmsearch.bench.gpu_images import measure_images
+        from vlmsearch.build.tensorrt import ensure_engine
+        from vlmsearch.gpu.engine import Engine
+        from vlmsearch.gpu.plans import read_plan
+        from vlmsearch.gpu.tensorrt import this_machine
+
+        plan = ensure_engine(bundle, "image", precision="fp32")
+        with Engine(read_plan(plan, here=this_machine())) as engine:
+            found = measure_images(engine, bundle.preprocess, jpegs, batch=4, threads=2, rounds=1)
+    assert (found.images, found.on_gpu, found.width, found.height) == (6, 6, 100, 80)
+    assert found.least_cosine == pytest.approx(1, abs=1e-5)
+    slowest = min(found.gpu_decode, found.engine)
+    assert found.limit == ("decoding" if slowest == found.gpu_decode else "the engine")
+    assert min(found.cpu_decode, found.end_to_end, found.end_to_end_cpu_decode) > 0
+
+
+def test_the_best_level_is_set_beside_this_process() -> None:
+    from vlmsearch.bench.gpu_serving import Served
+
+    levels = (Level(1, 50.0, 10, 0.1, 0.2, 0.3), Level(8, 90.0, 10, 0.1, 0.2, 0.4), Level(16, 80.0, 9, 0.1, 0.2, 0.9))
+    served = Served("images", 32, levels, 100.0)
+    assert served.share == pytest.approx(0.9)
+    assert served.to_json()["best"] == levels[1].to_json()
+
+
+def test_a_server_is_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vlmsearch.bench.gpu_serving import find_binary
+
+    monkeypatch.setenv("TRITON_HOME", str(tmp_path))
+    assert find_binary().program == str(tmp_path / "bin" / "tritonserver")
+    monkeypatch.delenv("TRITON_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
+    with pytest.raises(ModelUnavailableError, match="vlmsearch triton install"):
+        find_binary()

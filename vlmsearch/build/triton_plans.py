@@ -1,0 +1,127 @@
+"""Which TensorRT plan a tower of a repository gets, and whether the server can load it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlmsearch.build.recipe import Range, Shapes
+from vlmsearch.build.triton_check import Profile
+from vlmsearch.build.triton_options import RepoOptions
+from vlmsearch.bundles import Bundle, Tower, model_file
+from vlmsearch.errors import ConfigError
+from vlmsearch.gpu.diagnosis import find_driver
+from vlmsearch.gpu.plans import Choice, Plan, ShapeRange, all_choices, open_plan
+
+CODEC = ("cuda-bindings", "nvidia-nvimgcodec-cu12[nvjpeg]")
+"""What the server's Python needs to decode on a GPU."""
+_ORDER = ("int8", "auto", "fp16", "fp32")
+"""Of several plans of a tower the first."""
+
+
+@dataclass(frozen=True)
+class TowerPlan:
+    """A plan's file, and what is known of it; of one that another program built, nothing."""
+
+    path: Path
+    plan: Plan | None
+
+    @property
+    def count(self) -> int:
+        """How many optimization profiles it has."""
+        return len(self.plan.key.profiles) if self.plan else 1
+
+    def shapes(self, given: Shapes) -> Shapes:
+        """What it was built for, over all its profiles; ``given`` where that is not known."""
+        if self.plan is None:
+            return given
+        ranges = [profile[0] for profile in self.plan.key.profiles]
+        batches = _over(ranges, 0)
+        if ranges[0].input == "pixels":
+            return Shapes(image_batch=batches)
+        return Shapes(text_batch=batches, text_length=_over(ranges, 1))
+
+    def profile(self, tower: Tower, given: Shapes) -> Profile:
+        """The same, for `check_repository`."""
+        shapes = self.shapes(given)
+        return Profile(shapes.image_batch) if tower == "image" else Profile(shapes.text_batch, shapes.text_length)
+
+
+def find_tower_plan(
+    bundle: Bundle, tower: Tower, model: str, options: RepoOptions, folder: Path | None = None
+) -> TowerPlan | None:
+    """The plan of one tower: ``MODEL.plan`` in ``folder``, else the one that was built here; None if there is none.
+
+    ConfigError, with the command that makes the right one, where only plans are there that the server cannot load.
+    """
+    given = folder / f"{model}.plan" if folder else None
+    if given and given.exists():
+        described = given.with_suffix(".json").exists()
+        found = TowerPlan(given, open_plan(given) if described else None)
+        if found.plan:
+            _check_version(bundle, [found.plan], options)
+        return found
+    plans = [plan for _, plan in _built(bundle, tower, options)]
+    if not plans:
+        return None
+    fitting = _check_version(bundle, plans, options)
+    here = {device.name for device in find_driver().devices}
+    names = sorted({plan.key.machine.gpu for plan in fitting})
+    mine = [plan for plan in fitting if plan.key.machine.gpu in here] or (fitting if len(names) == 1 else [])
+    if not mine:
+        raise ConfigError(
+            f"{model} has plans for {', '.join(names)}: put that of the server's GPU into a folder, as {model}.plan "
+            f"with its {model}.json, and name it with --plans"
+        )
+    return TowerPlan(mine[0].path, mine[0])
+
+
+def requirements_of(plan: TowerPlan) -> list[str]:
+    """What the server's Python needs to run it."""
+    version = f"=={plan.plan.key.machine.tensorrt}" if plan.plan else ""
+    return ["cuda-bindings", f"tensorrt{version}"]
+
+
+def build_command(bundle: Bundle, options: RepoOptions) -> str:
+    """What builds the plans that the server can load, on a machine with its GPU."""
+    install = (
+        f"pip install 'tensorrt=={options.found_release.tensorrt}.*' && " if options.platform == "tensorrt" else ""
+    )
+    return f"{install}vlmsearch build {bundle.name} --engine tensorrt"
+
+
+def _built(bundle: Bundle, tower: Tower, options: RepoOptions) -> list[tuple[Choice, Plan]]:
+    """What was built of a tower, best first."""
+    name = model_file(tower, "fp32")
+    if name not in bundle.files:
+        return []
+    wanted = ("int8" if options.precision == "qdq" else options.precision,) if options.precision else _ORDER
+    found = [
+        (choice, plan)
+        for choice, plan in all_choices()
+        if choice.model == bundle.files[name].sha256 and choice.precision in wanted
+    ]
+    return sorted(found, key=lambda item: (wanted.index(item[0].precision), bool(item[0].options)))
+
+
+def _check_version(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> list[Plan]:
+    """Those that the release's TensorRT loads; Triton's Python backend brings its own TensorRT."""
+    if options.platform != "tensorrt":
+        return list(plans)
+    release = options.found_release
+    wanted = release.tensorrt.split(".")
+    fitting = [plan for plan in plans if plan.key.machine.tensorrt.split(".")[: len(wanted)] == wanted]
+    if not fitting:
+        have = ", ".join(sorted({plan.key.machine.tensorrt for plan in plans}))
+        raise ConfigError(
+            f"the plans of {bundle.name} were built by TensorRT {have}, and Triton {release.name} has "
+            f"{release.tensorrt}: {build_command(bundle, options)}"
+        )
+    return fitting
+
+
+def _over(ranges: Sequence[ShapeRange], axis: int) -> Range:
+    """One axis of all profiles: the least, the usual one of the widest, the greatest."""
+    widest = max(ranges, key=lambda r: r.max[axis] - r.min[axis])
+    return (min(r.min[axis] for r in ranges), widest.opt[axis], max(r.max[axis] for r in ranges))
