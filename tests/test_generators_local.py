@@ -274,3 +274,13 @@ def test_the_detokenizer_gives_what_decoding_at_once_gives() -> None:
     cut = Detokenizer(lambda ids: tokenizer.decode(list(ids)))
     dog = tokenizer.encode("a\U0001f436").ids[:-1]
     assert "".join(map(cut.push, dog)) + cut.finish() == tokenizer.decode(dog)
+
+
+def test_models_that_are_loaded_together_have_their_weights() -> None:
+    def load(_: int) -> str:
+        with open_generator("transformers:demo-gpt2") as generator:
+            return generator.generate(PROMPTS[0], GenerationOptions(max_tokens=8))
+
+    with ThreadPoolExecutor(4) as pool:
+        texts = list(pool.map(load, range(12)))
+    assert texts == [load(0)] * 12

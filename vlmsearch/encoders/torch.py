@@ -20,6 +20,7 @@ from vlmsearch.build.recipe import Recipe, find_recipe
 from vlmsearch.bundles import Bundle, bundle_names
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
 from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.loading import ONE_AT_A_TIME
 from vlmsearch.types import Vectors
 
 
@@ -83,7 +84,8 @@ class ClipReference:
     """A CLIP checkpoint in transformers."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        model: Any = CLIPModel.from_pretrained(folder, dtype=torch.float32)
+        with ONE_AT_A_TIME:
+            model: Any = CLIPModel.from_pretrained(folder, dtype=torch.float32)
         self._model = model.eval().to(device)
         prep = image_settings(folder)
         self._mean, self._std = (np.array(prep[key], np.float32) for key in ("image_mean", "image_std"))
@@ -110,7 +112,8 @@ class ClipReference:
 
 class _Sentences:
     def __init__(self, folder: Path, device: str) -> None:
-        model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32)
+        with ONE_AT_A_TIME:
+            model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32)
         self._model = model.eval().to(device)
         self._pooling, _ = sentence_modules(folder)
         self._device = device

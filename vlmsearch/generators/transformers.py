@@ -16,6 +16,7 @@ from vlmsearch.generators.decoding import Cache
 from vlmsearch.generators.local import LocalGenerator
 from vlmsearch.generators.transformers_rows import RowsCache
 from vlmsearch.generators.transformers_tokenizer import decode_tokens, load_tokenizer, unavailable
+from vlmsearch.loading import ONE_AT_A_TIME
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -84,7 +85,8 @@ def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
     try:
         kind = getattr(torch, dtype)
-        model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind, revision=revision)
+        with ONE_AT_A_TIME:
+            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind, revision=revision)
         return model.eval().to(device), tokenizer
     except (OSError, ValueError, RuntimeError) as exc:
         raise unavailable(location, exc) from exc
