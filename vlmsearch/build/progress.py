@@ -31,7 +31,7 @@ def build_with_progress(
     """
     found = find_recipe(recipe)
     checkpoint = checkpoint or checkpoint_folder(found)  # the hub's library draws its own bars
-    with _steps(found.name) as report:
+    with steps(found.name) as report:
         return build_bundle(
             found,
             checkpoint=checkpoint,
@@ -44,7 +44,7 @@ def build_with_progress(
 
 
 @contextmanager
-def _steps(name: str) -> Iterator[Report]:
+def steps(name: str) -> Iterator[Report]:
     """A line for each step: moving on a terminal, plain elsewhere."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     "--calibrate", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
     help="Images and texts like those that will be indexed; may be given several times.",
 )  # fmt: skip
+@option("--engine", type=click.Choice(["tensorrt"]), help="Build engines for this machine's GPU from the bundles.")
+@option("--profile", metavar="MIN,OPT,MAX", help="Batches of an engine.  [default: the recipe's, and several profiles]")
+@option("--level", type=click.IntRange(0, 5), help="TensorRT's optimization level.  [default: TensorRT's own]")
+@option(
+    "--timing-cache",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Kernel timings to use.  [default: the cache]",
+)
+@option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Put an engine's report here.  [default: the recipe]",
+)
 @option("--force", is_flag=True, help="Write a bundle that misses its gates, too; the bundle says so.")
 @json_option
 def build(
@@ -30,6 +45,11 @@ def build(
     precision: str | None,
     out: Path | None,
     calibrate: tuple[Path, ...],
+    engine: str | None,
+    profile: str | None,
+    level: int | None,
+    timing_cache: Path | None,
+    report: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -37,10 +57,20 @@ def build(
 
     A RECIPE is a model's name, as `vlmsearch models` lists them, or a recipe file. Without --from the recipe's
     checkpoint is downloaded.
+
+    With --engine the bundles must be there, with fp16 and qdq files; --precision is then int8, fp16, fp32 or auto,
+    which takes the fastest that is near enough to float32.  [default: int8]
     """
     from vlmsearch.bundles import bundle_names
 
     names = [name for recipe in recipes for name in bundle_names(recipe)]
+    _check(engine, bool(checkpoint or calibrate or force), (profile, level, timing_cache, report))
+    if engine:
+        from vlmsearch.cli.build_engine import EngineOptions, build_engines
+
+        options = EngineOptions(precision, profile, level, timing_cache, report)
+        build_engines(names, out, options, as_json=as_json)
+        return
     if checkpoint and len(names) > 1:
         raise click.UsageError("--from is one checkpoint: give one recipe with it")
     chosen = _precisions(precision)
@@ -60,6 +90,13 @@ def build(
             print_json({"name": bundle.name, "folder": str(bundle.folder), **_figures(bundle)})
         else:
             _print(bundle)
+
+
+def _check(engine: str | None, for_bundles: bool, for_engines: tuple[object, ...]) -> None:
+    if engine and for_bundles:
+        raise click.UsageError("--from, --calibrate and --force are for bundles: build those first, without --engine")
+    if not engine and any(value is not None for value in for_engines):
+        raise click.UsageError("--profile, --level, --timing-cache and --report are for --engine")
 
 
 def _precisions(text: str | None) -> list[Precision] | None:

@@ -22,15 +22,53 @@ def models(as_json: bool) -> None:
     found = built_bundles()
     rows = [row for bundle in found for row in _rows(bundle)]
     missing = sorted(set(recipe_names()) - {bundle.name for bundle in found})
+    engines = _engines()
     if as_json:
-        print_json({"built": rows, "not_built": missing})
+        print_json({"built": rows, "not_built": missing, "engines": engines})
     elif is_terminal():
         _print_table(rows, missing)
+        _print_engines(engines)
     else:
         for row in rows:
             click.echo("\t".join("" if value is None else str(value) for value in row.values()))
         for name in missing:
             click.echo(f"{name}\tnot built")
+        for engine in engines:
+            click.echo("\t".join(("engine", *map(str, engine.values()))))
+
+
+def _engines() -> list[dict[str, object]]:
+    """The TensorRT engines in the cache; no GPU is asked."""
+    from vlmsearch.errors import ModelUnavailableError
+    from vlmsearch.gpu.plans import open_plan, plans_folder
+
+    found: list[dict[str, object]] = []
+    for path in sorted(plans_folder().glob("*.plan")):
+        try:
+            plan = open_plan(path)
+        except ModelUnavailableError:
+            continue  # somebody writes it, or `vlmsearch doctor` tells
+        if "model" in plan.report:
+            found.append(
+                {name: plan.report[name] for name in ("model", "tower", "precision", "mean_cosine", "overlap")}
+                | {"megabytes": round(plan.size / 1e6, 1), "gpu": plan.key.machine.gpu}
+                | {"tensorrt": plan.key.machine.tensorrt, "path": str(path)}
+            )
+    return found
+
+
+def _print_engines(engines: list[dict[str, object]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if not engines:
+        return
+    table = Table(title="TensorRT engines", title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for title in ("model", "tower", "precision", "cosine", "top-10 kept", "MB", "GPU", "TensorRT"):
+        table.add_column(title, justify="right" if title in ("cosine", "top-10 kept", "MB") else "left")
+    for engine in engines:
+        table.add_row(*(str(value) for name, value in engine.items() if name != "path"))
+    Console().print(table)
 
 
 def _rows(bundle: Bundle) -> list[dict[str, object]]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _Key = tuple[str, Tower]
 _FEW = 16  # images that the CPU decodes sooner
 _Inputs = Mapping[str, NDArray[np.generic]]
+_importing = threading.Lock()
 
 
 class EngineFallbackWarning(UserWarning):
@@ -224,8 +225,8 @@ class TensorRTEncoder(BundleEncoder):
         if self._decode == "cpu" or self._picture is None or self._picture.preprocess is None:
             return None
         try:
-            from vlmsearch.gpu.images import GpuImages
-
+            with _importing:  # a failed import is no module yet for a thread that waited for it
+                from vlmsearch.gpu.images import GpuImages
             return GpuImages(self._picture.preprocess, pool=self._pool, device=self.gpu.index, batch=self._batch_size)
         except ModuleNotFoundError as exc:
             if self._decode == "gpu":

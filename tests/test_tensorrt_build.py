@@ -1,0 +1,210 @@
+"""Building engines over the stand-in for TensorRT, in the shapes of 8.6, 10 and 11."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests.checkpoints import make_clip, make_recipe
+from tests.tensorrt_standin import standing_in
+from vlmsearch.build.bundle import build_bundle
+from vlmsearch.build.recipe import read_recipe
+from vlmsearch.bundles import Bundle, open_bundle
+from vlmsearch.errors import BackendError, ConfigError, QualityError
+
+VERSIONS = ("8.6", "10", "11")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A small CLIP in all precisions: its bundle and its recipe."""
+    folder = tmp_path_factory.mktemp("engine")
+    recipe = make_recipe(folder, make_clip(folder / "checkpoint"))
+    build_bundle(read_recipe(recipe), out=folder / "bundle", precisions=("fp32", "fp16", "qdq"))
+    return folder / "bundle", recipe
+
+
+@pytest.fixture(params=VERSIONS)
+def at(request: pytest.FixtureRequest, built: tuple[Path, Path], tmp_path: Path, monkeypatch: Any) -> Iterator[Any]:
+    """One version of TensorRT, with what is needed to build."""
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
+    with standing_in(request.param) as gpu:
+        from vlmsearch.build import tensorrt
+
+        bundle, recipe = open_bundle(built[0]), read_recipe(built[1])
+
+        def ensure(**options: Any) -> Any:
+            return tensorrt.ensure_engine(bundle, options.pop("tower", "image"), recipe=recipe, **options)
+
+        yield SimpleNamespace(
+            gpu=gpu, bundle=bundle, recipe=recipe, module=tensorrt, ensure=ensure, version=request.param
+        )
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
+@pytest.mark.parametrize("tower", ["image", "text"])
+def test_every_precision_passes_its_gate_and_is_built_once(at: Any, tower: str, precision: str) -> None:
+    plan = at.ensure(tower=tower, precision=precision)
+    assert plan.report["passed"]
+    assert plan.report["mean_cosine"] >= 0.985
+    assert [entry["batch"] for entry in plan.report["timings"]][:3] == [1, 8, 32]
+    assert at.gpu.built == 1
+    assert at.ensure(tower=tower, precision=precision) == plan
+    assert at.gpu.built == 1
+
+
+def test_recipe_batches_have_profiles_of_their_own_unless_one_is_given(at: Any) -> None:
+    several = at.ensure(precision="fp16")
+    assert [tuple(r.opt[0] for r in profile) for profile in several.key.profiles] == [(1,), (32,), (128,), (32,)]
+    one = at.ensure(precision="fp16", profile=(1, 4, 16))
+    assert [(r.min[0], r.opt[0], r.max[0]) for r in one.key.profiles[0]] == [(1, 4, 16)]
+    assert len(one.key.profiles) == 1
+    text = at.ensure(tower="text", precision="fp16")
+    assert [profile[0].max for profile in text.key.profiles] == [(1, 32), (256, 32)]
+
+
+def test_inaccurate_int8_is_refused_with_its_figures_and_leaves_no_plan(at: Any, tmp_path: Path) -> None:
+    at.gpu.noise["int8"] = 0.5
+    with pytest.raises(QualityError, match=r"int8: cosine 0\.\d+, .*; int8 with \d+ Linears in fp16: cosine"):
+        at.ensure(precision="int8")
+    assert at.gpu.built == 1 + len(at.module.SHARES)
+    assert not list((tmp_path / "cache" / "plans").glob("*.plan"))
+
+
+def test_the_most_harmful_linears_go_back_to_fp16(at: Any, monkeypatch: Any) -> None:
+    attempts = []
+
+    def judge(exam: Any, engine: Any) -> Any:
+        attempts.append(engine)
+        return at.module.Drift(0.5 if len(attempts) == 1 else 0.999, 0.4, 1.0, 0.0)
+
+    monkeypatch.setattr(at.module.Exam, "judge", judge)
+    plan = at.ensure(precision="int8")
+    assert len(attempts) == 2
+    kept = plan.report["fp16_layers"]
+    assert list(plan.key.fp16_layers) == kept
+    assert len(kept) == -(-len(at.module.read_int8(at.bundle.model("image", "qdq"))) // 8)
+
+
+def test_auto_publishes_the_fastest_that_passes(at: Any, monkeypatch: Any) -> None:
+    at.gpu.noise["fp16"] = 0.5
+    slow = {"int8": 2.0, "fp32": 1.0}
+    monkeypatch.setattr(at.module.Workshop, "time_plan", lambda shop, plan: (shop.machine, plan.key.precision))
+    monkeypatch.setattr(at.module, "slowness", lambda timings, sizes: slow[timings[1]])
+    assert at.ensure(precision="auto").key.precision == "fp32"
+
+
+def test_a_bundle_without_the_files_names_the_command(at: Any, tmp_path: Path) -> None:
+    from vlmsearch.bundles import data_folder
+
+    demo = open_bundle(data_folder("engines") / "demo-clip" / "bundle")
+    with pytest.raises(
+        ConfigError, match=r"image\.(fp16|qdq)\.onnx.*vlmsearch build demo-clip --precision fp32,fp16,int8,qdq"
+    ):
+        at.module.ensure_engine(demo, "image", precision="int8")
+
+
+def test_what_tensorrt_says_is_in_the_error(at: Any) -> None:
+    at.gpu.refuse_build = True
+    with pytest.raises(BackendError, match="Could not find any implementation for node"):
+        at.ensure(precision="fp32")
+
+
+def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypatch: Any) -> None:
+    build, seen = at.module.build_plan, []
+
+    def refuse_first(onnx: bytes, settings: Any, **options: Any) -> bytes:
+        seen.append(len(settings.profiles))
+        if len(seen) == 1:
+            raise BackendError("Myelin")
+        plan: bytes = build(onnx, settings, **options)
+        return plan
+
+    monkeypatch.setattr(at.module, "build_plan", refuse_first)
+    plan = at.ensure(precision="fp16")
+    assert seen == [4, 1]
+    assert plan.report["form"]["many"] is False
+
+
+def test_timings_are_kept_for_this_gpu_and_those_of_another_are_replaced(at: Any, tmp_path: Path) -> None:
+    at.ensure(precision="fp32")
+    (kept,) = (tmp_path / "cache" / "timings").iterdir()
+    assert at.gpu.name.replace(" ", "-") in kept.name
+    assert kept.read_bytes().startswith(b"timings of ")
+    other = tmp_path / "other.cache"
+    other.write_bytes(b"timings of another\n")
+    at.ensure(precision="fp16", timing_cache=other)
+    assert other.read_bytes() == kept.read_bytes()
+
+
+def test_precision_is_asked_for_by_flags_only_where_types_are_weak(at: Any, built: tuple[Path, Path]) -> None:
+    from vlmsearch.build import tensorrt_network as network
+
+    plan = at.ensure(precision="fp16")
+    assert network.strongly_typed() is (at.version != "8.6")
+    assert plan.report["form"]["spelled_out"] is (at.version == "8.6")
+    assert plan.report["form"]["base"] == "fp16"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("tower", ["image", "text"])
+def test_what_is_spelled_out_computes_the_same(built: tuple[Path, Path], tower: Any, precision: Any) -> None:
+    from vlmsearch.build.tensorrt_graph import engine_graph, read_int8
+
+    bundle = open_bundle(built[0])
+    plain, qdq = bundle.model(tower, precision), bundle.model(tower, "qdq")
+    feed = _feed(bundle, tower)
+    expected = _run(plain, feed)
+    assert (_run(engine_graph(plain, {}, (), spelled_out=True), feed) * expected).sum(axis=1).min() > 0.9999
+    if precision == "fp32":
+        int8 = read_int8(qdq)
+        for spelled_out in (False, True):
+            made = engine_graph(plain, int8, list(int8), spelled_out=spelled_out)
+            assert (_run(made, feed) * _run(qdq, feed)).sum(axis=1).min() > 0.9999
+        name = next(iter(int8))
+        assert b"QuantizeLinear" not in engine_graph(plain, int8, (), spelled_out=False)
+        assert engine_graph(plain, int8, (name,), spelled_out=False).count(b"/quantise") > 0
+
+
+def _feed(bundle: Bundle, tower: str) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    if bundle.preprocess and tower == "image":
+        return {"pixels": rng.integers(0, 256, (4, bundle.preprocess.size, bundle.preprocess.size, 3), np.uint8)}
+    ids = rng.integers(5, 200, (4, 9)).astype(np.int32)
+    ids[:, -1] = bundle.text.suffix[-1]
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+
+
+def _run(model: bytes, feed: dict[str, Any]) -> Any:
+    return ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(["embedding"], feed)[0]
+
+
+def test_the_command_builds_reports_and_lists_engines(at: Any, built: tuple[Path, Path], tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from vlmsearch.cli.build import build
+    from vlmsearch.cli.models import models
+
+    folder = tmp_path / "bundles" / "tiny-clip"
+    shutil.copytree(built[0], folder)
+    options = ["--engine", "tensorrt", "--precision", "fp16", "--out", str(folder.parent), "--report", str(tmp_path)]
+    done = CliRunner().invoke(build, [str(built[1]), *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (path,) = tmp_path.glob("report-*.json")
+    report = json.loads(path.read_text())
+    assert {(row["tower"], row["precision"]) for row in report["engines"]} == {("image", "fp16"), ("text", "fp16")}
+    assert report["machine"]["gpu"] == at.gpu.name
+    assert "\tfp16\t" in done.output
+    listed = json.loads(CliRunner().invoke(models, ["--json"], catch_exceptions=False).stdout)["engines"]
+    assert sorted(engine["tower"] for engine in listed) == ["image", "text"]
+    wrong = CliRunner().invoke(build, [str(built[1]), *options, "--profile", "8,4,16"])
+    assert wrong.exit_code == 2
+    assert "least, usual and greatest batch" in wrong.output

@@ -1,0 +1,243 @@
+"""All that is measured on a GPU, section by section, into one report.
+
+Sections whose packages are missing are left out and named; another interpreter that has them adds them to the same
+report.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vlmsearch.bundles import Bundle, bundle_names, find_bundles, open_bundle
+from vlmsearch.errors import ConfigError, ModelUnavailableError, VlmsearchError
+from vlmsearch.gpu.files import replace_file
+
+if TYPE_CHECKING:
+    from vlmsearch.bench.gpu_engines import Row
+    from vlmsearch.build.inputs import Feeds
+    from vlmsearch.types import Vectors
+
+Json = dict[str, object]
+Say = Callable[[str], None]
+MODELS = (
+    "clip-vit-base-patch32",
+    "clip-vit-base-patch16",
+    "clip-vit-large-patch14",
+    "all-minilm-l6-v2",
+    "demo-clip",
+)
+_TORCH_BATCHES = (1, 32, 256)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked for: models, by name, made or found in ``folder``; how to build and how long to load."""
+
+    models: Sequence[str]
+    folder: Path
+    jobs: int = 1
+    build_seconds: float = math.inf
+    load_seconds: float = 180.0
+    sts: Path | None = None
+
+
+def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
+    """Measure the sections and write the report after each; what is in the file already is kept and added to."""
+    report: Json = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        raise ConfigError(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    for name in names:
+        packages, section = SECTIONS[name]
+        missing = [package for package in packages if not _is_installed(package)]
+        if missing:
+            say(f"{name}: left out, {', '.join(missing)} is not installed here (Python {platform.python_version()})")
+            continue
+        try:
+            report[name] = section(task, say)
+        except VlmsearchError as exc:
+            say(f"{name}: {exc}")
+            report.setdefault(name, {"error": str(exc)})
+        report["machine"] = {**_old(report, "machine"), **_machine(name)}
+        replace_file(out, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+    return report
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package that it is a part of
+        return False
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that it is part of
+        return False
+
+
+def _old(report: Json, name: str) -> Json:
+    found = report.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _machine(section: str) -> Json:
+    found: Json = {"cpu_cores": os.cpu_count(), f"python_of_{section}": platform.python_version()}
+    if section != "torch":
+        from vlmsearch.gpu.cuda import find_gpu
+
+        gpu = find_gpu(0)
+        found |= {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "memory_bytes": gpu.memory}
+    if section in ("engines", "load"):
+        import tensorrt
+
+        found["tensorrt"] = tensorrt.__version__
+    return found
+
+
+def _bundles(task: Task, say: Say) -> Iterator[Bundle]:
+    """The models: from the folder, else from the cache, else CLIP with random weights; one that is nowhere is named."""
+    from vlmsearch.bench.gpu_models import SIZES, make_random_clip
+
+    for name in task.models:
+        folder = task.folder / name
+        try:
+            if name in SIZES and not (folder / "bundle.json").is_file():
+                yield make_random_clip(name, folder, lambda step, done, _: None if done else say(step))
+            elif (folder / "bundle.json").is_file():
+                yield open_bundle(folder)
+            else:
+                yield from (bundle for part in bundle_names(name) for bundle in find_bundles(part))
+        except ModelUnavailableError as exc:
+            say(f"{name}: left out, {exc}")
+
+
+def _engines(task: Task, say: Say) -> Json:
+    """All precisions and TensorRT's defaults, of every tower."""
+    from vlmsearch.bench.gpu_engines import KINDS, Job, build_all, fastest, measure_all
+
+    bundles = list(_bundles(task, say))
+    jobs = [Job(b.folder, tower, kind) for kind in KINDS for b in bundles for tower in b.towers]
+    failed = build_all(jobs, workers=task.jobs, seconds=task.build_seconds, report=say)
+    rows = list(measure_all([job for job in jobs if job not in failed], say))
+    found: Json = {
+        "rows": [row.to_json() for row in rows],
+        "published": fastest(rows),
+        "not_built": {str(job): reason for job, reason in failed.items()},
+    }
+    if task.sts:
+        found["spearman"] = _spearman([b for b in bundles if b.preprocess is None], rows, task.sts)
+    return found
+
+
+def _spearman(bundles: Sequence[Bundle], rows: Sequence[Row], path: Path) -> Json:
+    """What every engine of a sentence model makes of sentences that people have scored."""
+    from vlmsearch.bench.gpu_quality import sts_spearman
+    from vlmsearch.build.tensorrt_measure import encode
+    from vlmsearch.gpu.engine import Engine
+    from vlmsearch.gpu.plans import read_plan
+    from vlmsearch.gpu.tensorrt import this_machine
+
+    found: Json = {}
+    for bundle in bundles:
+        model = bundle.model("text", "fp32")
+        found[f"{bundle.name} float32, ONNX Runtime"] = sts_spearman(bundle, path, partial(_run_on_cpu, model))
+        for row in (row for row in rows if row.job.folder == bundle.folder):
+            with Engine(read_plan(row.plan, here=this_machine(0))) as engine:
+                value = sts_spearman(bundle, path, partial(encode, engine))
+            found[f"{bundle.name} {row.job.kind}"] = value
+    return found
+
+
+def _run_on_cpu(model: bytes, feeds: Feeds) -> Vectors:
+    from vlmsearch.build.inputs import run
+
+    return run(model, feeds)[0]
+
+
+def _torch(task: Task, say: Say) -> Json:
+    from vlmsearch.bench.gpu_models import SIZES
+    from vlmsearch.bench.gpu_torch import time_torch
+
+    rows = []
+    for timing in time_torch([name for name in task.models if name in SIZES], _TORCH_BATCHES):
+        say(f"torch {timing}")
+        rows.append(timing.to_json())
+    return {"rows": rows}
+
+
+def _load(task: Task, say: Say) -> Json:
+    """Three minutes of mixed load on the published precision of two towers."""
+    from contextlib import ExitStack
+
+    from vlmsearch.bench.gpu_engines import recipe_for
+    from vlmsearch.bench.gpu_load import run_load
+    from vlmsearch.build.tensorrt import ensure_engine
+    from vlmsearch.build.tensorrt_measure import example
+    from vlmsearch.gpu.engine import Engine
+    from vlmsearch.gpu.plans import read_plan
+    from vlmsearch.gpu.tensorrt import this_machine
+
+    work = []
+    with ExitStack() as held:
+        for bundle in list(_bundles(task, say))[:2]:
+            for tower in bundle.towers:
+                try:
+                    plan = ensure_engine(bundle, tower, precision="fp16", recipe=recipe_for(bundle))
+                except VlmsearchError as exc:
+                    say(f"load: {bundle.name} {tower} is left out: {exc}")
+                    continue
+                engine = held.enter_context(Engine(read_plan(plan, here=this_machine(0)), contexts=4))
+                work.append((engine, example(bundle, tower, 256, recipe_for(bundle).shapes.text_length[1])))
+        return run_load(work, seconds=task.load_seconds).to_json()
+
+
+def _picture(task: Task, say: Say) -> Bundle:
+    """The first model that takes images."""
+    for bundle in _bundles(task, say):
+        if bundle.preprocess is not None:
+            return bundle
+    raise ConfigError("none of the models takes images")
+
+
+def _images(task: Task, say: Say) -> Json:
+    from vlmsearch.bench.gpu_engines import recipe_for
+    from vlmsearch.bench.gpu_paths import image_paths
+
+    bundle = _picture(task, say)
+    return image_paths(bundle, recipe_for(bundle), say)
+
+
+def _onnx(task: Task, say: Say) -> Json:
+    from vlmsearch.bench.gpu_paths import onnx_path
+
+    return onnx_path(_picture(task, say), say)
+
+
+def _serving(task: Task, say: Say) -> Json:
+    from vlmsearch.bench.gpu_engines import recipe_for
+    from vlmsearch.bench.gpu_paths import serving_paths
+
+    bundle = _picture(task, say)
+    return serving_paths(bundle, recipe_for(bundle), say)
+
+
+SECTIONS: dict[str, tuple[tuple[str, ...], Callable[[Task, Say], Json]]] = {
+    "engines": (("tensorrt", "cuda"), _engines),
+    "torch": (("torch", "transformers"), _torch),
+    "load": (("tensorrt", "cuda"), _load),
+    "images": (("tensorrt", "cuda", "nvidia.nvimgcodec"), _images),
+    "serving": (("tensorrt", "cuda", "tritonclient", "nvidia.nvimgcodec"), _serving),
+    "onnx": (("onnxruntime",), _onnx),
+}
+"""Every section: the packages it needs, and what measures it."""

@@ -1,0 +1,287 @@
+"""Engines: a bundle's ONNX files as TensorRT plans that were measured before anybody uses them.
+
+A plan is built, run on samples that calibration has not seen, and kept only if it is as near to float32 as the
+recipe's gate asks. INT8 that is not near enough is built again with the most harmful Linears in FP16.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from vlmsearch.build.quantize import Drift, Report
+from vlmsearch.build.recipe import Range, Recipe, Shapes, find_recipe
+from vlmsearch.build.tensorrt_fallback import by_damage
+from vlmsearch.build.tensorrt_graph import Int8, engine_graph, read_int8
+from vlmsearch.build.tensorrt_measure import BATCHES, Exam, prepare_exam, slowness, time_engine, timings_of
+from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_plan
+from vlmsearch.build.tensorrt_shapes import Form, batches, forms, profiles
+from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, model_file, recipe_names
+from vlmsearch.errors import BackendError, ConfigError, QualityError
+from vlmsearch.gpu.cuda import current, find_gpu
+from vlmsearch.gpu.engine import Engine
+from vlmsearch.gpu.plans import (
+    Choice,
+    EnginePrecision,
+    Machine,
+    Plan,
+    PlanKey,
+    building,
+    choose_plan,
+    chosen_plan,
+    read_plan,
+    store_plan,
+)
+from vlmsearch.gpu.tensorrt import this_machine
+from vlmsearch.gpu.timing import Timing
+
+PRECISIONS: tuple[BuiltPrecision, ...] = ("fp16", "int8", "fp32")
+"""What ``auto`` chooses from."""
+SHARES = (0.125, 0.25, 0.5)
+"""How many of the Linears are left in FP16 where all of them in INT8 do harm, one attempt after the other."""
+_FORM = "1"  # changes whenever another graph or network is made of the same file, so that no older plan is used
+
+
+@dataclass(frozen=True)
+class Made:
+    """A plan that passed, and what it was measured at."""
+
+    plan: Plan
+    timings: tuple[Timing, ...]
+
+
+def ensure_engine(
+    bundle: Bundle,
+    tower: Tower,
+    *,
+    precision: EnginePrecision = "int8",
+    device: int = 0,
+    profile: Range | None = None,
+    level: int | None = None,
+    timing_cache: Path | None = None,
+    recipe: Recipe | None = None,
+    progress: Report | None = None,
+) -> Plan:
+    """The plan of one tower for a GPU: the one in the cache, or one that is built and measured now.
+
+    ``precision`` is ``int8``, ``fp16`` or ``fp32``, or ``auto`` for the fastest of those that pass the gate, measured
+    at the recipe's batch sizes. ``profile`` is the least, usual and greatest batch, by default the recipe's; ``level``
+    the builder's optimization level, 0 to 5. Only one thread of one process builds, the others wait for it.
+
+    ConfigError where the bundle lacks a file that this needs (it names the command that makes it), QualityError with
+    the figures where nothing passes the gate, BackendError in TensorRT's own words.
+    """
+    given = recipe or recipe_of(bundle)
+    workshop = Workshop(bundle, tower, device, given, profile, level, timing_cache, progress or _silent)
+    choice = workshop.choice(precision)
+    found = chosen_plan(choice)
+    if found:
+        return found
+    with building(choice) as done:
+        if done:
+            return done
+        made = workshop.fastest() if precision == "auto" else workshop.make(precision)
+        choose_plan(choice, made.plan)
+        return made.plan
+
+
+def find_engine(
+    bundle: Bundle, tower: Tower, *, precision: EnginePrecision = "int8", device: int = 0, recipe: Recipe | None = None
+) -> Plan | None:
+    """What `ensure_engine` would give without building, or None."""
+    workshop = Workshop(bundle, tower, device, recipe or recipe_of(bundle))
+    return chosen_plan(workshop.choice(precision))
+
+
+def recipe_of(bundle: Bundle) -> Recipe:
+    """The recipe that a bundle was built by, or one with the defaults where it has none."""
+    if bundle.name in recipe_names():
+        return find_recipe(bundle.name)
+    most = bundle.text.max_tokens
+    shapes = Shapes(text_length=(min(2, most), min(32, most), most))
+    return Recipe(bundle.name, bundle.licence, bundle.space.name, source=bundle.source, shapes=shapes)
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass
+class Workshop:
+    """One tower, and all that is said about how its engines are to be; ``attempts`` is the report of each so far."""
+
+    bundle: Bundle
+    tower: Tower
+    device: int
+    recipe: Recipe
+    profile: Range | None = None
+    level: int | None = None
+    timing_cache: Path | None = None
+    report: Report = _silent
+    attempts: list[dict[str, object]] = field(default_factory=list)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """What the plans are bound to."""
+        return this_machine(self.device)
+
+    @cached_property
+    def exam(self) -> Exam:
+        """What every engine is judged by."""
+        return prepare_exam(self.bundle, self.tower, self.recipe, self.report)
+
+    @cached_property
+    def int8(self) -> dict[str, Int8]:
+        """How the Linears are quantised."""
+        return read_int8(self._file("qdq"))
+
+    @property
+    def batches(self) -> Range:
+        """The batches that count."""
+        return batches(self.recipe, self.tower, self.profile)
+
+    def choice(self, precision: EnginePrecision) -> Choice:
+        """What was asked for, as it is remembered."""
+        gate = self.recipe.gates.tower(self.tower)
+        options = {
+            "batches": str(self.profile or self.batches),
+            "form": _FORM,
+            "gate": f"{gate.mean_cosine} {gate.overlap}",
+            "lengths": str(self.recipe.shapes.text_length),
+            "level": str(self.level),
+            "one_profile": str(self.profile is not None),
+            "qdq": self._digest("qdq"),
+        }
+        return Choice(self._digest("fp32"), precision, self.machine, tuple(sorted(options.items())))
+
+    def fastest(self) -> Made:
+        """The fastest precision that passes; QualityError tells why none did."""
+        made, failed = [], []
+        for precision in PRECISIONS:
+            try:
+                made.append(self.make(precision))
+            except (BackendError, ConfigError, QualityError) as exc:
+                failed.append(str(exc))
+        if not made:
+            raise QualityError("; ".join(failed))
+        self.report(f"{self.tower}: measuring all that passed", 0, 1)
+        return min(made, key=lambda each: slowness(self.time_plan(each.plan), self.batches))
+
+    def time_plan(self, plan: Plan) -> tuple[Timing, ...]:
+        """What a plan takes now."""
+        with Engine(read_plan(plan, here=self.machine), device=self.device, contexts=1) as engine:
+            return self.time(engine)
+
+    def make(self, precision: BuiltPrecision) -> Made:
+        """The first plan of a precision that passes; QualityError says how near the attempts came."""
+        failed = []
+        for kept in self._kept(precision):
+            result = self._attempt(precision, kept)
+            if isinstance(result, Made):
+                return result
+            failed.append(f"{_words(precision, kept)}: cosine {result.mean_cosine:.5f}, overlap {result.overlap:.3f}")
+        gate = self.exam.gate
+        raise QualityError(
+            f"{self.bundle.name}: no {precision} engine of the {self.tower} tower is near enough to float32 (cosine "
+            f"{gate.mean_cosine:g} and overlap {gate.overlap:g} are asked for): {'; '.join(failed)}. Try another "
+            f"--precision, or build the bundle again with --calibrate and data of your own"
+        )
+
+    def _kept(self, precision: BuiltPrecision) -> Iterator[tuple[str, ...]]:
+        """Which Linears stay in FP16, attempt by attempt."""
+        yield ()
+        if precision == "int8":
+            order = by_damage(self._file("fp32"), self.int8, self.exam, self.report)
+            yield from (tuple(sorted(order[: math.ceil(share * len(order))])) for share in SHARES)
+
+    def _attempt(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> Made | Drift:
+        """Build one engine and measure it; where TensorRT fails on its form, the next form is tried."""
+        refused: list[BackendError] = []
+        for form in forms(precision):
+            try:
+                return self._try(precision, kept, form)
+            except BackendError as exc:
+                refused.append(exc)
+        raise refused[-1]
+
+    def _try(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> Made | Drift:
+        """Build one engine and measure it; it is kept where it passes."""
+        key = self._key(precision, kept, form)
+        with building(key) as done:
+            if done:
+                return Made(done, timings_of(done))
+            data, seconds = self._build(precision, kept, form, key)
+            self.report(f"{self.tower}: measuring {_words(precision, kept)}", 0, 1)
+            with Engine(data, device=self.device, contexts=1) as engine:
+                drift = self.exam.judge(engine)
+                timings = self.time(engine)
+                figures = {"build_seconds": round(seconds, 1), "memory_bytes": engine.memory, "plan_bytes": len(data)}
+            report = {**self._story(precision, kept, drift), **figures, "form": dataclasses.asdict(form)}
+            report["timings"] = [dataclasses.asdict(timing) for timing in timings]
+            self.attempts.append(report)
+            return Made(store_plan(key, data, report), timings) if drift.passes(self.exam.gate) else drift
+
+    def time(self, engine: Engine) -> tuple[Timing, ...]:
+        """What batches of the report's sizes and of the recipe's take."""
+        sizes = sorted({*BATCHES, *self.batches})
+        return time_engine(engine, self.bundle, self.tower, sizes, self.recipe.shapes.text_length[1])
+
+    def _build(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form, key: PlanKey) -> tuple[bytes, float]:
+        onnx = self._file(form.base)
+        if precision == "int8" or form.spelled_out:
+            names = [name for name in self.int8 if name not in kept] if precision == "int8" else []
+            onnx = engine_graph(onnx, self.int8 if names else {}, names, spelled_out=form.spelled_out)
+        self.report(f"{self.tower}: building {_words(precision, kept)}", 0, 1)
+        begun = time.perf_counter()
+        with current(self.device):
+            data = build_plan(onnx, Settings(precision, key.profiles, self.level), timing_cache=self._timings())
+        return data, time.perf_counter() - begun
+
+    def _key(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> PlanKey:
+        shapes = profiles(self.bundle, self.recipe, self.tower, self.profile, many=form.many)
+        flags = (("base", self._digest(form.base)), ("form", _FORM), ("spelled_out", str(form.spelled_out)))
+        source = self._digest("qdq" if precision == "int8" else form.base)
+        return PlanKey(source, self.machine, shapes, precision, self.level, kept, flags)
+
+    def _file(self, precision: Precision) -> bytes:
+        name = model_file(self.tower, precision)
+        if name not in self.bundle.files:
+            raise ConfigError(
+                f"{self.bundle.name} has no {name}, which this engine is built from: "
+                f"`vlmsearch build {self.bundle.name} --precision fp32,fp16,int8,qdq` makes it"
+            )
+        return self.bundle.model(self.tower, precision)
+
+    def _digest(self, precision: Precision) -> str:
+        found = self.bundle.files.get(model_file(self.tower, precision))
+        return found.sha256 if found else ""
+
+    def _timings(self) -> Path:
+        machine = self.machine
+        name = f"{machine.tensorrt}-{machine.gpu}-{machine.architecture}.cache"
+        return self.timing_cache or cache_folder() / "timings" / name.replace(" ", "-").replace("/", "-")
+
+    def _story(self, precision: BuiltPrecision, kept: tuple[str, ...], drift: Drift) -> dict[str, object]:
+        gpu = find_gpu(self.device)
+        return {
+            "model": self.bundle.name,
+            "tower": self.tower,
+            "precision": precision,
+            "passed": drift.passes(self.exam.gate),
+            "mean_cosine": round(drift.mean_cosine, 6),
+            "min_cosine": round(drift.min_cosine, 6),
+            "overlap": round(drift.overlap, 4),
+            "samples": {"origin": self.exam.origin, "count": len(self.exam.reference)},
+            "fp16_layers": list(kept),
+            "int8_layers": len(self.int8) - len(kept) if precision == "int8" else 0,
+            "machine": {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt},
+        }
+
+
+def _words(precision: str, kept: Sequence[str]) -> str:
+    return f"{precision} with {len(kept)} Linears in fp16" if kept else precision

@@ -1,0 +1,102 @@
+"""What an engine is judged by: how near its vectors are to float32, and how fast it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vlmsearch.build.data import gather
+from vlmsearch.build.inputs import Feed, Feeds, image_feeds, open_tokenizer, run, text_feeds
+from vlmsearch.build.quantize import Drift, Report, neighbour_overlap
+from vlmsearch.build.recipe import Range, Recipe, TowerGate
+from vlmsearch.bundles import Bundle, Tower
+from vlmsearch.gpu.engine import Engine
+from vlmsearch.gpu.plans import Plan
+from vlmsearch.gpu.timing import Timing
+from vlmsearch.types import Vectors
+
+BATCHES = (1, 8, 32, 128, 256)
+"""The batch sizes that every report has, as far as the engine takes them."""
+_RUNS = 50
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Samples of one tower, their vectors in float32, and the gate to pass."""
+
+    tower: Tower
+    feeds: Feeds
+    reference: Vectors
+    gate: TowerGate
+    origin: str
+
+    def judge(self, engine: Engine) -> Drift:
+        """How an engine's vectors differ; the rate is left out."""
+        return drift(self.reference, encode(engine, self.feeds))
+
+
+def prepare_exam(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> Exam:
+    """The samples that the recipe holds out from calibration, and ONNX Runtime's float32 vectors of them."""
+    report(f"{tower}: collecting samples", 0, 1)
+    _, held_out = gather(recipe, (), images=tower == "image")
+    if bundle.preprocess is not None and tower == "image":
+        feeds = image_feeds(held_out.pictures, bundle.preprocess)
+    else:
+        feeds = text_feeds(held_out.texts, bundle.text, open_tokenizer(bundle))
+    report(f"{tower}: float32 vectors to compare with", 0, 1)
+    reference, _ = run(bundle.model(tower, "fp32"), feeds)
+    return Exam(tower, feeds, reference, recipe.gates.tower(tower), held_out.origin[tower])
+
+
+def encode(engine: Engine, feeds: Feeds) -> Vectors:
+    """An engine's vectors of all samples, in their order."""
+    rows = np.concatenate([engine.run(batch) for batch in feeds.batches])
+    vectors = np.empty_like(rows)
+    vectors[feeds.order] = rows
+    return vectors
+
+
+def drift(reference: Vectors, vectors: Vectors) -> Drift:
+    """How ``vectors`` differ from ``reference``, row by row."""
+    cosines = np.nan_to_num((vectors * reference).sum(axis=1), nan=-1.0)
+    return Drift(float(cosines.mean()), float(cosines.min()), neighbour_overlap(reference, vectors), 0.0)
+
+
+def example(bundle: Bundle, tower: Tower, rows: int, length: int) -> Feed:
+    """A batch to time: pixels of noise, or ids of texts that all have ``length`` tokens."""
+    rng = np.random.default_rng(rows)
+    if bundle.preprocess is not None and tower == "image":
+        size = bundle.preprocess.size
+        return {"pixels": rng.integers(0, 256, (rows, size, size, 3), np.uint8)}
+    form = bundle.text
+    ids = rng.integers(0, open_tokenizer(bundle).get_vocab_size(), (rows, length)).astype(np.int32)
+    ids[:, : len(form.prefix)] = form.prefix
+    if form.suffix:
+        ids[:, -len(form.suffix) :] = form.suffix
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+
+
+def time_engine(
+    engine: Engine, bundle: Bundle, tower: Tower, batches: Sequence[int], length: int, *, graph: bool = True
+) -> tuple[Timing, ...]:
+    """What batches of these sizes take, as far as the engine takes them."""
+    return tuple(
+        engine.timed(example(bundle, tower, rows, length), runs=_RUNS, graph=graph)
+        for rows in batches
+        if rows <= engine.max_batch
+    )
+
+
+def slowness(timings: Sequence[Timing], sizes: Range) -> float:
+    """The geometric mean of what an item takes at these batch sizes, in milliseconds."""
+    times = [timing.batch_ms / timing.batch for timing in timings if timing.batch in sizes]
+    return math.exp(sum(map(math.log, times)) / len(times)) if times else math.inf
+
+
+def timings_of(plan: Plan) -> tuple[Timing, ...]:
+    """What a plan was measured at when it was built."""
+    entries = plan.report["timings"]
+    return tuple(Timing(**entry) for entry in entries) if isinstance(entries, list) else ()

@@ -1,0 +1,56 @@
+"""``vlmsearch bench gpu``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+
+from vlmsearch.cli.common import json_option, option, print_json
+
+
+@click.command("gpu")
+@option("--only", metavar="LIST", help="Sections, with commas: engines, torch, load, images, serving, onnx.")
+@option("--models", metavar="LIST", help="These models alone, with commas.")
+@option("--folder", type=click.Path(path_type=Path), metavar="DIR", help="Where bundles are, and random ones go.")
+@option("--out", type=click.Path(path_type=Path), default=Path("report-gpu.json"), show_default=True, metavar="FILE")
+@option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="How many engines are built at a time.")
+@option("--build-seconds", type=click.FloatRange(1), help="Stop building after that time.")
+@option("--load-seconds", default=180.0, show_default=True, type=click.FloatRange(1), help="How long the load lasts.")
+@option("--sts", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="CSV: two sentences and a score.")
+@json_option
+def bench_gpu(
+    only: str | None, models: str | None, folder: Path | None, out: Path, jobs: int, build_seconds: float | None,
+    load_seconds: float, sts: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Build engines of all precisions on this machine's GPU and measure them beside their peers.
+
+    CLIP gets random weights where no bundle is in --folder. What a section needs and is not installed leaves it out;
+    run the command again with another Python and the same --out to add it. With --jobs above 1 engines are built
+    faster and chosen worse: TensorRT times its kernels while others run.
+    """
+    from vlmsearch.bench.gpu import MODELS, SECTIONS, Task, run_sections
+    from vlmsearch.build.tensorrt_report import table
+    from vlmsearch.bundles import cache_folder
+
+    task = Task(
+        models.split(",") if models else MODELS,
+        folder or cache_folder() / "bench",
+        jobs,
+        build_seconds or math.inf,
+        load_seconds,
+        sts,
+    )
+    report = run_sections(
+        task, only.split(",") if only else list(SECTIONS), out, lambda text: click.echo(text, err=True)
+    )
+    if as_json:
+        print_json(report)
+        return
+    engines = report.get("engines")
+    rows = engines.get("rows", []) if isinstance(engines, dict) else []
+    for name in dict.fromkeys(row["model"] for row in rows):
+        for cells in table([row for row in rows if row["model"] == name]):
+            click.echo("\t".join((name, *cells)))
+    click.echo(f"the report is in {out}")
