@@ -20,6 +20,7 @@ lint: $(VENV)/.test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy engines/demo-minilm/train.py
+	$(VENV)/bin/mypy engines/demo-gpt2/train.py
 
 bench: $(VENV)/.test
 	$(VENV)/bin/vlmsearch bench encode demo-clip

@@ -23,13 +23,27 @@ def photos(tmp_path: Path) -> Path:
 
 
 def test_the_twelve_lines_work(photos: Path) -> None:
-    (code,) = [block for block in BLOCKS if "Pipeline.open" in block and "encoder=" in block]
-    done = subprocess.run([sys.executable, "-c", code], cwd=photos.parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    *found, answer = done.stdout.strip().splitlines()
+    (code,) = [block for block in BLOCKS if "pipe.index" in block]
+    *found, answer = _run(code, photos.parent).splitlines()
     assert len(found) == 3
     assert "note-1" in " ".join(found)
     assert "a red star above a green circle" in answer
+
+
+def test_answers_come_whole_and_as_streams(photos: Path) -> None:
+    (index,) = [block for block in BLOCKS if "pipe.index" in block]
+    (code,) = [block for block in BLOCKS if "stream=True" in block]
+    _run(index, photos.parent)
+    whole, streamed, *sources = _run(code, photos.parent).splitlines()
+    assert whole.startswith(streamed + " (Citation(number=1, ")
+    assert sources
+    assert all(re.fullmatch(r"\[\d\] \S+", source) for source in sources)
+
+
+def _run(code: str, folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def test_the_contract_suite_runs_as_shown(tmp_path: Path) -> None:
@@ -70,6 +84,13 @@ def test_every_command_line_shown_is_one(photos: Path) -> None:
             "triton status",
             "triton repo",
             "bench encode",
+            "bench gpu",
+            "bench llm",
+            "bench triton",
+            "llm plan",
+            "llm build",
+            "llm repo",
+            "llm serve",
         )
     )
     assert {option for option in options if option not in helps} == set()

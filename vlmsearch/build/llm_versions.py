@@ -120,8 +120,8 @@ def find_target(release: str) -> Target:
     if release > last:
         raise ConfigError(
             f"Triton {release} has no container with TensorRT-LLM, and no stable TensorRT-LLM after "
-            f"{known[last].versions.tensorrt_llm} builds engines: the nearest that can is {last}; without engines use trtllm-serve, or "
-            f"`vlmsearch llm repo --platform llmapi` for {last}"
+            f"{known[last].versions.tensorrt_llm} builds engines: the nearest that can is {last}; without engines use "
+            f"trtllm-serve, or `vlmsearch llm repo --platform llmapi` for {last}"
         )
     versions = matrix().releases.get(release)
     if versions is not None:

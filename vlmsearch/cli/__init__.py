@@ -26,6 +26,7 @@ _COMMANDS = {
     "build": "Build a model: export, quantise, verify.",
     "models": "List the models that are built.",
     "triton": "Make, serve and watch Triton model repositories.",
+    "llm": "Build, make and serve language models with TensorRT-LLM.",
     "bench": "Measure, on this machine.",
 }
 """Commands and what --help says of them, so that --help loads none of them."""
