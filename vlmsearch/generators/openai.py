@@ -17,7 +17,7 @@ from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.openai_errors import KEY_VARIABLE, Passing, detail, error_of, hide, wait_asked
 from vlmsearch.generators.sse import event_data
 from vlmsearch.generators.stopping import until_stop
-from vlmsearch.stores.retry import pauses
+from vlmsearch.retry import pauses
 
 Api = Literal["chat", "completions"]
 _MOST_STOPS = 4

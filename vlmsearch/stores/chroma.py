@@ -18,6 +18,7 @@ from typing_extensions import Self
 from vlmsearch.errors import BackendUnavailableError, ConfigError
 from vlmsearch.filters import Filter
 from vlmsearch.maintenance import CheckReport
+from vlmsearch.retry import PATIENCE
 from vlmsearch.stores.base import check_records
 from vlmsearch.stores.chroma_audit import Findings, compare
 from vlmsearch.stores.chroma_collections import connect, placeholders
@@ -26,7 +27,6 @@ from vlmsearch.stores.chroma_index import ChromaIndex, dump
 from vlmsearch.stores.chroma_vectors import Key
 from vlmsearch.stores.chroma_versions import State, digest_version, is_abandoned, timed_version
 from vlmsearch.stores.generations import Slot
-from vlmsearch.stores.retry import PATIENCE
 from vlmsearch.types import Document, Field, Hit, Record, Stamp, Vectors
 
 HNSW = {"max_neighbors": 24, "ef_construction": 150, "ef_search": 400}

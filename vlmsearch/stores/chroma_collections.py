@@ -18,10 +18,10 @@ from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError
+from vlmsearch.retry import MOST_RETRIES
 from vlmsearch.stores.chroma_connection import Address, ChromaConnection, ServedChroma, parse_location
 from vlmsearch.stores.chroma_filters import Where
 from vlmsearch.stores.chroma_folder import EmbeddedChroma
-from vlmsearch.stores.retry import MOST_RETRIES
 from vlmsearch.types import Field, Vectors
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from chromadb.config import Settings, System
 from chromadb.errors import AuthorizationError, ChromaAuthError, ChromaError, InternalError, RateLimitError
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
-from vlmsearch.stores.retry import retrying
+from vlmsearch.retry import retrying
 
 T = TypeVar("T")
 TOKEN_VARIABLE = "VLMSEARCH_CHROMA_TOKEN"  # noqa: S105 - the name of a variable, not its value

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vlmsearch.retry import PATIENCE
 from vlmsearch.stores.chroma_filters import filterable
-from vlmsearch.stores.retry import PATIENCE
 from vlmsearch.types import Record, Stamp
 
 _DIGEST, _TIMED = "d", "t"

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from vlmsearch.retry import PATIENCE
 from vlmsearch.stores.mongo_connection import Row
 from vlmsearch.stores.mongo_journal import RunOnRows, is_alive, now, owner
 from vlmsearch.stores.mongo_rows import new_version
 from vlmsearch.stores.mongo_scan import Block, joined
-from vlmsearch.stores.retry import PATIENCE
 from vlmsearch.types import Field
 
 _ONE: Row = {"_id": "changes"}

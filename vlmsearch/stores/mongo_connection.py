@@ -26,7 +26,7 @@ from pymongo.errors import (
 )
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
-from vlmsearch.stores.retry import MOST_RETRIES, pauses
+from vlmsearch.retry import MOST_RETRIES, pauses
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal, Protocol, TypeVar
 
+from vlmsearch.retry import PATIENCE
 from vlmsearch.stores.mongo_connection import Row, Rows
 from vlmsearch.stores.mongo_rows import new_version
-from vlmsearch.stores.retry import PATIENCE
 
 T = TypeVar("T")
 Kind = Literal["write", "delete"]
