@@ -47,7 +47,7 @@ class ILogger:
         self.made = True
 
     def log(self, severity: int, msg: str) -> None:
-        raise NotImplementedError
+        raise RuntimeError('Tried to call pure virtual function "nvinfer1::ILogger::log"')
 
 
 class Logger(ILogger):

@@ -79,13 +79,6 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _is_there(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # the package that it is part of
-        return False
-
-
 def _old(report: Json, name: str) -> Json:
     found = report.get(name)
     return found if isinstance(found, dict) else {}

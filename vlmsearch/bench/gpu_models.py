@@ -16,11 +16,12 @@ from vlmsearch.build.checkpoint import Checkpoint
 from vlmsearch.build.data import gather
 from vlmsearch.build.disk import folder_in_the_making, publish, write_description
 from vlmsearch.build.fetch import as_bundle
-from vlmsearch.build.inputs import Feeds, image_feeds, open_tokenizer, text_feeds
+from vlmsearch.build.inputs import Feeds, image_feeds, text_feeds
 from vlmsearch.build.layers import Array
 from vlmsearch.build.quantize import Plan, Report, Subject, export, write
 from vlmsearch.build.recipe import TowerGate, find_recipe
 from vlmsearch.bundles import Bundle, Precision, Tower, data_folder, model_file, open_bundle
+from vlmsearch.encoders.towers import open_tokenizer
 from vlmsearch.media import Preprocess
 
 _WORDS, _POSITIONS = 49408, 77

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.build.inputs import Feeds, open_tokenizer, text_feeds
+from vlmsearch.build.inputs import Feeds, text_feeds
 from vlmsearch.bundles import Bundle
+from vlmsearch.encoders.towers import open_tokenizer
 from vlmsearch.errors import ConfigError
 from vlmsearch.types import Vectors
 

@@ -21,6 +21,7 @@ from vlmsearch.build.inputs import Feeds, machine, run
 from vlmsearch.build.quantize import Plan, Report, Result, Subject, export, quantise
 from vlmsearch.build.recipe import Recipe
 from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, model_file, open_bundle
+from vlmsearch.encoders.towers import open_tokenizer
 from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError
 from vlmsearch.types import Modality, Vectors
 
@@ -118,12 +119,8 @@ def _start(recipe: Recipe, checkpoint: Checkpoint, folder: Path, paths: Sequence
     described = as_bundle(checkpoint, recipe)
     report("collecting calibration data", 0, 1)
     fitted, held_out = gather(recipe, paths, images=checkpoint.image is not None)
-    data = described.read("tokenizer.json")
-    (folder / "tokenizer.json").write_bytes(data)
-    tokenizer = Tokenizer.from_str(data.decode())
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, tokenizer)
+    (folder / "tokenizer.json").write_bytes(described.read("tokenizer.json"))
+    return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, open_tokenizer(described))
 
 
 def _prove_all(work: _Work) -> None:

@@ -12,7 +12,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from vlmsearch.bundles import Bundle, TextInput
+from vlmsearch.bundles import TextInput
 from vlmsearch.encoders.towers import Pixels, available_cores, to_pixels
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media import Preprocess
@@ -74,14 +74,6 @@ def text_feeds(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, batc
         mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int32)
         batches.append({"input_ids": ids, "attention_mask": mask})
     return Feeds(tuple(batches), order)
-
-
-def open_tokenizer(bundle: Bundle) -> Tokenizer:
-    """The bundle's tokenizer, which neither cuts nor fills up."""
-    tokenizer = Tokenizer.from_str(bundle.read("tokenizer.json").decode())
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
 
 
 def open_session(model: bytes, threads: int | None = None) -> ort.InferenceSession:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from vlmsearch.build.data import gather
-from vlmsearch.build.inputs import Feed, Feeds, image_feeds, open_tokenizer, run, text_feeds
+from vlmsearch.build.inputs import Feed, Feeds, image_feeds, run, text_feeds
 from vlmsearch.build.quantize import Drift, Report, neighbour_overlap
 from vlmsearch.build.recipe import Range, Recipe, TowerGate
 from vlmsearch.bundles import Bundle, Tower
+from vlmsearch.encoders.towers import open_tokenizer
 from vlmsearch.gpu.engine import Engine
 from vlmsearch.gpu.plans import Plan
 from vlmsearch.gpu.timing import Timing

@@ -112,6 +112,14 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def open_tokenizer(bundle: Bundle) -> Tokenizer:
+    """The bundle's tokenizer, which neither cuts nor fills up."""
+    tokenizer = Tokenizer.from_str(bundle.read("tokenizer.json").decode())
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
 def to_pixels(image: ImageSource, preprocess: Preprocess) -> Pixels:
     """Pixels as a model takes them, uint8 (size, size, 3); InvalidInputError for an image that cannot be used."""
     return preprocess.apply(open_image(image, at_least=preprocess.at_least))
@@ -144,9 +152,7 @@ class TextBatches:
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
         self._input = bundle.text
-        self._tokenizer = Tokenizer.from_str(bundle.read("tokenizer.json").decode())
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._tokenizer = open_tokenizer(bundle)
 
     def encode(self, texts: Sequence[str], role: Role, batch_size: int, run: Callable[[Ids, Ids], Vectors]) -> Vectors:
         """One unit vector a text, (len(texts), dim): the mean of its chunks, weighted by their length."""
@@ -158,11 +164,6 @@ class TextBatches:
             np.add.at(totals, [piece.text for piece in batch], run(*self._arrays(batch)) * weights[:, None])
         unit: Vectors = totals / np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-12)
         return unit
-
-    def token_ids(self, text: str) -> list[int]:
-        """The ids that the model sees for a text that fits, special tokens included."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return [*self._input.prefix, *ids[: self._input.room], *self._input.suffix]
 
     def _pieces(self, texts: Sequence[str], role: Role) -> Iterator[_Piece]:
         room = self._input.room

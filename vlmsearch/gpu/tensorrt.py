@@ -136,11 +136,6 @@ class Program(Closable):
             _use_profile(made, profile, stream)
         return Context(made)
 
-    def information(self) -> str:
-        """What TensorRT tells about the layers, as JSON of its own form; their names, unless built to tell more."""
-        inspector = self._engine.create_engine_inspector()
-        return str(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
-
     def close(self) -> None:
         """Free the weights. Its contexts are gone before."""
         self._engine = None
