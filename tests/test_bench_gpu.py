@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,17 +29,70 @@ def gpu(tmp_path: Path, monkeypatch: Any) -> Iterator[Any]:
 
 
 def test_engines_and_the_defaults_are_measured_and_the_fastest_is_named(gpu: Any) -> None:
-    from vlmsearch.bench.gpu_engines import DEFAULTS, Job, fastest, measure_all
+    from vlmsearch.bench.gpu_engines import DEFAULTS, Job, Row, call, fastest, measure
 
     jobs = [Job(MINILM, "text", kind) for kind in ("fp32", DEFAULTS)]
-    rows = list(measure_all(jobs, lambda text: None))
+    measured = [measure(job) for job in jobs]
     assert gpu.built == 2
-    assert fastest(rows) == {"bundle text": "fp32"}
+    calls = call(jobs[0])
+    assert [(each.threads, each.graphs) for each in calls] == [(1, True), (8, True), (1, False), (8, False)]
+    assert all(0 < each.median_ms <= each.p99_ms for each in calls)
+    told = json.loads(json.dumps([dataclasses.asdict(each) for each in calls]))
+    rows = [Row.from_json(row.job, json.loads(json.dumps(row.to_json())), told) for row in measured]
+    assert gpu.built == 2
+    assert rows[0].timings[0].batch == 1
+    assert list(rows[0].calls) == calls
+    assert fastest(rows) == {"demo-minilm text": "fp32"}
     entry = rows[0].to_json()
     assert entry["mean_cosine"] == pytest.approx(1, abs=1e-4)
     assert [timing["batch"] for timing in rows[1].to_json()["timings"]] == [1, 8, 32, 128, 256]  # type: ignore[attr-defined]
     assert rows[0].plain.graph is False
     assert rows[0].two.lanes == 2
+
+
+UNDER_THE_STANDIN = """
+import runpy, sys
+from tests.tensorrt_standin import standing_in
+sys.argv = ["gpu_engines", *sys.argv[1:]]
+with standing_in("8.6"):
+    runpy.run_module("vlmsearch.bench.gpu_engines", run_name="__main__")
+"""
+
+
+def test_engines_are_built_and_measured_in_processes_of_their_own(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    from vlmsearch.bench import gpu as bench
+    from vlmsearch.bench import gpu_engines
+
+    def command(what: str, job: Any) -> list[str]:
+        return [sys.executable, "-c", UNDER_THE_STANDIN, what, str(job.folder), job.tower, job.kind]
+
+    monkeypatch.setattr(gpu_engines, "command", command)
+    monkeypatch.setattr(gpu_engines, "KINDS", ("fp32", "fp16"))
+    said: list[str] = []
+    task = bench.Task(["demo-minilm"], tmp_path, gpus=(0, 1))
+    found: Any = bench.run_sections(task, ["engines"], tmp_path / "report.json", said.append)["engines"]
+    assert [(row["precision"], row["tower"]) for row in found["rows"]] == [("fp32", "text")]
+    assert found["published"] == {"demo-minilm text": "fp32"}
+    assert list(found["not_built"]) == ["demo-minilm text fp16"]
+    assert "has no text.fp16.onnx" in found["not_built"]["demo-minilm text fp16"]
+    assert found["not_measured"] == {}
+    assert len(found["rows"][0]["batch_1_calls"]) == 4
+    assert [line for line in said if line.startswith("demo-minilm text fp32: done in ")]
+
+
+def test_a_call_that_fails_ends_the_others(gpu: Any) -> None:
+    from vlmsearch.bench.gpu_calls import time_calls
+
+    class Broken:
+        calls = 0
+
+        def run(self, feed: Any) -> None:
+            self.calls += 1
+            if self.calls == 30:
+                raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        time_calls(Broken(), {}, 4, graphs=True)  # type: ignore[arg-type]
 
 
 def test_load_from_several_threads_counts_errors_and_compares_vectors(gpu: Any) -> None:

@@ -35,15 +35,15 @@ MODELS = (
     "all-minilm-l6-v2",
     "demo-clip",
 )
-_TORCH_BATCHES = (1, 32, 256)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked for: models, by name, made or found in ``folder``; how to build and how long to load."""
+    """What is asked for: models, by name, made or found in ``folder``; the GPUs, how to build and how long to load."""
 
     models: Sequence[str]
     folder: Path
+    gpus: Sequence[int] = (0,)
     jobs: int = 1
     build_seconds: float = math.inf
     load_seconds: float = 180.0
@@ -86,7 +86,7 @@ def _old(report: Json, name: str) -> Json:
 
 def _machine(section: str) -> Json:
     found: Json = {"cpu_cores": os.cpu_count(), f"python_of_{section}": platform.python_version()}
-    if section != "torch":
+    if section != "torch":  # with no CUDA bindings
         from vlmsearch.gpu.cuda import find_gpu
 
         gpu = find_gpu(0)
@@ -118,15 +118,18 @@ def _bundles(task: Task, say: Say) -> Iterator[Bundle]:
 def _engines(task: Task, say: Say) -> Json:
     """All precisions and TensorRT's defaults, of every tower."""
     from vlmsearch.bench.gpu_engines import KINDS, Job, build_all, fastest, measure_all
+    from vlmsearch.gpu.cuda import find_gpu
 
+    find_gpu(0)
     bundles = list(_bundles(task, say))
     jobs = [Job(b.folder, tower, kind) for kind in KINDS for b in bundles for tower in b.towers]
-    failed = build_all(jobs, workers=task.jobs, seconds=task.build_seconds, report=say)
-    rows = list(measure_all([job for job in jobs if job not in failed], say))
+    failed = build_all(jobs, gpus=task.gpus, on_each=task.jobs, seconds=task.build_seconds, report=say)
+    rows, silent = measure_all([job for job in jobs if job not in failed], gpus=task.gpus, report=say)
     found: Json = {
         "rows": [row.to_json() for row in rows],
         "published": fastest(rows),
         "not_built": {str(job): reason for job, reason in failed.items()},
+        "not_measured": {str(job): reason for job, reason in silent.items()},
     }
     if task.sts:
         found["spearman"] = _spearman([b for b in bundles if b.preprocess is None], rows, task.sts)
@@ -159,14 +162,9 @@ def _run_on_cpu(model: bytes, feeds: Feeds) -> Vectors:
 
 
 def _torch(task: Task, say: Say) -> Json:
-    from vlmsearch.bench.gpu_models import SIZES
-    from vlmsearch.bench.gpu_torch import time_torch
+    from vlmsearch.bench.gpu_torch import compare_torch
 
-    rows = []
-    for timing in time_torch([name for name in task.models if name in SIZES], _TORCH_BATCHES):
-        say(f"torch {timing}")
-        rows.append(timing.to_json())
-    return {"rows": rows}
+    return compare_torch(task.models, task.gpus, say)
 
 
 def _load(task: Task, say: Say) -> Json:
@@ -218,11 +216,9 @@ def _onnx(task: Task, say: Say) -> Json:
 
 
 def _serving(task: Task, say: Say) -> Json:
-    from vlmsearch.bench.gpu_engines import recipe_for
     from vlmsearch.bench.gpu_paths import serving_paths
 
-    bundle = _picture(task, say)
-    return serving_paths(bundle, recipe_for(bundle), say)
+    return serving_paths(_picture(task, say), say)
 
 
 SECTIONS: dict[str, tuple[tuple[str, ...], Callable[[Task, Say], Json]]] = {

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import subprocess
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
+from vlmsearch.bench.gpu_calls import Calls, time_calls
+from vlmsearch.bench.gpu_jobs import run_jobs
 from vlmsearch.build.recipe import Recipe
 from vlmsearch.build.tensorrt import PRECISIONS, Workshop, ensure_engine, recipe_of
 from vlmsearch.build.tensorrt_measure import example, slowness
@@ -18,7 +20,7 @@ from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_pla
 from vlmsearch.build.tensorrt_shapes import profiles
 from vlmsearch.bundles import Bundle, Tower, model_file, open_bundle
 from vlmsearch.gpu.cuda import current
-from vlmsearch.gpu.engine import Engine
+from vlmsearch.gpu.engine import GRAPHS, Engine
 from vlmsearch.gpu.plans import Plan, PlanKey, find_plan, read_plan, store_plan
 from vlmsearch.gpu.tensorrt import this_machine
 from vlmsearch.gpu.timing import Timing
@@ -27,7 +29,8 @@ DEFAULTS = "defaults"
 """What is compared with: FP16 with one profile, and everything else as TensorRT has it."""
 KINDS = ("fp16", "int8", DEFAULTS, "fp32")
 _BATCHES = (1, 32, 256)
-_POLL_SECONDS = 0.5
+_THREADS = 8
+_PLAIN, _TWO, _CALLS = "batch_1_without_graph", "greatest_batch_on_two_streams", "batch_1_calls"
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,21 @@ class Job:
     tower: Tower
     kind: str
 
+    @property
+    def model(self) -> str:
+        """The bundle's name."""
+        return open_bundle(self.folder).name
+
     def __str__(self) -> str:
-        return f"{self.folder.name} {self.tower} {self.kind}"
+        return f"{self.model} {self.tower} {self.kind}"
 
 
 @dataclass(frozen=True)
 class Row:
     """One measured engine: how it was built and how near it is, from its plan, and what it takes now.
 
-    ``plain`` is batch 1 without CUDA graphs, ``two`` the greatest batch in turns on two streams.
+    ``plain`` is batch 1 without CUDA graphs, ``two`` the greatest batch in turns on two streams, ``calls`` batch 1
+    as callers see it.
     """
 
     job: Job
@@ -55,19 +64,28 @@ class Row:
     plain: Timing
     two: Timing
     memory: int
+    calls: tuple[Calls, ...] = ()
+
+    @classmethod
+    def from_json(cls, job: Job, found: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> Row:
+        """What `to_json` gave in one process, and `call` in another."""
+        timings = tuple(_timing(entry) for entry in found["timings"])
+        plain, two = (_timing(found[name]) for name in (_PLAIN, _TWO))
+        return cls(job, build(job), timings, plain, two, found["memory_bytes"], tuple(Calls(**each) for each in calls))
 
     def to_json(self) -> dict[str, object]:
         """All of it, as a report keeps it."""
         story = {key: value for key, value in self.plan.report.items() if key not in ("timings", "machine")}
         return {
             **story,
-            "model": self.job.folder.name,
+            "model": self.job.model,
             "tower": self.job.tower,
             "precision": self.job.kind,
             "memory_bytes": self.memory,
             "timings": [_rounded(timing) for timing in self.timings],
-            "batch_1_without_graph": _rounded(self.plain),
-            "greatest_batch_on_two_streams": _rounded(self.two),
+            _PLAIN: _rounded(self.plain),
+            _TWO: _rounded(self.two),
+            _CALLS: [dataclasses.asdict(each) for each in self.calls],
         }
 
 
@@ -80,32 +98,23 @@ def recipe_for(bundle: Bundle) -> Recipe:
 
 
 def build_all(
-    jobs: Sequence[Job], *, workers: int, seconds: float = math.inf, report: Callable[[str], None]
+    jobs: Sequence[Job], *, gpus: Sequence[int], on_each: int, seconds: float, report: Callable[[str], None]
 ) -> dict[Job, str]:
-    """Build engines in processes of their own; gives why each that is missing is missing."""
-    waiting, running, failed = list(jobs), dict[Job, subprocess.Popen[str]](), dict[Job, str]()
-    end = time.monotonic() + seconds
-    while waiting or running:
-        while waiting and len(running) < workers and time.monotonic() < end:
-            job = waiting.pop(0)
-            command = [sys.executable, "-m", "vlmsearch.bench.gpu_engines", str(job.folder), job.tower, job.kind]
-            running[job] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-            )
-        if time.monotonic() >= end:
-            failed.update(dict.fromkeys((*waiting, *running), "there was no time left"))
-            for process in running.values():
-                process.kill()
-                process.communicate()
-            return failed
-        for job in [job for job, process in running.items() if process.poll() is not None]:
-            process = running.pop(job)
-            said = process.communicate()[1]
-            if process.returncode:
-                failed[job] = (said.strip().splitlines() or ["it ended without a word"])[-1][:600]
-            report(f"{job}: {failed.get(job, 'built')}")
-        time.sleep(_POLL_SECONDS)
-    return failed
+    """Build engines in processes of their own, those that take longest first; gives why each is missing."""
+    order = sorted(jobs, key=lambda job: (job.tower != "image", -_model_bytes(job)))
+    commands = {job: command("build", job) for job in order}
+    outcomes = run_jobs(commands, gpus=gpus, on_each=on_each, seconds=seconds, report=report)
+    return {job: outcome.failure for job, outcome in outcomes if outcome.failure}
+
+
+def command(what: Literal["build", "measure", "call"], job: Job) -> list[str]:
+    """What does one of the three in a process of its own."""
+    return [sys.executable, "-m", "vlmsearch.bench.gpu_engines", what, str(job.folder), job.tower, job.kind]
+
+
+def _model_bytes(job: Job) -> int:
+    files = open_bundle(job.folder).files
+    return files[model_file(job.tower, "fp32")].size
 
 
 def build(job: Job) -> Plan:
@@ -116,26 +125,53 @@ def build(job: Job) -> Plan:
     return ensure_engine(bundle, job.tower, precision=_precision(job.kind), recipe=recipe_for(bundle))
 
 
-def measure_all(jobs: Sequence[Job], report: Callable[[str], None]) -> Iterator[Row]:
-    """What the engines of these jobs take, one after the other, with nothing else on the GPU."""
-    for job in jobs:
-        report(f"{job}: measuring")
-        plan, bundle = build(job), open_bundle(job.folder)
-        workshop = Workshop(bundle, job.tower, 0, recipe_for(bundle))
-        length = workshop.recipe.shapes.text_length[1]
-        with Engine(read_plan(plan, here=this_machine(0))) as engine:
-            timings = workshop.time(engine)
-            plain = engine.timed(example(bundle, job.tower, 1, length), graph=False)
-            two = engine.timed(example(bundle, job.tower, engine.max_batch, length), lanes=2)
-            yield Row(job, plan, timings, plain, two, engine.memory)
+def measure_all(
+    jobs: Sequence[Job], *, gpus: Sequence[int], report: Callable[[str], None]
+) -> tuple[list[Row], dict[Job, str]]:
+    """What built engines take, one at a time on each GPU, and why any could not be measured."""
+    measured, called = (
+        dict(run_jobs({job: command(what, job) for job in jobs}, gpus=gpus, report=report))
+        for what in ("measure", "call")
+    )
+    rows = []
+    for job in (job for job in jobs if not measured[job].failure):
+        calls = "[]" if called[job].failure else called[job].output
+        rows.append(Row.from_json(job, json.loads(measured[job].output), json.loads(calls)))
+    return rows, {job: why for job in jobs if (why := measured[job].failure or called[job].failure)}
+
+
+def measure(job: Job) -> Row:
+    """What one engine takes; it is built where it is not there."""
+    plan, bundle = build(job), open_bundle(job.folder)
+    workshop = Workshop(bundle, job.tower, 0, recipe_for(bundle))
+    length = workshop.recipe.shapes.text_length[1]
+    one = example(bundle, job.tower, 1, length)
+    data = read_plan(plan, here=this_machine(0))
+    with Engine(data) as engine:
+        timings = workshop.time(engine)
+        plain = engine.timed(one, graph=False)
+        two = engine.timed(example(bundle, job.tower, engine.max_batch, length), lanes=2)
+        return Row(job, plan, timings, plain, two, engine.memory)
+
+
+def call(job: Job) -> list[Calls]:
+    """What batch 1 takes its callers, one of them and several, with CUDA graphs and without."""
+    plan, bundle = build(job), open_bundle(job.folder)
+    one = example(bundle, job.tower, 1, recipe_for(bundle).shapes.text_length[1])
+    data = read_plan(plan, here=this_machine(0))
+    calls = []
+    for graphs in (True, False):
+        with Engine(data, contexts=_THREADS, graphs=GRAPHS if graphs else (), max_batch=1) as engine:
+            calls += [time_calls(engine, one, threads, graphs=graphs) for threads in (1, _THREADS)]
+    return calls
 
 
 def fastest(rows: Sequence[Row]) -> dict[str, str]:
     """The precision of each tower that would be published, by ``model tower``."""
-    towers = dict.fromkeys((row.job.folder.name, row.job.tower) for row in rows)
+    towers = dict.fromkeys((row.job.model, row.job.tower) for row in rows)
     found = {}
     for name, tower in towers:
-        own = [r for r in rows if (r.job.folder.name, r.job.tower) == (name, tower) and r.job.kind != DEFAULTS]
+        own = [r for r in rows if (r.job.model, r.job.tower) == (name, tower) and r.job.kind != DEFAULTS]
         if own:
             found[f"{name} {tower}"] = min(own, key=lambda row: slowness(row.timings, _BATCHES)).job.kind
     return found
@@ -143,7 +179,7 @@ def fastest(rows: Sequence[Row]) -> dict[str, str]:
 
 def _defaults(bundle: Bundle, tower: Tower) -> Plan:
     base = "fp16" if strongly_typed() else "fp32"
-    shapes = profiles(bundle, recipe_for(bundle), tower, None, many=False)
+    shapes = profiles(bundle, recipe_for(bundle), tower, None)
     digest = bundle.files[model_file(tower, base)].sha256  # type: ignore[arg-type]
     key = PlanKey(digest, this_machine(0), shapes, "fp16", flags=(("built", DEFAULTS),))
     found = find_plan(key)
@@ -160,9 +196,25 @@ def _precision(kind: str) -> BuiltPrecision:
 
 
 def _rounded(timing: Timing) -> dict[str, object]:
-    figures = {key: round(value, 4) for key, value in dataclasses.asdict(timing).items()}
-    return {**figures, "items_per_second": round(timing.throughput, 1)}
+    figures = dataclasses.asdict(timing)
+    times = {key: round(value, 4) for key, value in figures.items() if isinstance(value, float)}
+    return {**figures, **times, "items_per_second": round(timing.throughput, 1)}
+
+
+def _timing(entry: Mapping[str, Any]) -> Timing:
+    """What `_rounded` gave."""
+    return Timing(**{field.name: entry[field.name] for field in dataclasses.fields(Timing)})
+
+
+def _main(what: str, folder: str, tower: str, kind: str) -> None:
+    job = Job(Path(folder), "image" if tower == "image" else "text", kind)
+    if what == "build":
+        build(job)
+    elif what == "measure":
+        print(json.dumps(measure(job).to_json()))
+    else:
+        print(json.dumps([dataclasses.asdict(each) for each in call(job)]))
 
 
 if __name__ == "__main__":
-    build(Job(Path(sys.argv[1]), "image" if sys.argv[2] == "image" else "text", sys.argv[3]))
+    _main(*sys.argv[1:])

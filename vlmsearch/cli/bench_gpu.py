@@ -15,14 +15,15 @@ from vlmsearch.cli.common import json_option, option, print_json
 @option("--models", metavar="LIST", help="These models alone, with commas.")
 @option("--folder", type=click.Path(path_type=Path), metavar="DIR", help="Where bundles are, and random ones go.")
 @option("--out", type=click.Path(path_type=Path), default=Path("report-gpu.json"), show_default=True, metavar="FILE")
-@option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="How many engines are built at a time.")
+@option("--gpus", default="0", show_default=True, metavar="LIST", help="GPUs to build and measure on side by side.")
+@option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="How many engines a GPU builds at a time.")
 @option("--build-seconds", type=click.FloatRange(1), help="Stop building after that time.")
 @option("--load-seconds", default=180.0, show_default=True, type=click.FloatRange(1), help="How long the load lasts.")
 @option("--sts", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="CSV: two sentences and a score.")
 @json_option
 def bench_gpu(
-    only: str | None, models: str | None, folder: Path | None, out: Path, jobs: int, build_seconds: float | None,
-    load_seconds: float, sts: Path | None, as_json: bool,
+    only: str | None, models: str | None, folder: Path | None, out: Path, gpus: str, jobs: int,
+    build_seconds: float | None, load_seconds: float, sts: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Build engines of all precisions on this machine's GPU and measure them beside their peers.
 
@@ -37,6 +38,7 @@ def bench_gpu(
     task = Task(
         models.split(",") if models else MODELS,
         folder or cache_folder() / "bench",
+        _numbers(gpus),
         jobs,
         build_seconds or math.inf,
         load_seconds,
@@ -54,3 +56,11 @@ def bench_gpu(
         for cells in table([row for row in rows if row["model"] == name]):
             click.echo("\t".join((name, *cells)))
     click.echo(f"the report is in {out}")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Numbers with commas between them."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as exc:
+        raise click.BadParameter(f"{text!r} is not a list of GPUs, as 0,1", param_hint="--gpus") from exc
