@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -113,6 +114,31 @@ def test_what_cannot_be_captured_is_launched_and_that_is_remembered(make: MakeEn
     gpu.no_capture = False
     check(engine, 4, 4)
     assert (engine.graphs, gpu.launches) == (0, 5), "it is not tried again"
+
+
+def test_nothing_touches_the_default_stream_while_a_graph_is_captured(make: MakeEngine, gpu: PretendGpu) -> None:
+    """TensorRT's own streams wait for it, and then the work of other threads would fail."""
+    engine = make(contexts=3)
+    check(engine, 16)
+    cuda, graphs = (importlib.import_module(f"vlmsearch.gpu.{name}") for name in ("cuda", "graphs"))
+    with cuda.Stream() as stream, ThreadPoolExecutor(3) as pool:
+        with graphs.Capture(stream) as capture:
+            waiting = [pool.submit(check, engine, rows) for rows in (5, 16, 31)]
+            waiting.append(pool.submit(lambda: cuda.DeviceBuffer(100).close()))
+            time.sleep(0.2)
+            assert gpu.captures
+            assert not waiting[0].done(), "it needs a context of its own, and waits"
+        for future in waiting:
+            future.result(10)
+        capture.graph.close()
+
+
+def test_threads_that_start_together_capture_one_after_the_other(make: MakeEngine, gpu: PretendGpu) -> None:
+    engine = make(contexts=8)
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(4):
+            list(pool.map(lambda rows: check(engine, rows), (1, 2, 4, 8, 16, 32, 3, 50)))
+    assert engine.graphs > 0
 
 
 def test_the_number_of_graphs_is_bounded(make: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:

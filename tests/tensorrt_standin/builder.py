@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from tests.tensorrt_standin.gpu import STATE, CudaError
-from tests.tensorrt_standin.runtime import ILogger, PlanParts, check_logger
+from tests.tensorrt_standin.gpu import STATE
+from tests.tensorrt_standin.runtime import ILogger, PlanParts, check_logger, start
 from tests.tensorrt_standin.versions import only
 
 _Range = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -227,11 +227,7 @@ class _Builder:
     trt: Any
 
     def __init__(self, logger: ILogger) -> None:
-        self.logger = check_logger(logger)
-        try:
-            STATE.check()
-        except CudaError as error:
-            raise TypeError("pybind11::init(): factory function returned nullptr") from error
+        self.logger = start(logger)
 
     platform_has_fast_fp16 = only("8.6", "10")(property(lambda self: True))
     platform_has_fast_int8 = only("8.6", "10")(property(lambda self: True))

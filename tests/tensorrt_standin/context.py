@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.tensorrt_standin.gpu import ILLEGAL_ADDRESS, MEMORY_ALLOCATION, STATE, CudaError, Stream
-from tests.tensorrt_standin.runtime import NO_MEMORY, Dims, ILogger, engine_memory, kind_of, profile_memory, shape_of
+from tests.tensorrt_standin.runtime import (
+    IMPLICIT,
+    NO_MEMORY,
+    Dims,
+    ILogger,
+    engine_memory,
+    kind_of,
+    profile_memory,
+    shape_of,
+)
 from tests.tensorrt_standin.versions import only
 
 _REMEMBERED = 512
@@ -124,6 +133,8 @@ class _IExecutionContext:
         if stream.captured and (STATE.no_capture or self._ran != self._changes):
             stream.captured.invalid = True
             return self._error("1: [resizeRunner.cpp] Cuda Runtime (operation not permitted when stream is capturing)")
+        if not stream.captured and self._ran != self._changes and STATE.captures:  # it prepares itself for new shapes
+            return self._error(IMPLICIT)
         self._queue(stream)
         return True
 

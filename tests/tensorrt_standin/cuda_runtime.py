@@ -36,6 +36,7 @@ class cudaError_t(enum.IntEnum):
     cudaErrorIllegalAddress = 700
     cudaErrorStreamCaptureUnsupported = 900
     cudaErrorStreamCaptureInvalidated = 901
+    cudaErrorStreamCaptureImplicit = 906
 
 
 class cudaMemcpyKind(enum.IntEnum):
@@ -164,6 +165,7 @@ def cudaFreeHost(pointer: int) -> None:
 
 
 def cudaMemset(pointer: int, value: int, count: int) -> None:
+    STATE.use_default_stream()
     STATE.bytes_at(pointer, count)[:] = value
 
 
@@ -190,6 +192,7 @@ def cudaStreamDestroy(stream: object) -> None:
 
 def cudaStreamSynchronize(stream: int) -> None:
     if stream == 0:  # the default stream, on which everything is done at once here
+        STATE.use_default_stream()
         return
     found = STATE.stream(stream)
     if found.captured:

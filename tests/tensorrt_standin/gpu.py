@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 SUCCESS, INVALID_VALUE, MEMORY_ALLOCATION, INSUFFICIENT_DRIVER = 0, 1, 2, 35
 NO_DEVICE, INVALID_DEVICE, INVALID_HANDLE, NOT_READY, ILLEGAL_ADDRESS = 100, 101, 400, 600, 700
-CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_IMPLICIT = 900, 901, 906
 
 Work = Callable[[], None]
 
@@ -147,6 +147,17 @@ class PretendGpu:
             if isinstance(thing, Stream) and thing.captured and thing.captured.thread == threading.get_ident():
                 thing.captured.invalid = True
                 raise CudaError(CAPTURE_UNSUPPORTED)
+
+    def use_default_stream(self) -> None:
+        """What it does waits for streams that TensorRT may have forked a capture onto: no thread may do it then."""
+        if self.captures:
+            raise CudaError(CAPTURE_IMPLICIT)
+
+    @property
+    def captures(self) -> bool:
+        """Whether any thread captures a stream."""
+        with self.lock:
+            return any(isinstance(thing, Stream) and thing.captured for thing in self.objects.values())
 
     def bytes_at(self, pointer: int, size: int, *, host: bool = False) -> NDArray[np.uint8]:
         """Memory at a pointer, anywhere in an allocation; an illegal address where it is none of ours."""

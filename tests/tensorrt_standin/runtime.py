@@ -21,6 +21,7 @@ from tests.tensorrt_standin.gpu import STATE, CudaError
 from tests.tensorrt_standin.versions import only
 
 MAGIC = b"STANDIN1"
+IMPLICIT = "1: [graphContext.cpp] Cuda Runtime (operation would make the legacy stream depend on a capturing stream)"
 NO_MEMORY = "1: [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)"
 _KINDS = {
     np.float32: "FLOAT",
@@ -88,15 +89,21 @@ class PlanParts:
         return cls(json.loads(data[start : start + size]), data[start + size :])
 
 
+def start(logger: ILogger) -> ILogger:
+    """What a builder and a runtime do first: the logger is one, and there is a GPU."""
+    found = check_logger(logger)
+    try:
+        STATE.check()
+    except CudaError as error:
+        raise TypeError("pybind11::init(): factory function returned nullptr") from error
+    return found
+
+
 class _Runtime:
     trt: Any
 
     def __init__(self, logger: ILogger) -> None:
-        self.logger = check_logger(logger)
-        try:
-            STATE.check()
-        except CudaError as error:
-            raise TypeError("pybind11::init(): factory function returned nullptr") from error
+        self.logger = start(logger)
 
     def deserialize_cuda_engine(self, serialized_engine: bytes) -> Any:
         try:
@@ -202,7 +209,7 @@ class _ICudaEngine:
 
     @only("8.6", "10")
     def create_execution_context_without_device_memory(self) -> Any:
-        return self.trt.IExecutionContext(self, 0)
+        return without_memory(self)
 
     @only("8.6", name="create_execution_context")
     def create_execution_context_86(self) -> Any:
@@ -213,7 +220,15 @@ class _ICudaEngine:
         strategies = self.trt.ExecutionContextAllocationStrategy
         if strategy is not None and not isinstance(strategy, strategies):
             raise TypeError("create_execution_context(): incompatible function arguments")
-        return self.trt.IExecutionContext(self, 0) if strategy == strategies.USER_MANAGED else with_memory(self)
+        return without_memory(self) if strategy == strategies.USER_MANAGED else with_memory(self)
+
+
+def without_memory(engine: _ICudaEngine) -> Any:
+    """A context to be given memory, or None while a stream is captured: making it uses the default stream."""
+    if STATE.captures:
+        engine.logger.log(ILogger.ERROR, IMPLICIT)
+        return None
+    return engine.trt.IExecutionContext(engine, 0)
 
 
 def with_memory(engine: _ICudaEngine) -> Any:

@@ -78,6 +78,7 @@ def _network_flags() -> int:
 def _configure(config: Any, settings: Settings) -> None:
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    config.max_aux_streams = 0  # a capture that forks onto them fails when another thread uses the default stream
     if settings.level is not None:
         config.builder_optimization_level = settings.level
     if not strongly_typed():

@@ -7,6 +7,7 @@ failures only, and everything with memory behind it is closed after use. Sizes a
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,6 +102,14 @@ def free_memory() -> int:
     return int(free)
 
 
+uncaptured = threading.RLock()
+"""Held by whoever captures a graph, and by whoever does what must not happen meanwhile.
+
+TensorRT may fork a capture onto streams that wait for the default stream. Work on the default stream then fails in
+every thread, that of TensorRT's own making as well.
+"""
+
+
 @contextmanager
 def current(device: int) -> Iterator[None]:
     """``device`` is this thread's GPU meanwhile."""
@@ -170,8 +179,9 @@ class DeviceBuffer(Closable):
     def __init__(self, size: int) -> None:
         self.size = size
         self.pointer = int(checked(runtime.cudaMalloc(max(size, 1))))
-        check(*runtime.cudaMemset(self.pointer, 0, size))
-        check(*runtime.cudaStreamSynchronize(0))  # other streams do not wait for it
+        with uncaptured:
+            check(*runtime.cudaMemset(self.pointer, 0, size))
+            check(*runtime.cudaStreamSynchronize(0))  # other streams do not wait for it
 
     def close(self) -> None:
         """Give the memory back."""

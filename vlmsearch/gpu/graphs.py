@@ -6,7 +6,7 @@ from cuda.bindings import runtime
 from typing_extensions import Self
 
 from vlmsearch.closing import Closable
-from vlmsearch.gpu.cuda import Stream, check, checked
+from vlmsearch.gpu.cuda import Stream, check, checked, uncaptured
 
 
 class Graph(Closable):
@@ -30,7 +30,7 @@ class Graph(Closable):
 class Capture:
     """A ``with`` block whose work on ``stream`` is captured, not run; then ``graph`` is there.
 
-    Work that cannot be captured is a BackendError at the end of the block.
+    One thread captures at a time. Work that cannot be captured is a BackendError at the end of the block.
     """
 
     graph: Graph
@@ -40,11 +40,19 @@ class Capture:
 
     def __enter__(self) -> Self:
         mode = runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
-        check(*runtime.cudaStreamBeginCapture(self._stream.handle, mode))
+        uncaptured.acquire()
+        try:
+            check(*runtime.cudaStreamBeginCapture(self._stream.handle, mode))
+        except BaseException:
+            uncaptured.release()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        outcome, captured = runtime.cudaStreamEndCapture(self._stream.handle)
+        try:
+            outcome, captured = runtime.cudaStreamEndCapture(self._stream.handle)
+        finally:
+            uncaptured.release()
         try:
             if kind is None:
                 check(outcome)

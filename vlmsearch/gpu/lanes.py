@@ -21,6 +21,7 @@ from vlmsearch.gpu.cuda import (
     copy_on_device,
     copy_to_device,
     copy_to_host,
+    uncaptured,
 )
 from vlmsearch.gpu.graphs import Capture, Graph
 from vlmsearch.gpu.plans import Shape
@@ -118,16 +119,17 @@ class Lane(Closable):
         prepared = self._prepared.get(step)
         full = prepared is None and len(self._prepared) >= _MOST_GRAPHS
         if not step.graph or step in self._plain or full:
-            self._context_for(step).enqueue(self.stream)
+            self._enqueue(step)
             return
         if prepared is None:
-            self._prepare(step).context.enqueue(self.stream)  # the first run of a context may not be captured
+            with uncaptured:
+                self._prepare(step).context.enqueue(self.stream)  # the first run of a context may not be captured
             return
         graph = prepared.graph or self._capture(step, prepared)
         if graph:
             graph.launch(self.stream)
         else:
-            self._context_for(step).enqueue(self.stream)
+            self._enqueue(step)
 
     def fetch(self, rows: int) -> None:
         """Queue the copy of the output's first rows to the host."""
@@ -170,12 +172,17 @@ class Lane(Closable):
         prepared.graph = capture.graph
         return prepared.graph
 
-    def _context_for(self, step: Step) -> Context:
-        context, current = self._loose.get(step.profile) or (self._context(step.profile), None)
-        if current is not step:
+    def _enqueue(self, step: Step) -> None:
+        """Queue a step without a graph; TensorRT prepares itself in the first run with other shapes."""
+        context, current = self._loose.get(step.profile, (None, None))
+        if context and current is step:
+            context.enqueue(self.stream)
+            return
+        with uncaptured:
+            context = context or self._context(step.profile)
             self._set_shapes(context, step)
             self._loose[step.profile] = context, step
-        return context
+            context.enqueue(self.stream)
 
     def _set_shapes(self, context: Context, step: Step) -> None:
         for name, shape in step.shapes:

@@ -6,7 +6,6 @@ a tuple, and the caller owns the memory of activations.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import tensorrt as trt
 
 from vlmsearch.closing import Closable
 from vlmsearch.errors import BackendError
-from vlmsearch.gpu.cuda import OutOfMemoryError, Stream, find_gpu
+from vlmsearch.gpu.cuda import OutOfMemoryError, Stream, find_gpu, uncaptured
 from vlmsearch.gpu.plans import Machine, Profile, Shape, ShapeRange
 
 # By name: numpy has no types for the others, and TensorRT's own table of 8.6.0 needs numpy's of 2022.
@@ -82,7 +81,6 @@ class Program(Closable):
     profiles: tuple[Profile, ...]
 
     def __init__(self, plan: bytes) -> None:
-        self._making = threading.Lock()
         self._runtime = trt.Runtime(log())
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
@@ -121,7 +119,7 @@ class Program(Closable):
 
     def context(self, profile: int, stream: Stream, memory: int, size: int) -> Context:
         """A context for ``profile`` that keeps its activations in ``memory``."""
-        with self._making:
+        with uncaptured:
             strategies = getattr(trt, "ExecutionContextAllocationStrategy", None)
             if strategies is None:
                 made = self._engine.create_execution_context_without_device_memory()
