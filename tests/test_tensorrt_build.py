@@ -68,7 +68,8 @@ def test_recipe_batches_have_profiles_of_their_own_unless_one_is_given(at: Any) 
     assert [(r.min[0], r.opt[0], r.max[0]) for r in one.key.profiles[0]] == [(1, 4, 16)]
     assert len(one.key.profiles) == 1
     text = at.ensure(tower="text", precision="fp16")
-    assert [profile[0].max for profile in text.key.profiles] == [(1, 32), (256, 32)]
+    assert [profile[0].opt[0] for profile in text.key.profiles] == [1, 32, 256]
+    assert [profile[0].max for profile in text.key.profiles] == [(8, 32), (144, 32), (256, 32)]
 
 
 def test_inaccurate_int8_is_refused_with_its_figures_and_leaves_no_plan(at: Any, tmp_path: Path) -> None:
@@ -121,17 +122,17 @@ def test_what_tensorrt_says_is_in_the_error(at: Any) -> None:
 def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypatch: Any) -> None:
     build, seen = at.module.build_plan, []
 
-    def refuse_first(onnx: bytes, settings: Any, **options: Any) -> bytes:
+    def refuse_several(onnx: bytes, settings: Any, **options: Any) -> bytes:
         seen.append(len(settings.profiles))
-        if len(seen) == 1:
+        if len(settings.profiles) > 1:
             raise BackendError("Myelin")
         plan: bytes = build(onnx, settings, **options)
         return plan
 
-    monkeypatch.setattr(at.module, "build_plan", refuse_first)
+    monkeypatch.setattr(at.module, "build_plan", refuse_several)
     plan = at.ensure(precision="fp16")
-    assert seen == [4, 1]
-    assert plan.report["form"]["many"] is False
+    assert seen == ([4, 2, 1] if at.version == "8.6" else [4, 1])
+    assert plan.report["form"]["split"] == "one"
 
 
 def test_timings_are_kept_for_this_gpu_and_those_of_another_are_replaced(at: Any, tmp_path: Path) -> None:
@@ -208,3 +209,16 @@ def test_the_command_builds_reports_and_lists_engines(at: Any, built: tuple[Path
     wrong = CliRunner().invoke(build, [str(built[1]), *options, "--profile", "8,4,16"])
     assert wrong.exit_code == 2
     assert "least, usual and greatest batch" in wrong.output
+
+
+def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> None:
+    from vlmsearch.build.inputs import run
+    from vlmsearch.build.tensorrt_measure import prepare_exam
+    from vlmsearch.gpu.texts import padded_length
+
+    exam = prepare_exam(at.bundle, "text", at.recipe, lambda step, done, total: None)
+    lengths = [batch["input_ids"].shape[1] for batch in exam.feeds.batches]
+    most = at.bundle.text.max_tokens
+    assert lengths == [padded_length(length, most) for length in lengths]
+    vectors, _ = run(at.bundle.model("text", "fp32"), exam.feeds)
+    np.testing.assert_allclose(vectors, exam.reference, atol=1e-5)

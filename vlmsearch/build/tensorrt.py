@@ -44,7 +44,7 @@ PRECISIONS: tuple[BuiltPrecision, ...] = ("fp16", "int8", "fp32")
 """What ``auto`` chooses from."""
 SHARES = (0.125, 0.25, 0.5)
 """How many of the Linears are left in FP16 where all of them in INT8 do harm, one attempt after the other."""
-_FORM = "1"  # changes whenever another graph or network is made of the same file, so that no older plan is used
+_FORM = "3"  # changes whenever another graph or network is made of the same file, so that no older plan is used
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,10 @@ class Workshop:
     def _attempt(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> Made | Drift:
         """Build one engine and measure it; where TensorRT fails on its form, the next form is tried."""
         refused: list[BackendError] = []
-        for form in forms(precision):
+        different: dict[PlanKey, Form] = {}
+        for form in forms(precision):  # with a profile that was given, or few batches, some come to the same
+            different.setdefault(self._key(precision, kept, form), form)
+        for form in different.values():
             try:
                 return self._try(precision, kept, form)
             except BackendError as exc:
@@ -243,7 +246,7 @@ class Workshop:
         return data, time.perf_counter() - begun
 
     def _key(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> PlanKey:
-        shapes = profiles(self.bundle, self.recipe, self.tower, self.profile, many=form.many)
+        shapes = profiles(self.bundle, self.recipe, self.tower, self.profile, form.split)
         flags = (("base", self._digest(form.base)), ("form", _FORM), ("spelled_out", str(form.spelled_out)))
         source = self._digest("qdq" if precision == "int8" else form.base)
         return PlanKey(source, self.machine, shapes, precision, self.level, kept, flags)

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from vlmsearch.build.recipe import Range, Recipe
 from vlmsearch.build.tensorrt_network import BuiltPrecision, strongly_typed
 from vlmsearch.bundles import Bundle, Precision, Tower
 from vlmsearch.gpu.plans import Profile, ShapeRange
 
+Split = Literal["several", "two", "one"]
+"""Into how many optimization profiles the batches are split."""
+_FEW = 8
+
 
 @dataclass(frozen=True)
 class Form:
-    """What an engine is made of: the file, whether its graph is `engine_graph`'s for 8.6, one profile or several."""
+    """What an engine is made of: the file, whether its graph is `engine_graph`'s for 8.6, and the profiles."""
 
     base: Precision
     spelled_out: bool
-    many: bool
+    split: Split
 
 
 def forms(precision: BuiltPrecision) -> tuple[Form, ...]:
     """What to try, one after the other: the fastest first, as far as it was measured.
 
-    TensorRT 8.6 cannot compile every form of every model: with several profiles the text towers of CLIP fail in FP16.
+    TensorRT 8.6 cannot compile every form of every model: with a profile for batch 1 alone the text towers of CLIP
+    fail in FP16.
     """
     if precision == "fp32":
-        return (Form("fp32", spelled_out=False, many=False),)
+        return (Form("fp32", spelled_out=False, split="one"),)
     if strongly_typed():
-        return (Form("fp16", spelled_out=False, many=True), Form("fp16", spelled_out=False, many=False))
+        return (Form("fp16", spelled_out=False, split="several"), Form("fp16", spelled_out=False, split="one"))
     best: Precision = "fp16" if precision == "fp16" else "fp32"  # it reads INT8 in float32 files only
     return (
-        Form(best, spelled_out=True, many=True),
-        Form(best, spelled_out=True, many=False),
-        Form("fp32", spelled_out=False, many=False),
+        Form(best, spelled_out=True, split="several"),
+        Form(best, spelled_out=True, split="two"),
+        Form(best, spelled_out=True, split="one"),
+        Form("fp32", spelled_out=False, split="one"),
     )
 
 
@@ -41,27 +48,45 @@ def batches(recipe: Recipe, tower: Tower, given: Range | None) -> Range:
     return given or (recipe.shapes.image_batch if tower == "image" else recipe.shapes.text_batch)
 
 
-def profiles(bundle: Bundle, recipe: Recipe, tower: Tower, given: Range | None, *, many: bool) -> tuple[Profile, ...]:
-    """One profile for the batches that are ``given``, or not ``many``; else several, for the recipe's batches.
+def profiles(
+    bundle: Bundle, recipe: Recipe, tower: Tower, given: Range | None, split: Split = "one"
+) -> tuple[Profile, ...]:
+    """One profile for the batches that are ``given``; else one or several for the recipe's batches.
 
     Kernels for one size are faster than kernels for all of them: on an H200, TensorRT 8.6 computes 18 % more images of
     CLIP ViT-B/32 with a profile for batches of 256 alone, and batch 1 takes half the time. So there is a profile for
-    each of the recipe's three batches, and one for everything in between. Texts differ in length, so there only batch
-    1 has its own. Each profile keeps kernels of its own, and TensorRT 8.6 part of the weights as well.
+    each of the recipe's three batches, and one for everything in between. Texts differ in length: there a few have a
+    profile, what is nearer to the usual batch than to the greatest one, and the rest. Each profile keeps kernels of
+    its own, and TensorRT 8.6 part of the weights as well.
     """
-    least, usual, most = batches(recipe, tower, given)
+    found, wanted = batches(recipe, tower, given), "one" if given else split
     if bundle.preprocess is not None and tower == "image":
         tail = (bundle.preprocess.size, bundle.preprocess.size, 3)
-        single = [(rows, rows, rows) for rows in sorted({least, usual, most})] if many and not given else []
-        between = [(least, usual, most)] if len(single) != 1 else []
-        return tuple((_range("pixels", rows, (tail,) * 3),) for rows in (*single, *between))
-    lengths = recipe.shapes.text_length
-    tails = tuple((length,) for length in lengths)
-    own = [(least, least, least)] if many and not given and least < most else []
-    return tuple(
-        tuple(_range(name, rows, tails) for name in ("input_ids", "attention_mask"))
-        for rows in (*own, (least, usual, most))
-    )
+        parts = {"one": [found], "two": _halves(found), "several": _sizes(found)}[wanted]
+        return tuple((_range("pixels", rows, (tail,) * 3),) for rows in parts)
+    parts = {"one": [found], "two": _halves(found), "several": _thirds(found)}[wanted]
+    tails = tuple((length,) for length in recipe.shapes.text_length)
+    return tuple(tuple(_range(name, rows, tails) for name in ("input_ids", "attention_mask")) for rows in parts)
+
+
+def _sizes(found: Range) -> list[Range]:
+    """Each of the three sizes alone, and all of them."""
+    single = [(rows, rows, rows) for rows in sorted(set(found))]
+    return [*single, found] if len(single) > 1 else single
+
+
+def _thirds(found: Range) -> list[Range]:
+    """A few, the usual number and many."""
+    least, usual, most = found
+    last = min(_FEW * least, usual, most)
+    return [(least, least, last), *_halves((last + 1, max(usual, last + 1), most))] if last < most else [found]
+
+
+def _halves(found: Range) -> list[Range]:
+    """What is nearer to the usual batch, and what to the greatest."""
+    least, usual, most = found
+    middle = (usual + most) // 2
+    return [(least, usual, middle), (middle + 1, most, most)] if usual < most else [found]
 
 
 def _range(name: str, rows: Range, tails: tuple[tuple[int, ...], ...]) -> ShapeRange:
