@@ -9,6 +9,7 @@ import triton_python_backend_utils as pb_utils
 sys.path.insert(0, str(Path(__file__).parent))
 
 from vlmsearch.bundles import open_bundle
+from vlmsearch.serving.memory import keep_memory
 from vlmsearch.serving.protocol import (
     ENCODED,
     FINGERPRINT,
@@ -28,6 +29,7 @@ class TritonPythonModel:
 
     def initialize(self, args):
         """Open the tokenizers that lie beside this file."""
+        keep_memory()
         given = json.loads(args["model_config"])["parameters"]
         self.fingerprint = given[FINGERPRINT]["string_value"]
         folder = Path(__file__).parent / "bundles"

@@ -9,6 +9,7 @@ import triton_python_backend_utils as pb_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from vlmsearch.serving.memory import keep_memory
 from vlmsearch.serving.protocol import EMBEDDING
 
 
@@ -17,6 +18,7 @@ class TritonPythonModel:
 
     def initialize(self, args):
         """Load what lies beside this file: a TensorRT plan or an ONNX model."""
+        keep_memory()
         config = json.loads(args["model_config"])
         given = {name: value["string_value"] for name, value in config["parameters"].items()}
         self.names = [tensor["name"] for tensor in config["input"]]
