@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import PIL.Image
@@ -17,6 +17,7 @@ from PIL import ImageCms
 
 from tests.codec_standin import SOURCE, Decoder, pretend_gpu
 from tests.tensorrt_standin.gpu import STATE
+from vlmsearch.bundles import find_bundles
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.gpu.jpeg import read_header
 from vlmsearch.media import Preprocess, open_image
@@ -175,6 +176,38 @@ def test_the_stage_in_triton_is_that_of_the_cpu(gpu: type[GpuImages]) -> None:
             expected, said = on_cpu.run(batch)
             assert statuses == said
             np.testing.assert_array_equal(pixels, expected)
+    on_cpu.close()
+
+
+def test_a_tower_in_triton_decodes_and_encodes(gpu: type[GpuImages], tmp_path: Path, monkeypatch: Any) -> None:
+    """The vectors of one that gets the CPU's pixels, in the words of the CPU for images that cannot be used."""
+    from vlmsearch.build.tensorrt import ensure_engine
+    from vlmsearch.serving import encoded_tower, engine_tower
+
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(encoded_tower, "_PIECE", 2)
+    bundle = find_bundles("demo-clip")[0]
+    assert bundle.preprocess is not None
+    plan = ensure_engine(bundle, "image", precision="fp32").path
+    out = BytesIO()
+    PIL.Image.new("RGB", (70, 50), "teal").save(out, "PNG")
+    good, large = picture(80, 60), picture(500, 400)
+    given = [good, good[:400], out.getvalue(), b"", large, picture(99, 64), b"GIF89a", picture(64, 90)]
+    most = len(large) - 1
+    on_cpu = ImageStage(bundle.preprocess, max_bytes=most, threads=2)
+    with (
+        engine_tower.EngineTower(plan) as tower,
+        encoded_tower.EncodedTower(plan, bundle.preprocess, max_bytes=most, device=0, threads=2) as both,
+    ):
+        for batch in (given, [good], [b"x"], [large], given[::-1]):
+            vectors, statuses = both.run(batch)
+            pixels, said = on_cpu.run(batch)
+            assert statuses == said
+            usable = [number for number, status in enumerate(said) if not status]
+            expected = tower.run({"pixels": pixels})
+            np.testing.assert_allclose(vectors[usable], expected[usable], atol=1e-5)
+            if len(batch) == len(given):
+                assert len(usable) == 4
     on_cpu.close()
 
 

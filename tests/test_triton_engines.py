@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from vlmsearch.gpu.plans import (
     choose_plan,
     store_plan,
 )
+from vlmsearch.serving.protocol import Deployment
 
 H200 = "NVIDIA H200"
 IN_TRITON = RepoOptions(platform="tensorrt")
@@ -126,7 +128,7 @@ def test_the_python_backend_brings_its_own_tensorrt(tmp_path: Path) -> None:
 
 def test_images_are_decoded_where_it_is_said(tmp_path: Path) -> None:
     build_all()
-    options = RepoOptions(runtime="tensorrt", decode="gpu", gpus=(1,))
+    options = RepoOptions(platform="tensorrt", decode="gpu", gpus=(1,))
     write_repository("demo", tmp_path / "R", options)
     config = config_of(tmp_path / "R", "image_preprocess")
     assert config.instance_group[0].kind == pb.ModelInstanceGroup.KIND_GPU
@@ -140,6 +142,30 @@ def test_images_are_decoded_where_it_is_said(tmp_path: Path) -> None:
     library = tmp_path / "S" / "image_preprocess" / "1" / "vlmsearch"
     assert (library / "serving" / "stages.py").is_file()
     assert not (library / "gpu").exists()
+
+
+def test_a_python_tower_with_an_engine_decodes_by_itself(tmp_path: Path) -> None:
+    build_all()
+    made = write_repository("demo", tmp_path / "R", RepoOptions(runtime="tensorrt", decode="gpu"))
+    assert "image_preprocess" not in made.models
+    assert not (tmp_path / "R" / "image_preprocess").exists()
+    config = config_of(tmp_path / "R", "clip_image")
+    assert [(tensor.name, tensor.data_type) for tensor in config.input] == [("encoded", pb.TYPE_STRING)]
+    assert {tensor.name for tensor in config.output} == {"embedding", "IMAGE_STATUS"}
+    assert json.loads(config.parameters["preprocess"].string_value)["size"] == 64
+    assert [sample.inputs["encoded"].input_data_file for sample in config.model_warmup] == ["encoded"]
+    assert (tmp_path / "R" / "clip_image" / "warmup" / "encoded").read_bytes()[4:6] == b"\xff\xd8"
+    version = tmp_path / "R" / "clip_image" / "1"
+    assert {path.name for path in version.iterdir()} == {"model.plan", "model.json", "model.py", "vlmsearch"}
+    assert (version / "vlmsearch" / "gpu" / "resize.ptx").is_file()
+    assert not (version / "vlmsearch" / "serving" / "engine_tower.py").exists()
+    ensemble = config_of(tmp_path / "R", "vlm")
+    step = next(step for step in ensemble.ensemble_scheduling.step if step.model_name == "clip_image")
+    assert dict(step.input_map) == {"encoded": "encoded"}
+    assert dict(step.output_map) == {"embedding": "CLIP_IMAGE", "IMAGE_STATUS": "IMAGE_STATUS"}
+    towers = Deployment.from_json(ensemble.parameters["vlmsearch"].string_value).towers
+    assert sorted(towers) == ["clip_image", "clip_text", "minilm", "text_tokenize"]
+    assert (tmp_path / "R" / "clip_text" / "1" / "vlmsearch" / "serving" / "engine_tower.py").is_file()
 
 
 def test_what_is_not_built_is_named_with_the_command(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ def _configs(bundles: Sequence[Bundle], parts: Sequence[_Part], options: RepoOpt
         tower_config(part.bundle, part.tower, part.shapes, options, profiles=part.plan.count if part.plan else 1)
         for part in parts
     ]
-    made += [preprocess_config(bundle, options) for bundle in bundles if bundle.preprocess]
+    if not options.decodes_in_tower:
+        made += [preprocess_config(bundle, options) for bundle in bundles if bundle.preprocess]
     made.append(tokenize_config(bundles, options))
     largest = min(config.max_batch_size for config in made)
     made.append(ensemble_config(bundles, options, largest))
@@ -160,12 +161,14 @@ def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:
             shutil.copyfile(part.plan.path.with_suffix(".json"), version / "model.json")
     if not options.engines:
         (version / "model.onnx").write_bytes(part.bundle.model(part.tower, options.found_precision))
-    if options.platform == "python":
+    if options.decodes_in_tower and part.tower == "image":
+        write_model(version, protocol.PREPROCESS, "encoded_tower")
+    elif options.platform == "python":
         write_model(version, "tower", "engine_tower" if options.engines else "tower")
 
 
 def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions) -> None:
-    """``image_preprocess``, ``text_tokenize`` and what they warm up with."""
+    """``image_preprocess``, ``text_tokenize``, and what the models that take encoded data warm up with."""
     for bundle in bundles:
         place = folder / protocol.TOKENIZE / str(options.version) / "bundles" / bundle.name
         place.mkdir(parents=True)
@@ -174,10 +177,17 @@ def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions)
     picture = BytesIO()
     PIL.Image.new("RGB", (320, 240), "grey").save(picture, "JPEG")
     samples = {protocol.TOKENIZE: (protocol.TEXT, b"a dog in the snow")}
-    if any(bundle.preprocess for bundle in bundles):
-        samples[protocol.PREPROCESS] = (protocol.ENCODED, picture.getvalue())
-    for model, (tensor, sample) in samples.items():
+    stages = [protocol.TOKENIZE]
+    for bundle in (bundle for bundle in bundles if bundle.preprocess):
+        decoder = protocol.PREPROCESS
+        if options.decodes_in_tower:
+            decoder = protocol.image_model(bundle.space.name)
+        else:
+            stages.append(decoder)
+        samples[decoder] = (protocol.ENCODED, picture.getvalue())
+    for model in stages:
         write_model(folder / model / str(options.version), model, *_late(model, options))
+    for model, (tensor, sample) in samples.items():
         if options.warmup:
             (folder / model / "warmup").mkdir()
             (folder / model / "warmup" / tensor).write_bytes(struct.pack("<I", len(sample)) + sample)

@@ -12,6 +12,7 @@ from vlmsearch.build.recipe import Shapes
 from vlmsearch.build.triton_options import RepoOptions
 from vlmsearch.bundles import Bundle, Tower
 from vlmsearch.errors import ConfigError
+from vlmsearch.media import Preprocess
 from vlmsearch.serving import protocol
 from vlmsearch.serving.stages import LENGTH_STEP
 
@@ -32,8 +33,7 @@ def preprocess_config(bundle: Bundle, options: RepoOptions) -> pb.ModelConfig:
     config.output.add(name=protocol.PIXELS, data_type=pb.TYPE_UINT8, dims=[size, size, 3])
     config.output.add(name=protocol.STATUS, data_type=pb.TYPE_STRING, dims=[1])
     _put(config, protocol.FINGERPRINT, bundle.fingerprint)
-    _put(config, "preprocess", json.dumps(asdict(bundle.preprocess)))
-    _put(config, "max_image_bytes", str(options.max_image_bytes))
+    _put_preprocess(config, bundle.preprocess, options)
     if options.decode == "gpu":
         config.instance_group[0].kind = pb.ModelInstanceGroup.KIND_GPU
         config.instance_group[0].gpus.extend(options.gpus)
@@ -70,13 +70,21 @@ def tokenize_config(bundles: Sequence[Bundle], options: RepoOptions) -> pb.Model
 def tower_config(
     bundle: Bundle, tower: Tower, shapes: Shapes, options: RepoOptions, *, profiles: int = 1
 ) -> pb.ModelConfig:
-    """One tower: pixels or token ids to unit vectors. ``shapes`` and ``profiles`` are what a plan is made for."""
+    """One tower: pixels or token ids to unit vectors. ``shapes`` and ``profiles`` are what a plan is made for.
+
+    Where it decodes by itself, an image tower takes encoded images.
+    """
     image = tower == "image" and bundle.preprocess is not None
     config = _model(
         protocol.image_model(bundle.space.name) if image else protocol.text_model(bundle.space), options, shapes, tower
     )
     config.backend = options.platform
-    if image and bundle.preprocess:
+    encoded = options.decodes_in_tower and image
+    if encoded and bundle.preprocess:
+        config.input.add(name=protocol.ENCODED, data_type=pb.TYPE_STRING, dims=[1])
+        config.output.add(name=protocol.STATUS, data_type=pb.TYPE_STRING, dims=[1])
+        _put_preprocess(config, bundle.preprocess, options)
+    elif image and bundle.preprocess:
         size = bundle.preprocess.size
         config.input.add(name=protocol.PIXELS, data_type=pb.TYPE_UINT8, dims=[size, size, 3])
     else:
@@ -86,7 +94,9 @@ def tower_config(
     _place(config, options, profiles)
     _put(config, protocol.FINGERPRINT, bundle.fingerprint)
     _add_runtime(config, options, shapes, tower)
-    if options.warmup:
+    if options.warmup and encoded:
+        _warm_from_file(config, protocol.ENCODED)
+    elif options.warmup:
         for size in sorted({1, config.max_batch_size}):
             _warm_with_zeros(config, size)
     return config
@@ -112,15 +122,24 @@ def ensemble_config(bundles: Sequence[Bundle], options: RepoOptions, largest: in
         name = protocol.image_model(picture.space.name)
         config.output.add(name=name.upper(), data_type=pb.TYPE_FP32, dims=[picture.space.dim])
         config.output.add(name=protocol.STATUS, data_type=pb.TYPE_STRING, dims=[1])
-        pixels = {tensor: tensor for tensor in (protocol.PIXELS, protocol.STATUS)}
-        _step(config, protocol.PREPROCESS, {protocol.ENCODED: protocol.ENCODED}, pixels)
-        _step(config, name, {protocol.PIXELS: protocol.PIXELS}, {protocol.EMBEDDING: name.upper()})
+        _image_steps(config, name, options)
         made[protocol.ENCODED] = protocol.ENCODED
     _step(config, protocol.TOKENIZE, {tensor.name: tensor.name for tensor in config.input}, made)
     _put(config, protocol.DEPLOYMENT, _deployment(bundles, options).to_json())
     if options.response_cache:
         config.response_cache.enable = True
     return config
+
+
+def _image_steps(config: pb.ModelConfig, tower: str, options: RepoOptions) -> None:
+    """From encoded images to vectors and statuses, in one model or two."""
+    encoded, vectors = {protocol.ENCODED: protocol.ENCODED}, {protocol.EMBEDDING: tower.upper()}
+    statuses, pixels = {protocol.STATUS: protocol.STATUS}, {protocol.PIXELS: protocol.PIXELS}
+    if options.decodes_in_tower:
+        _step(config, tower, encoded, vectors | statuses)
+        return
+    _step(config, protocol.PREPROCESS, encoded, pixels | statuses)
+    _step(config, tower, pixels, vectors)
 
 
 def _add_inputs(config: pb.ModelConfig) -> None:
@@ -134,7 +153,8 @@ def _deployment(bundles: Sequence[Bundle], options: RepoOptions) -> protocol.Dep
     towers = {protocol.text_model(bundle.space): bundle.fingerprint for bundle in bundles}
     if picture:
         towers[protocol.image_model(picture.space.name)] = picture.fingerprint
-        towers[protocol.PREPROCESS] = picture.fingerprint
+        if not options.decodes_in_tower:
+            towers[protocol.PREPROCESS] = picture.fingerprint
     together = "+".join(bundle.fingerprint for bundle in bundles)
     return protocol.Deployment(
         fingerprint=together,
@@ -257,6 +277,11 @@ def _warm_from_file(config: pb.ModelConfig, tensor: str) -> None:
     sample = config.model_warmup.add(name="one item", batch_size=1)
     form = pb.ModelWarmup.Input(data_type=pb.TYPE_STRING, dims=[1], input_data_file=tensor)
     sample.inputs[tensor].CopyFrom(form)
+
+
+def _put_preprocess(config: pb.ModelConfig, preprocess: Preprocess, options: RepoOptions) -> None:
+    _put(config, "preprocess", json.dumps(asdict(preprocess)))
+    _put(config, "max_image_bytes", str(options.max_image_bytes))
 
 
 def _put(config: pb.ModelConfig, name: str, value: str) -> None:

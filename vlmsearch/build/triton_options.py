@@ -75,6 +75,11 @@ class RepoOptions:
         return self.platform == "tensorrt" or self.runtime == "tensorrt"
 
     @property
+    def decodes_in_tower(self) -> bool:
+        """Whether the image tower decodes by itself, so that pixels stay on the GPU."""
+        return self.decode == "gpu" and self.runtime == "tensorrt"
+
+    @property
     def found_device(self) -> Device:
         """Where the towers run."""
         return self.device or ("gpu" if self.engines or self.accelerate else "cpu")

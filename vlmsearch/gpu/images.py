@@ -24,6 +24,7 @@ from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.gpu.cuda import DeviceArray, DeviceBuffer, PinnedBuffer, Stream, copy_to_device, copy_to_host, current
 from vlmsearch.gpu.jpeg import Jpeg, read_header
 from vlmsearch.gpu.resizing import Geometry, Raster, Resizer, plan
+from vlmsearch.groups import groups
 from vlmsearch.media import MAX_FILE_BYTES, MAX_PIXELS, Preprocess, read_image
 from vlmsearch.types import ImageSource
 
@@ -61,17 +62,20 @@ class GpuImages(Closable):
         with current(device):
             self._slot(0)
 
-    def batches(self, images: Sequence[ImageSource]) -> Iterator[DeviceArray]:
+    def batches(
+        self, images: Sequence[ImageSource], refused: dict[int, InvalidInputError] | None = None
+    ) -> Iterator[DeviceArray]:
         """Pixels in order, uint8 (n, size, size, 3) on the GPU; each is valid until the next is asked for.
 
-        Raises InvalidInputError with ``item`` set for the first image that cannot be used.
+        An image that cannot be used is put into ``refused`` by its number, and black; without that, the first such
+        image raises InvalidInputError with ``item`` set.
         """
         waiting: deque[Future[DeviceArray]] = deque()
         with self._lock:
             try:
                 for number, start in enumerate(range(0, len(images), self._batch)):
                     part = images[start : start + self._batch]
-                    waiting.append(self._threads.submit(self._fill, number % (_AHEAD + 1), part, start))
+                    waiting.append(self._threads.submit(self._fill, number % (_AHEAD + 1), part, start, refused))
                     if len(waiting) > _AHEAD:
                         yield waiting.popleft().result()
                 while waiting:
@@ -104,10 +108,12 @@ class GpuImages(Closable):
             for slot in slots.values():
                 slot.close()
 
-    def _fill(self, index: int, images: Sequence[ImageSource], start: int) -> DeviceArray:
+    def _fill(
+        self, index: int, images: Sequence[ImageSource], start: int, refused: dict[int, InvalidInputError] | None
+    ) -> DeviceArray:
         with current(self._device):
             slot = self._slot(index)
-            gpu = slot.fill(images, start, self._pool)
+            gpu = slot.fill(images, start, self._pool, refused)
         with self._making:
             self.counts["gpu"] += gpu
             self.counts["cpu"] += len(images) - gpu
@@ -146,7 +152,7 @@ class _Slot(Closable):
         images: Sequence[ImageSource],
         start: int,
         pool: Executor,
-        refused: dict[int, InvalidInputError] | None = None,
+        refused: dict[int, InvalidInputError] | None,
     ) -> int:
         """Decode a batch, whose first image is number ``start`` of all; how many of it the GPU decoded.
 
@@ -238,17 +244,7 @@ def _encoded(image: ImageSource) -> ImageSource:
 
 def _parts(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
     """All jobs in groups whose decoded images fit the memory."""
-    part: list[_Job] = []
-    total = 0
-    for job in jobs:
-        pixels = job.jpeg.width * job.jpeg.height
-        if part and total + pixels > _MOST_DECODED:
-            yield part
-            part, total = [], 0
-        part.append(job)
-        total += pixels
-    if part:
-        yield part
+    return groups(jobs, (job.jpeg.width * job.jpeg.height for job in jobs), total=_MOST_DECODED)
 
 
 def _raster(job: _Job, image: Any) -> Raster | None:

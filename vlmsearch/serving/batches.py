@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.groups import groups
 from vlmsearch.types import ImageSource, Vectors
 
 MOST_BYTES = 16 * 2**20
@@ -39,16 +40,7 @@ def size_of(image: ImageSource) -> int:
 
 def batches(items: Sequence[int], sizes: Sequence[int], most: int) -> Iterator[list[int]]:
     """``items`` in order, up to ``most`` at a time and `MOST_BYTES` of them together."""
-    batch: list[int] = []
-    total = 0
-    for item, size in zip(items, sizes):
-        if batch and (len(batch) == most or total + size > MOST_BYTES):
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size
-    if batch:
-        yield batch
+    return groups(items, sizes, total=MOST_BYTES, most=most)
 
 
 def utf8(item: int, text: str) -> bytes:

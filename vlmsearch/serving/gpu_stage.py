@@ -11,7 +11,7 @@ from vlmsearch.closing import Closable
 from vlmsearch.encoders.towers import Pixels, available_cores
 from vlmsearch.gpu.images import GpuImages
 from vlmsearch.media import Preprocess
-from vlmsearch.serving.protocol import status_of
+from vlmsearch.serving.protocol import status_of, too_large
 
 
 class GpuImageStage(Closable):
@@ -25,12 +25,7 @@ class GpuImageStage(Closable):
 
     def run(self, images: Sequence[bytes]) -> tuple[Pixels, list[str]]:
         """Pixels, uint8 (n, size, size, 3), and for each item "" or why its pixels are black."""
-        statuses = [
-            f"too_large: the image has {len(image):,} bytes; this server takes {self._max_bytes:,}"
-            if len(image) > self._max_bytes
-            else ""
-            for image in images
-        ]
+        statuses = [too_large(len(image), self._max_bytes) for image in images]
         small = [number for number, status in enumerate(statuses) if not status]
         found, refused = self._images.read([images[number] for number in small])
         for number, error in refused.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import get_args
 
@@ -76,6 +76,19 @@ def _word(space: str) -> str:
 def status_of(error: InvalidInputError) -> str:
     """One refused item as the status output has it."""
     return f"{error.code}: {error}"
+
+
+def too_large(size: int, most: int) -> str:
+    """The status of an image of ``size`` bytes: empty where the server takes that many."""
+    return f"too_large: the image has {size:,} bytes; this server takes {most:,}" if size > most else ""
+
+
+def refusal(statuses: Sequence[str], parameters: str) -> str | None:
+    """Why a request fails as a whole, given its images' statuses and its parameters, as JSON; None if it does not."""
+    bad = next((item for item, status in enumerate(statuses) if status), None)
+    if bad is None or json.loads(parameters or "{}").get(PARTIAL):
+        return None
+    return f"image {bad}: {statuses[bad]} (with the parameter {PARTIAL} the other images get their vectors)"
 
 
 def error_of(status: str, item: int) -> InvalidInputError:

@@ -15,7 +15,7 @@ from vlmsearch.bundles import Bundle
 from vlmsearch.encoders.towers import Ids, Pixels, TextBatches, available_cores
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media import Preprocess, open_image
-from vlmsearch.serving.protocol import status_of
+from vlmsearch.serving.protocol import status_of, too_large
 
 LENGTH_STEP = 8
 """Token arrays are padded to a multiple of this, so that requests of like lengths share a batch."""
@@ -41,8 +41,8 @@ class ImageStage:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _decode(self, image: bytes, out: Pixels) -> str:
-        if len(image) > self._max_bytes:
-            return f"too_large: the image has {len(image):,} bytes; this server takes {self._max_bytes:,}"
+        if refused := too_large(len(image), self._max_bytes):
+            return refused
         try:
             out[...] = self._preprocess.apply(open_image(image, at_least=self._preprocess.at_least))
         except InvalidInputError as exc:

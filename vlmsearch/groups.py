@@ -1,0 +1,22 @@
+"""Items in groups of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def groups(items: Iterable[Item], sizes: Iterable[int], *, total: int, most: int | None = None) -> Iterator[list[Item]]:
+    """``items`` in order, up to ``most`` at a time and ``total`` of their sizes; one that is larger goes alone."""
+    group: list[Item] = []
+    filled = 0
+    for item, size in zip(items, sizes):
+        if group and (len(group) == most or filled + size > total):
+            yield group
+            group, filled = [], 0
+        group.append(item)
+        filled += size
+    if group:
+        yield group

@@ -1,0 +1,57 @@
+"""JPEG bytes to vectors with all between them on one GPU, for Triton's Python backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from vlmsearch.closing import Closable
+from vlmsearch.encoders.towers import available_cores
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.gpu.engine import Engine
+from vlmsearch.gpu.images import GpuImages
+from vlmsearch.gpu.plans import open_plan, read_plan
+from vlmsearch.gpu.tensorrt import this_machine
+from vlmsearch.media import Preprocess
+from vlmsearch.serving.protocol import status_of, too_large
+from vlmsearch.types import Vectors
+
+_PIECE = 64
+"""Images that are decoded at once: while one piece is computed, the next is decoded."""
+
+
+class EncodedTower(Closable):
+    """An image tower with its decoding; ModelUnavailableError where the plan was built for another machine."""
+
+    def __init__(
+        self, path: Path, preprocess: Preprocess, *, max_bytes: int, device: int, threads: int | None = None
+    ) -> None:
+        plan = read_plan(open_plan(path), here=this_machine(device))
+        self._max_bytes = max_bytes
+        self._pool = ThreadPoolExecutor(threads or available_cores(), thread_name_prefix="decode")
+        self._engine = Engine(plan, device=device)
+        self._images = GpuImages(preprocess, pool=self._pool, device=device, batch=_PIECE)
+
+    def run(self, images: Sequence[bytes]) -> tuple[Vectors, list[str]]:
+        """Unit vectors, float32 (n, dim), and for each image "" or why its vector is of no use."""
+        statuses = [too_large(len(image), self._max_bytes) for image in images]
+        kept = [number for number, status in enumerate(statuses) if not status]
+        refused: dict[int, InvalidInputError] = {}
+        vectors = np.zeros((len(images), self._engine.dim), np.float32)
+        start = 0
+        for pixels in self._images.batches([images[number] for number in kept], refused):
+            stop = start + pixels.shape[0]
+            vectors[kept[start:stop]] = self._engine.run_device({"pixels": pixels})
+            start = stop
+        for number, error in refused.items():
+            statuses[kept[number]] = status_of(error)
+        return vectors, statuses
+
+    def close(self) -> None:
+        """Free the GPU's memory, and stop the threads."""
+        self._images.close()
+        self._engine.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
