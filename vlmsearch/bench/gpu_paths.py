@@ -22,8 +22,8 @@ Json = dict[str, object]
 _DIFFERENT, _REPEATED = 128, 32
 _ON_CPU = 1024
 _TEXTS = 2048
-_ITEMS = {"images": 32, "texts": 64}
-_CONCURRENCY = (1, 4, 8, 16)
+_ITEMS = {"images": 64, "texts": 256}
+_CONCURRENCY = (1, 4, 8, 16, 32)
 _SECONDS = 3.0
 Decode = Literal["cpu", "gpu"]
 
@@ -59,23 +59,26 @@ def onnx_path(bundle: Bundle, say: Say) -> Json:
     return {"model": bundle.name, "rows": [timing.to_json() for timing in timings]}
 
 
-def serving_paths(bundle: Bundle, recipe: Recipe, say: Say) -> Json:
+def serving_paths(bundle: Bundle, say: Say) -> Json:
     """The ensemble on a real Triton, beside the same engines in this process: images decoded on either side, texts."""
     from vlmsearch.bench.gpu_serving import measure_serving
     from vlmsearch.build.tensorrt import ensure_engine
     from vlmsearch.encoders.tensorrt import TensorRTEncoder
 
     for tower in bundle.towers:
-        ensure_engine(bundle, tower, precision="fp16", recipe=recipe)
+        ensure_engine(bundle, tower, precision="fp16")
     location, jpegs = f"{bundle.folder}/", draw_photographs(_DIFFERENT)
     texts = [f"a photograph of number {number} in the snow, with two dogs".encode() for number in range(_TEXTS)]
     found: Json = {"model": bundle.name, "engine": "fp16", "cpu_cores": os.cpu_count()}
-    runs: tuple[tuple[str, Literal["images", "texts"], Decode, list[bytes]], ...] = (
-        ("images, decoded on the GPU", "images", "gpu", jpegs * _REPEATED),
-        ("images, decoded on the CPU", "images", "cpu", (jpegs * _REPEATED)[:_ON_CPU]),
-        ("texts", "texts", "cpu", texts),
+    runs: tuple[tuple[str, Literal["images", "texts"], Decode, list[bytes], int], ...] = (
+        ("images, decoded on the GPU", "images", "gpu", jpegs * _REPEATED, 1),
+        ("images, decoded on the GPU, 2 instances", "images", "gpu", jpegs * _REPEATED, 2),
+        ("images, decoded on the GPU, 3 instances", "images", "gpu", jpegs * _REPEATED, 3),
+        ("images, decoded on the CPU", "images", "cpu", (jpegs * _REPEATED)[:_ON_CPU], 1),
+        ("texts", "texts", "cpu", texts, 1),
+        ("texts, 2 instances", "texts", "cpu", texts, 2),
     )
-    for name, kind, decode, data in runs:
+    for name, kind, decode, data, instances in runs:
         with TensorRTEncoder(location, precision="fp16", decode=decode) as encoder:
             served = measure_serving(
                 location,
@@ -87,6 +90,8 @@ def serving_paths(bundle: Bundle, recipe: Recipe, say: Say) -> Json:
                 seconds=_SECONDS,
                 precision="fp16",
                 decode=decode,
+                instances=instances,
+                max_batch_size=256,
             )
         best = served.best
         say(

@@ -19,7 +19,6 @@ from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.serving.protocol import ENSEMBLE
 from vlmsearch.serving.server import Binary, Endpoints, Server, on_path, server_command
 
-CONCURRENCY = (1, 2, 4, 8, 16, 32)
 _WARM_UP = 2.0
 
 
@@ -76,12 +75,13 @@ def measure_serving(
     *,
     kind: Kind = "images",
     items: int = 32,
-    concurrency: Sequence[int] = CONCURRENCY,
+    concurrency: Sequence[int],
     seconds: float = 5.0,
     rounds: int = 1,
     max_batch_size: int = 128,
     precision: Precision | None = None,
     decode: Device = "cpu",
+    instances: int = 1,
     ends: Endpoints | None = None,
 ) -> Served:
     """The ensemble with the engines of ``models`` in Triton's Python backend, and ``encoder``, which has the same.
@@ -95,6 +95,7 @@ def measure_serving(
         options = RepoOptions(
             runtime="tensorrt",
             decode=decode,
+            instances=instances,
             max_batch_size=max_batch_size,
             queue=Queue(delay_us=500),
             precision=precision,

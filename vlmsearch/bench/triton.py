@@ -82,7 +82,8 @@ class Load(Closable):
             raise ConfigError(f"{self._model} at {address} takes no {kind}")
         repeated = [data[i % len(data)] for i in range(max(len(data), items))]
         starts = range(0, len(repeated) - items + 1, items)
-        self._requests = [_column(repeated[start : start + items]) for start in starts]
+        columns = (_column(repeated[start : start + items]) for start in starts)
+        self._requests = [self._connection.prepare({self._input: column}) for column in columns]
         self._items = items
 
     def run(self, concurrency: int, seconds: float, *, on_second: Callable[[int, int], None] | None = None) -> Level:
@@ -118,7 +119,7 @@ class Load(Closable):
     def _client(self, number: int, stop: threading.Event, count: _Count, lock: threading.Lock) -> None:
         turn = number * 7
         while not stop.is_set():
-            inputs: dict[str, NDArray[np.generic]] = {self._input: self._requests[turn % len(self._requests)]}
+            inputs = self._requests[turn % len(self._requests)]
             turn += 1
             started = time.perf_counter()
             try:
