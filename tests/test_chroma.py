@@ -537,7 +537,7 @@ def test_a_server_that_does_not_answer_is_given_up_after_the_timeout() -> None:
         started = time.monotonic()
         with pytest.raises(BackendUnavailableError, match="did not answer in time"):
             store.manifest()
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize(

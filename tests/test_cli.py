@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.terminal import on_a_terminal
 from vlmsearch.cli.demo import GALLERY_SEED
 from vlmsearch.demo.scenes import make_scene
 
@@ -106,22 +106,9 @@ def test_search_by_image_with_a_filter(folder: Path) -> None:
 
 
 def test_a_terminal_gets_a_table(folder: Path) -> None:
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "vlmsearch", "search", "a star", "--limit", "3"]
-    with subprocess.Popen(command, stdout=slave, stderr=subprocess.PIPE, cwd=folder, env=os.environ | SETTINGS):
-        os.close(slave)
-        text = b""
-        while chunk := _read(master):
-            text += chunk
+    text = on_a_terminal("search", "a star", "--limit", "3", cwd=folder, environment=SETTINGS)
     assert b"found by" in text
     assert b"clip/image #" in text
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:
-        return b""
 
 
 def test_the_page_is_self_contained(folder: Path) -> None:

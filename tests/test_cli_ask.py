@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.terminal import on_a_terminal
+from tests.test_cli import Result, run
 from vlmsearch import Document, Pipeline
 
-Result = subprocess.CompletedProcess[str]
 STARS = [f"red star number {i}" for i in range(3)]
 
 
@@ -25,13 +22,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(*arguments: str) -> list[str]:
-    known = ["--store", "chroma:index", "--encoder", "mock:"]
-    return [sys.executable, "-m", "vlmsearch", "ask", "red star", *known, *arguments]
+ASK = ("ask", "red star", "--store", "chroma:index", "--encoder", "mock:")
 
 
 def ask(folder: Path, *arguments: str) -> Result:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=folder, timeout=120, check=False)
+    return run(*ASK, *arguments, cwd=folder)
 
 
 def test_a_pipe_gets_the_answer_and_its_sources(folder: Path) -> None:
@@ -52,22 +47,9 @@ def test_streamed_it_is_the_same(folder: Path) -> None:
 
 
 def test_a_terminal_gets_a_stream(folder: Path) -> None:
-    master, slave = pty.openpty()
-    with subprocess.Popen(command("--generator", "mock:See [1]."), stdout=slave, cwd=folder):
-        os.close(slave)
-        text = b""
-        while chunk := _read(master):
-            text += chunk
-    first, second = text.decode().splitlines()
+    first, second = on_a_terminal(*ASK, "--generator", "mock:See [1].", cwd=folder).decode().splitlines()
     assert first == "See [1]."
     assert second.startswith("  [1] star-")
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:
-        return b""
 
 
 def test_sources_that_do_not_fit_are_named(folder: Path) -> None:

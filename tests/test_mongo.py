@@ -87,7 +87,7 @@ def test_a_server_that_is_not_there_is_named_with_the_operation(tmp_path: Path) 
             with pytest.raises(BackendUnavailableError, match=message) as caught:
                 store.manifest()
             assert caught.value.__cause__ is not None
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 # ---- authentication and TLS

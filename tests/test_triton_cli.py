@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.terminal import on_a_terminal
 from tests.test_cli import ok, run
 from tests.triton_server import CACHE, Running, binary, free_ports, repository, serving, stubs, triton
 from vlmsearch.build.triton import write_repository
@@ -122,20 +123,10 @@ def test_status_shows_models_and_counts(triton: Running) -> None:
 
 
 def test_status_is_watched_live(triton: Running) -> None:
-    import pty
-
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "vlmsearch", "triton", "status", f"127.0.0.1:{triton.ends.grpc}", "--watch"]
-    with subprocess.Popen(command, stdout=slave, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "160"}) as child:
-        os.close(slave)
-        seen, end = b"", time.monotonic() + 20
-        while b"the last 2 s" not in seen and time.monotonic() < end:
-            seen += os.read(master, 65536)
-        child.send_signal(signal.SIGINT)
-        child.wait(10)
-    os.close(master)
-    assert b"the last 2 s" in seen
-    assert b"items/s" in seen
+    parts = (b"the last 2 s", b"items/s")
+    address = f"127.0.0.1:{triton.ends.grpc}"
+    seen = on_a_terminal("triton", "status", address, "--watch", until=parts, environment={"COLUMNS": "160"})
+    assert all(part in seen for part in parts)
 
 
 def test_the_load_generator_reports_and_draws(triton: Running, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_without_a_server_the_deadline_ends_the_wait(private: Callable[..., Runn
         started = time.monotonic()
         with pytest.raises(BackendError, match=r"127\.0\.0\.1"):
             encoder.encode_images(pictures[:3])
-        assert 0.5 < time.monotonic() - started < 5
+        assert 0.5 < time.monotonic() - started < 20
 
 
 def test_a_new_version_is_loaded_while_requests_flow(
