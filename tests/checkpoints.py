@@ -33,6 +33,7 @@ def make_clip(
     width: int = 48,
     heads: int = 3,
     dim: int = 32,
+    positions: int = 32,
     seed: int = 0,
 ) -> Path:
     """A CLIP checkpoint over the vocabulary of the demonstration model."""
@@ -44,7 +45,7 @@ def make_clip(
         "intermediate_size": 72,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 32,
+        "max_position_embeddings": positions,
         "bos_token_id": words["bos_token_id"],
         "eos_token_id": 2 if old_end else words["eos_token_id"],
         "pad_token_id": 1,

@@ -20,7 +20,7 @@ from vlmsearch.build.graph import Graph
 from vlmsearch.build.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
 from vlmsearch.build.layers import CpuInt8Layers
 from vlmsearch.build.quantize import export
-from vlmsearch.bundles import Tower
+from vlmsearch.bundles import Tower, padded_length
 from vlmsearch.encoders.torch import load_reference
 from vlmsearch.types import Vectors
 
@@ -116,6 +116,25 @@ def test_padding_changes_nothing(tmp_path: Path) -> None:
         alone, _ = texts_of(checkpoint, batch=1)
         together, _ = texts_of(checkpoint, batch=6)
         np.testing.assert_allclose(alone, together, atol=2e-6)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_texts_as_long_as_the_model_reads_can_be_padded(tmp_path: Path, half: bool) -> None:
+    """77 tokens have 80 columns where lengths are multiples of 8; here 29 have 32."""
+    checkpoint = load_checkpoint(make_clip(tmp_path, positions=29))
+    ids = RNG.integers(3, 800, (5, 29)).astype(np.int32)
+    ids[:, -1] = text_input(checkpoint).suffix[-1]
+    session = open_session(export(checkpoint, "text", np.float16 if half else np.float32))
+
+    def encode(columns: int) -> Vectors:
+        filler = ((0, 0), (0, columns - 29))
+        feed = {"input_ids": np.pad(ids, filler), "attention_mask": np.pad(np.ones_like(ids), filler)}
+        vectors: Vectors = session.run(["embedding"], feed)[0]
+        return vectors
+
+    assert padded_length(29) == 32
+    np.testing.assert_allclose(encode(32), encode(29), atol=2e-3 if half else 1e-5)
+    assert np.std(encode(29) @ encode(29).T) > 0.01
 
 
 @pytest.mark.parametrize("make", [make_clip, make_bert])

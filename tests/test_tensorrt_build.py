@@ -214,11 +214,11 @@ def test_the_command_builds_reports_and_lists_engines(at: Any, built: tuple[Path
 def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> None:
     from vlmsearch.build.inputs import run
     from vlmsearch.build.tensorrt_measure import prepare_exam
-    from vlmsearch.gpu.texts import padded_length
+    from vlmsearch.gpu.texts import engine_length
 
     exam = prepare_exam(at.bundle, "text", at.recipe, lambda step, done, total: None)
     lengths = [batch["input_ids"].shape[1] for batch in exam.feeds.batches]
-    most = at.bundle.text.max_tokens
-    assert lengths == [padded_length(length, most) for length in lengths]
+    longest = at.bundle.text.longest
+    assert lengths == [engine_length(length, longest) for length in lengths]
     vectors, _ = run(at.bundle.model("text", "fp32"), exam.feeds)
     np.testing.assert_allclose(vectors, exam.reference, atol=1e-5)

@@ -21,7 +21,7 @@ from tests.codec_standin import Decoder, pretend_gpu
 from tests.tensorrt_standin import standing_in
 from tests.tensorrt_standin.gpu import STATE, PretendGpu
 from tests.tensorrt_standin.versions import VERSIONS, Version
-from vlmsearch.bundles import Bundle
+from vlmsearch.bundles import Bundle, TextInput
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.onnx import OnnxEncoder
@@ -326,11 +326,11 @@ def test_texts_of_all_lengths_run_in_few_shapes(gpu: PretendGpu) -> None:
         assert 1 <= engine.graphs <= 4
 
 
-@pytest.mark.parametrize(("length", "expected"), [(1, 8), (8, 8), (9, 16), (64, 64), (65, 77), (70, 77), (77, 77)])
-def test_lengths_are_rounded_up_to_what_the_model_reads(gpu: PretendGpu, length: int, expected: int) -> None:
+@pytest.mark.parametrize(("length", "expected"), [(1, 8), (8, 8), (9, 16), (64, 64), (65, 80), (70, 80), (77, 80)])
+def test_lengths_are_rounded_up_to_few(gpu: PretendGpu, length: int, expected: int) -> None:
     pad_texts = importlib.import_module("vlmsearch.gpu.texts").pad_texts
     ids = np.full((3, length), 9, np.int32)
-    longer, seen = pad_texts(ids, np.ones_like(ids), pad=2, most=77)
+    longer, seen = pad_texts(ids, np.ones_like(ids), TextInput(77, (0,), (1,), pad=2))
     assert longer.shape == seen.shape == (3, expected)
     assert (longer[:, :length] == 9).all()
     assert (longer[:, length:] == 2).all()

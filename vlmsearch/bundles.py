@@ -37,6 +37,15 @@ class DamagedBundleWarning(UserWarning):
     """A bundle in the cache cannot be opened."""
 
 
+LENGTH_STEP = 8
+"""Where a tower is compiled or served, lengths of texts are multiples of this: few shapes, and rows of whole words."""
+
+
+def padded_length(length: int) -> int:
+    """The least multiple of `LENGTH_STEP` that ``length`` tokens fit into; every tower takes that many columns."""
+    return -(-length // LENGTH_STEP) * LENGTH_STEP
+
+
 @dataclass(frozen=True)
 class BundleFile:
     """One file of a bundle, as ``bundle.json`` lists it."""
@@ -58,6 +67,11 @@ class TextInput:
     def room(self) -> int:
         """How many tokens of text fit."""
         return self.max_tokens - len(self.prefix) - len(self.suffix)
+
+    @property
+    def longest(self) -> int:
+        """How many columns the longest texts have once they are padded."""
+        return padded_length(self.max_tokens)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from vlmsearch.build.blocks import (
     unit,
 )
 from vlmsearch.build.layers import Array, Layers, Linear, Mask
+from vlmsearch.bundles import padded_length
 
 Pooling = Literal["mean", "cls", "max"]
 
@@ -87,7 +88,7 @@ def write_clip_text(layers: Layers, config: ClipText, weights: Weights) -> None:
     x = op("Add", x, _first_rows(layers, weights[f"{prefix}position_embedding.weight"], length), scope="embed")
     order = graph.op(
         "Slice",
-        graph.constant(np.arange(config.positions, dtype=np.float32), "order"),
+        graph.constant(np.arange(padded_length(config.positions), dtype=np.float32), "order"),
         graph.ints(0), length, graph.ints(0), scope="embed",
     )  # fmt: skip
     pool = _end_token(layers, ids, order, config)
@@ -144,8 +145,10 @@ def _length(layers: Layers, ids: str) -> str:
 
 
 def _first_rows(layers: Layers, table: Array, length: str) -> str:
+    """A row for each column of the ids, of zeros for those that can only be padding."""
     graph = layers.graph
-    return graph.op("Slice", layers.weight(table, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
+    whole = np.pad(table, ((0, padded_length(len(table)) - len(table)), (0, 0)))
+    return graph.op("Slice", layers.weight(whole, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
 
 
 def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlmsearch.build.tables import as_dataclass, read_table, suggest
-from vlmsearch.bundles import LANGUAGE, PROFILES, Precision, Tower, data_folder, recipe_names
+from vlmsearch.bundles import LANGUAGE, PROFILES, Precision, Tower, data_folder, padded_length, recipe_names
 from vlmsearch.errors import ConfigError
 
 Range = tuple[int, int, int]
@@ -18,11 +18,17 @@ Range = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Shapes:
-    """The sizes of batches and texts that a compiled engine is made for."""
+    """The sizes of batches and texts, in tokens, that a compiled engine is made for."""
 
     image_batch: Range = (1, 32, 128)
     text_batch: Range = (1, 32, 256)
     text_length: Range = (2, 32, 77)
+
+    @property
+    def columns(self) -> Range:
+        """The lengths of texts once they are padded, as an engine gets them."""
+        least, usual, most = map(padded_length, self.text_length)
+        return least, usual, most
 
 
 @dataclass(frozen=True)

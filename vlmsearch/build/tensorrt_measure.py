@@ -60,7 +60,7 @@ def _padded(feeds: Feeds, form: TextInput) -> Feeds:
     batches = []
     for batch in feeds.batches:
         ids, mask = (batch[name].astype(np.int32) for name in ("input_ids", "attention_mask"))
-        longer, seen = pad_texts(ids, mask, pad=form.pad, most=form.max_tokens)
+        longer, seen = pad_texts(ids, mask, form)
         batches.append({"input_ids": longer, "attention_mask": seen})
     return Feeds(tuple(batches), feeds.order)
 

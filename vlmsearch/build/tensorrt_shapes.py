@@ -65,7 +65,7 @@ def profiles(
         parts = {"one": [found], "two": _halves(found), "several": _sizes(found)}[wanted]
         return tuple((_range("pixels", rows, (tail,) * 3),) for rows in parts)
     parts = {"one": [found], "two": _halves(found), "several": _thirds(found)}[wanted]
-    tails = tuple((length,) for length in recipe.shapes.text_length)
+    tails = tuple((length,) for length in recipe.shapes.columns)
     return tuple(tuple(_range(name, rows, tails) for name in ("input_ids", "attention_mask")) for rows in parts)
 
 

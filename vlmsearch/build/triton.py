@@ -67,7 +67,7 @@ class _Part:
     def profile(self) -> Profile:
         if self.tower == "image":
             return Profile(self.shapes.image_batch)
-        return Profile(self.shapes.text_batch, self.shapes.text_length)
+        return Profile(self.shapes.text_batch, self.shapes.columns)
 
 
 def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Path | None = None) -> Repository:

@@ -10,11 +10,10 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch.build.recipe import Shapes
 from vlmsearch.build.triton_options import RepoOptions
-from vlmsearch.bundles import Bundle, Tower
+from vlmsearch.bundles import LENGTH_STEP, Bundle, Tower
 from vlmsearch.errors import ConfigError
 from vlmsearch.media import Preprocess
 from vlmsearch.serving import protocol
-from vlmsearch.serving.stages import LENGTH_STEP
 
 _GRAPH_LENGTHS = (LENGTH_STEP, 2 * LENGTH_STEP, 4 * LENGTH_STEP)
 """Lengths of texts that CUDA graphs are captured for: queries."""
@@ -243,7 +242,7 @@ def _accelerate(config: pb.ModelConfig, options: RepoOptions, shapes: Shapes, to
     accelerator.parameters["trt_engine_cache_enable"] = "1"
     accelerator.parameters["trt_engine_cache_path"] = f"/tmp/vlmsearch-trt/{config.name}"  # noqa: S108 - in the container
     batches = shapes.image_batch if tower == "image" else shapes.text_batch
-    for word, batch, length in zip(("min", "opt", "max"), batches, shapes.text_length):
+    for word, batch, length in zip(("min", "opt", "max"), batches, shapes.columns):
         forms = []
         for tensor in config.input:
             dims = [min(batch, config.max_batch_size), *(dim if dim > 0 else length for dim in tensor.dims)]

@@ -45,7 +45,7 @@ class TowerPlan:
     def profile(self, tower: Tower, given: Shapes) -> Profile:
         """The same, for `check_repository`."""
         shapes = self.shapes(given)
-        return Profile(shapes.image_batch) if tower == "image" else Profile(shapes.text_batch, shapes.text_length)
+        return Profile(shapes.image_batch) if tower == "image" else Profile(shapes.text_batch, shapes.columns)
 
 
 def find_tower_plan(

@@ -96,7 +96,7 @@ class TensorRTEncoder(BundleEncoder):
 
     def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
         """Vectors of one batch of token ids."""
-        longer, seen = pad_texts(ids, mask, pad=bundle.text.pad, most=bundle.text.max_tokens)
+        longer, seen = pad_texts(ids, mask, bundle.text)
         inputs = {"input_ids": longer, "attention_mask": seen}
         return self._run_tower(bundle, "text", inputs, lambda onnx: onnx.run_texts(bundle, ids, mask))
 

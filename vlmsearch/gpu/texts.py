@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
+from vlmsearch.bundles import LENGTH_STEP, TextInput
 from vlmsearch.encoders.towers import Ids
 
-_STEPS = ((64, 8), (128, 16), (1 << 30, 32))
+_STEPS = ((64, LENGTH_STEP), (128, 2 * LENGTH_STEP), (1 << 30, 4 * LENGTH_STEP))
 
 
-def padded_length(length: int, most: int) -> int:
-    """The length that texts of ``length`` tokens are padded to: a multiple of 8, later of 16 and 32, up to ``most``."""
+def engine_length(length: int, longest: int) -> int:
+    """The columns that texts of ``length`` tokens are padded to: a multiple of 8, later of 16 and 32, or ``longest``.
+
+    ``longest`` is a multiple of 8 itself.
+    """
     step = next(step for limit, step in _STEPS if length <= limit)
-    return max(length, min(-(-length // step) * step, most))
+    return min(-(-length // step) * step, longest)
 
 
-def pad_texts(ids: Ids, mask: Ids, *, pad: int, most: int) -> tuple[Ids, Ids]:
-    """Ids and mask with columns of ``pad`` and 0 added; what they are when the length is one of the few already."""
+def pad_texts(ids: Ids, mask: Ids, form: TextInput) -> tuple[Ids, Ids]:
+    """Ids and mask with columns of padding and of 0 added; what they are when the length is one of the few already."""
     rows, length = ids.shape
-    target = padded_length(length, most)
+    target = engine_length(length, form.longest)
     if target == length:
         return ids, mask
-    longer, seen = np.full((rows, target), pad, np.int32), np.zeros((rows, target), np.int32)
+    longer, seen = np.full((rows, target), form.pad, np.int32), np.zeros((rows, target), np.int32)
     longer[:, :length] = ids
     seen[:, :length] = mask
     return longer, seen

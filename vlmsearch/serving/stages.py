@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -11,14 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.bundles import Bundle
+from vlmsearch.bundles import Bundle, padded_length
 from vlmsearch.encoders.towers import Ids, Pixels, TextBatches, available_cores
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media import Preprocess, open_image
 from vlmsearch.serving.protocol import status_of, too_large
-
-LENGTH_STEP = 8
-"""Token arrays are padded to a multiple of this, so that requests of like lengths share a batch."""
 
 
 class ImageStage:
@@ -67,7 +63,6 @@ class TextStage(TextBatches):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         self._room = bundle.text.room
-        self._longest = bundle.text.max_tokens
         self._pad = bundle.text.pad
 
     def run(self, texts: Sequence[str], pieces: Sequence[int] | None = None) -> Tokens:
@@ -89,6 +84,6 @@ class TextStage(TextBatches):
         return Tokens(ids, mask, np.array(counts, np.int32))
 
     def _widened(self, part: Ids, fill: int) -> Ids:
-        """Columns added up to the next of a few lengths."""
-        width = min(math.ceil(part.shape[1] / LENGTH_STEP) * LENGTH_STEP, self._longest)
+        """Columns added up to the next of a few lengths, so that requests of like lengths share a batch."""
+        width = padded_length(part.shape[1])
         return np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=fill)
