@@ -135,6 +135,30 @@ def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypat
     assert plan.report["form"]["split"] == "one"
 
 
+@pytest.mark.parametrize(
+    ("precision", "cosines"),
+    [
+        ("fp16", [0.9993, 0.99995]),
+        ("fp16", [0.9991, 0.9993, 0.9992, 0.9990]),
+        ("fp32", [0.9989, 1.0]),
+        ("int8", [0.9991]),
+    ],
+)
+def test_a_form_that_is_miscomputed_is_followed_by_the_next(
+    at: Any, monkeypatch: Any, precision: str, cosines: list[float]
+) -> None:
+    if at.version != "8.6" and precision != "int8":
+        cosines = cosines[: 2 if precision == "fp16" else 1]
+    judged = iter(cosines)
+    monkeypatch.setattr(at.module.Exam, "judge", lambda exam, engine: at.module.Drift(next(judged), 0.99, 1.0, 0.0))
+    plan = at.ensure(tower="text", precision=precision)
+    assert at.gpu.built == len(cosines)
+    assert plan.report["mean_cosine"] == max(cosines)
+    assert next(judged, None) is None
+    assert at.ensure(tower="text", precision=precision) == plan
+    assert at.gpu.built == len(cosines)
+
+
 def test_timings_are_kept_for_this_gpu_and_those_of_another_are_replaced(at: Any, tmp_path: Path) -> None:
     at.ensure(precision="fp32")
     (kept,) = (tmp_path / "cache" / "timings").iterdir()

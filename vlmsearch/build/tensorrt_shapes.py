@@ -31,7 +31,8 @@ def forms(precision: BuiltPrecision) -> tuple[Form, ...]:
     fail in FP16.
     """
     if precision == "fp32":
-        return (Form("fp32", spelled_out=False, split="one"),)
+        plain = Form("fp32", spelled_out=False, split="one")
+        return (plain,) if strongly_typed() else (plain, Form("fp32", spelled_out=True, split="one"))
     if strongly_typed():
         return (Form("fp16", spelled_out=False, split="several"), Form("fp16", spelled_out=False, split="one"))
     best: Precision = "fp16" if precision == "fp16" else "fp32"  # it reads INT8 in float32 files only
