@@ -40,6 +40,12 @@ def test_a_wrong_encoder_url_says_what_is_possible(url: str, message: str) -> No
         open_encoder(url)
 
 
+def test_a_source_tree_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: ())
+    with pytest.raises(ConfigError, match="no encoder is registered: vlmsearch runs from its source here"):
+        open_encoder("onnx:demo")
+
+
 def test_no_message_repeats_a_secret_from_a_url() -> None:
     with pytest.raises(ConfigError) as caught:
         open_store("mongodb://user:hunter2@host/db?option")

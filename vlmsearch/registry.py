@@ -90,6 +90,10 @@ def back_ends(kind: Kind) -> dict[str, EntryPoint]:
 def load(kind: Kind, scheme: str) -> Callable[..., object]:
     """The class registered for ``scheme``; MissingDependencyError names the extra that it needs."""
     known = back_ends(kind)
+    if not known:
+        raise ConfigError(
+            f"no {kind} is registered: vlmsearch runs from its source here and is not installed; pip install it"
+        )
     if scheme not in known:
         raise ConfigError(f"no {kind} {scheme + ':'!r}; there are {', '.join(f'{name}:' for name in sorted(known))}")
     try:
