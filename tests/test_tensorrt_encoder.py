@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import PIL.Image
 import pytest
+from click.testing import CliRunner
 from vlmsearch_mocks.contracts import EncoderContract
 
 from tests.codec_standin import Decoder, pretend_gpu
@@ -22,6 +23,7 @@ from tests.tensorrt_standin import standing_in
 from tests.tensorrt_standin.gpu import STATE, PretendGpu
 from tests.tensorrt_standin.versions import VERSIONS, Version
 from vlmsearch.bundles import Bundle, TextInput
+from vlmsearch.cli.build import build
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.onnx import OnnxEncoder
@@ -315,6 +317,25 @@ def test_options_come_from_the_url(gpu: PretendGpu) -> None:
         assert engine.gpu.index == 1
     with pytest.raises(ConfigError, match="precision of encoder tensorrt: is one of int8, fp16, fp32, auto"):
         open_encoder("tensorrt:demo?precision=int4")
+
+
+def test_a_profile_gives_the_engine_that_was_built_with_it(gpu: PretendGpu, tmp_path: Path) -> None:
+    with open_encoder("tensorrt:demo-minilm?precision=fp32") as encoder:
+        whole = encoder.encode_texts(["a star"])
+        (engine,) = encoder.engines.values()  # type: ignore[attr-defined]
+        memory = engine.memory
+    options = ["--engine", "tensorrt", "--precision", "fp32", "--profile", "1,4,16", "--report", str(tmp_path)]
+    done = CliRunner().invoke(build, ["demo-minilm", *options])
+    assert done.exit_code == 0, done.output
+    built = gpu.built
+    with open_encoder("tensorrt:demo-minilm?precision=fp32&profile=1,4,16") as encoder:
+        (engine,) = encoder.engines.values()  # type: ignore[attr-defined]
+        assert engine.max_batch == 16
+        assert engine.memory < memory
+        np.testing.assert_allclose(encoder.encode_texts(["a star"])["minilm"], whole["minilm"], atol=1e-5)
+    assert gpu.built == built == 2
+    with pytest.raises(ConfigError, match="'8,4' is not the least, usual and greatest batch, as 1,32,256"):
+        open_encoder("tensorrt:demo-minilm?profile=8,4")
 
 
 def test_texts_of_all_lengths_run_in_few_shapes(gpu: PretendGpu) -> None:

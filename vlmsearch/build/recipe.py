@@ -31,6 +31,17 @@ class Shapes:
         return least, usual, most
 
 
+def read_batches(text: str) -> Range:
+    """The least, usual and greatest batch, from numbers with commas between them."""
+    try:
+        least, usual, most = (int(part) for part in text.split(","))
+    except ValueError:
+        least = usual = most = 0
+    if not 1 <= least <= usual <= most:
+        raise ConfigError(f"{text!r} is not the least, usual and greatest batch, as 1,32,256")
+    return least, usual, most
+
+
 @dataclass(frozen=True)
 class Calibration:
     """What INT8 ranges are taken from when the user gives no data of their own.

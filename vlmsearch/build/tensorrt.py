@@ -93,10 +93,15 @@ def ensure_engine(
 
 
 def find_engine(
-    bundle: Bundle, tower: Tower, *, precision: EnginePrecision = "int8", device: int = 0, recipe: Recipe | None = None
+    bundle: Bundle,
+    tower: Tower,
+    *,
+    precision: EnginePrecision = "int8",
+    device: int = 0,
+    profile: Range | None = None,
 ) -> Plan | None:
     """What `ensure_engine` would give without building, or None."""
-    workshop = Workshop(bundle, tower, device, recipe or recipe_of(bundle))
+    workshop = Workshop(bundle, tower, device, recipe_of(bundle), profile)
     return chosen_plan(workshop.choice(precision))
 
 

@@ -79,17 +79,13 @@ def _precision(text: str | None) -> EnginePrecision:
 
 
 def _profile(text: str | None) -> Range | None:
-    if text is None:
-        return None
+    from vlmsearch.build.recipe import read_batches
+    from vlmsearch.errors import ConfigError
+
     try:
-        least, usual, most = (int(part) for part in text.split(","))
-    except ValueError:
-        least = usual = most = 0
-    if not 1 <= least <= usual <= most:
-        raise click.BadParameter(
-            f"{text!r} is not the least, usual and greatest batch, as 1,32,256", param_hint="--profile"
-        )
-    return least, usual, most
+        return read_batches(text) if text else None
+    except ConfigError as exc:
+        raise click.BadParameter(str(exc), param_hint="--profile") from exc
 
 
 def _print(name: str, rows: list[dict[str, object]]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch.build.recipe import read_batches
 from vlmsearch.bundles import Bundle, Tower, find_bundles
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
 from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
@@ -41,9 +42,11 @@ class TensorRTEncoder(BundleEncoder):
     """Bundles as TensorRT engines on one GPU: ``tensorrt:default``, ``tensorrt:NAME`` or ``tensorrt:/folder``.
 
     Engines are built once for this GPU and this TensorRT, and kept; ``precision`` is theirs, ``auto`` the fastest that
-    is accurate enough. With ``fallback=onnx`` ONNX Runtime does the work until they are built, and an
-    EngineFallbackWarning says so. ``batch_size`` is the most items that are computed at once, ``contexts`` how many
-    batches. ``decode`` says where JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there).
+    is accurate enough. ``profile`` is the least, usual and greatest batch of a smaller engine, as ``1,8,32``, which
+    needs less memory than that of the recipe. With ``fallback=onnx`` ONNX Runtime does the work until they are built,
+    and an EngineFallbackWarning says so. ``batch_size`` is the most items that are computed at once, ``contexts`` how
+    many batches. ``decode`` says where JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is
+    there).
 
     ModelUnavailableError where there is no GPU or no driver, QualityError where no engine is accurate enough.
     """
@@ -54,6 +57,7 @@ class TensorRTEncoder(BundleEncoder):
         *,
         device: int = 0,
         precision: EnginePrecision = "int8",
+        profile: str | None = None,
         fallback: Literal["onnx"] | None = None,
         batch_size: int = 256,
         contexts: int = 2,
@@ -64,6 +68,7 @@ class TensorRTEncoder(BundleEncoder):
         self.gpu = find_gpu(device)
         super().__init__(find_bundles(location), batch_size=batch_size, workers=available_cores())
         self.precision: EnginePrecision = precision
+        self._profile = read_batches(profile) if profile else None
         self._contexts = contexts
         self._decode = decode
         self._engines: dict[_Key, Engine] = {}
@@ -194,13 +199,17 @@ class TensorRTEncoder(BundleEncoder):
         from vlmsearch.build.progress import steps
         from vlmsearch.build.tensorrt import ensure_engine, find_engine
 
+        precision, profile, device = self.precision, self._profile, self.gpu.index
+
         def find() -> Plan | None:
-            found = find_engine(bundle, tower, precision=self.precision, device=self.gpu.index)
+            found = find_engine(bundle, tower, precision=precision, profile=profile, device=device)
             if found or not build:
                 return found
             shown = steps(bundle.name) if aloud else nullcontext(None)
             with shown as progress:
-                return ensure_engine(bundle, tower, precision=self.precision, device=self.gpu.index, progress=progress)
+                return ensure_engine(
+                    bundle, tower, precision=precision, profile=profile, device=device, progress=progress
+                )
 
         plan = find()
         data = self._read(plan)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlmsearch.closing import Closable
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.gpu.cuda import DeviceArray, OutOfMemoryError, current, find_gpu
+from vlmsearch.gpu.cuda import DeviceArray, OutOfMemoryError, current, find_gpu, free_memory
 from vlmsearch.gpu.lanes import Lane
 from vlmsearch.gpu.plans import Shape
 from vlmsearch.gpu.pool import Pool
@@ -120,10 +120,20 @@ class Engine(Closable):
             limit = self._limit
             try:
                 return Lane(self._program, limit, self._steps.sizes, self._steps.profiles_for(limit))
-            except OutOfMemoryError:
-                if self._pool.all or limit == 1:
+            except OutOfMemoryError as exc:
+                if self._pool.all:
                     raise
+                if limit == 1:
+                    raise OutOfMemoryError(f"{exc}: {self._shortage()}") from exc
                 self._limit = limit // 2
+
+    def _shortage(self) -> str:
+        least = max(map(self._program.activations, self._steps.profiles_for(1)))
+        need, free = (f"{size / 2**20:,.0f} MiB" for size in (least, free_memory()))
+        return (
+            f"the engine computes in {need} of GPU memory, and {free} are free. One for smaller batches needs less: "
+            f"`vlmsearch build NAME --engine tensorrt --profile 1,8,32`, and tensorrt:NAME?profile=1,8,32"
+        )
 
     def _rows(self, inputs: Mapping[str, NDArray[np.generic]] | Mapping[str, DeviceArray]) -> int:
         if inputs.keys() != set(self.inputs):
