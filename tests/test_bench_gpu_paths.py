@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import BytesIO
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import PIL.Image
 import pytest
 
 from tests.codec_standin import pretend_gpu
+from tests.tensorrt_standin import standing_in
 from tests.test_onnx_gpu import Runtime
 from vlmsearch.bench.gpu_onnx import measure_onnx
 from vlmsearch.bench.photographs import draw_photographs
@@ -86,3 +88,33 @@ def test_a_server_is_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
     with pytest.raises(ModelUnavailableError, match="vlmsearch triton install"):
         find_binary()
+
+
+def test_an_encoder_is_set_beside_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
+    with standing_in("8.6") as gpu:
+        from vlmsearch.bench.gpu_encoder import measure_encoder
+
+        found = measure_encoder(
+            "demo-clip", draw_photographs(3, size=(100, 80)), ["a star", "two rings"], precision="fp32"
+        )
+        assert gpu.used == 0
+    assert found.least_cosine == {"image clip": pytest.approx(1, abs=1e-5), "text clip": pytest.approx(1, abs=1e-5)}
+    assert found.max_batch == {"demo-clip image": 256, "demo-clip text": 256}
+
+
+def test_an_encoder_is_given_less_memory_until_it_says_how_to_do_with_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
+    with standing_in("8.6") as gpu:
+        from vlmsearch.bench.gpu_encoder import measure_encoder
+
+        found = measure_encoder("demo-minilm", (), ["a star", "two rings"], precision="fp32", spare=0)
+        assert gpu.used == 0
+    *smaller, refused = found.short
+    assert found.memory_bytes > found.short[0].free_bytes > refused.free_bytes
+    assert 1 < smaller[-1].max_batch["demo-minilm text"] <= 128
+    assert all(short.least_cosine == pytest.approx(1, abs=1e-5) for short in smaller)
+    assert "--profile 1,8,32" in refused.refused
+    assert json.loads(json.dumps(found.to_json()))["short"][-1]["refused"] == refused.refused

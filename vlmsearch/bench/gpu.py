@@ -209,6 +209,12 @@ def _images(task: Task, say: Say) -> Json:
     return image_paths(bundle, recipe_for(bundle), say)
 
 
+def _encoder(task: Task, say: Say) -> Json:
+    from vlmsearch.bench.gpu_paths import encoder_path
+
+    return encoder_path(_picture(task, say), say)
+
+
 def _onnx(task: Task, say: Say) -> Json:
     from vlmsearch.bench.gpu_paths import onnx_path
 
@@ -227,6 +233,7 @@ SECTIONS: dict[str, tuple[tuple[str, ...], Callable[[Task, Say], Json]]] = {
     "load": (("tensorrt", "cuda"), _load),
     "images": (("tensorrt", "cuda", "nvidia.nvimgcodec"), _images),
     "serving": (("tensorrt", "cuda", "tritonclient", "nvidia.nvimgcodec"), _serving),
+    "encoder": (("tensorrt", "cuda", "onnxruntime"), _encoder),
     "onnx": (("onnxruntime",), _onnx),
 }
 """Every section: the packages it needs, and what measures it."""

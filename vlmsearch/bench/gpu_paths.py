@@ -46,6 +46,24 @@ def image_paths(bundle: Bundle, recipe: Recipe, say: Say) -> Json:
     return {"model": bundle.name, "engine": "fp16", **found.to_json()}
 
 
+def encoder_path(bundle: Bundle, say: Say) -> Json:
+    """``tensorrt:`` as users open it: how near it is to ``onnx:``, and what it does where memory is short."""
+    from vlmsearch.bench.gpu_encoder import measure_encoder
+
+    texts = [text.decode() for text in _some_texts(64)]
+    found = measure_encoder(f"{bundle.folder}/", draw_photographs(64), texts, precision="fp16")
+    said = ", ".join(f"{name} {cosine:.6f}" for name, cosine in found.least_cosine.items())
+    say(f"{found.url}: least cosine to ONNX Runtime {said}; holds {found.memory_bytes / 2**20:.0f} MiB")
+    for short in found.short:
+        fate = short.refused or f"batches of {short.max_batch}, least cosine to the above {short.least_cosine:.6f}"
+        say(f"with {short.free_bytes / 2**20:.0f} MiB free: {fate}")
+    return {"model": bundle.name, **found.to_json()}
+
+
+def _some_texts(count: int) -> list[bytes]:
+    return [f"a photograph of number {number} in the snow, with two dogs".encode() for number in range(count)]
+
+
 def onnx_path(bundle: Bundle, say: Say) -> Json:
     """``onnx:`` with ``device=cuda:0`` in float32 and FP16."""
     if bundle.preprocess is None:
@@ -68,7 +86,7 @@ def serving_paths(bundle: Bundle, say: Say) -> Json:
     for tower in bundle.towers:
         ensure_engine(bundle, tower, precision="fp16")
     location, jpegs = f"{bundle.folder}/", draw_photographs(_DIFFERENT)
-    texts = [f"a photograph of number {number} in the snow, with two dogs".encode() for number in range(_TEXTS)]
+    texts = _some_texts(_TEXTS)
     found: Json = {"model": bundle.name, "engine": "fp16", "cpu_cores": os.cpu_count()}
     runs: tuple[tuple[str, Literal["images", "texts"], Decode, list[bytes], int], ...] = (
         ("images, decoded on the GPU", "images", "gpu", jpegs * _REPEATED, 1),

@@ -11,7 +11,7 @@ from vlmsearch.cli.common import json_option, option, print_json
 
 
 @click.command("gpu")
-@option("--only", metavar="LIST", help="Sections, with commas: engines, torch, load, images, serving, onnx.")
+@option("--only", metavar="LIST", help="Sections, with commas: engines, torch, load, images, serving, encoder, onnx.")
 @option("--models", metavar="LIST", help="These models alone, with commas.")
 @option("--folder", type=click.Path(path_type=Path), metavar="DIR", help="Where bundles are, and random ones go.")
 @option("--out", type=click.Path(path_type=Path), default=Path("report-gpu.json"), show_default=True, metavar="FILE")
