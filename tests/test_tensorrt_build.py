@@ -133,6 +133,7 @@ def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypat
     plan = at.ensure(precision="fp16")
     assert seen == ([4, 2, 1] if at.version == "8.6" else [4, 1])
     assert plan.report["form"]["split"] == "one"
+    assert [attempt.get("failed") for attempt in plan.attempts] == ["Myelin"] * (len(seen) - 1) + [None]
 
 
 @pytest.mark.parametrize(
@@ -233,6 +234,32 @@ def test_the_command_builds_reports_and_lists_engines(at: Any, built: tuple[Path
     wrong = CliRunner().invoke(build, [str(built[1]), *options, "--profile", "8,4,16"])
     assert wrong.exit_code == 2
     assert "least, usual and greatest batch" in wrong.output
+
+
+def test_auto_reports_every_engine_that_was_tried(at: Any, built: tuple[Path, Path], tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from vlmsearch.cli.build import build
+
+    folder = tmp_path / "bundles" / "tiny-clip"
+    shutil.copytree(built[0], folder)
+    at.gpu.noise["int8"] = 0.5
+    options = ["--engine", "tensorrt", "--precision", "auto", "--out", str(folder.parent), "--report", str(tmp_path)]
+    for _ in range(2):  # built, and from the cache
+        done = CliRunner().invoke(build, [str(built[1]), *options, "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        rows = json.loads(done.stdout)["engines"]
+        image = [row for row in rows if row["tower"] == "image"]
+        assert [row["precision"] for row in image] == ["fp16", *["int8"] * (1 + len(at.module.SHARES)), "fp32"]
+        assert [row["passed"] for row in image] == [row["precision"] != "int8" for row in image]
+        assert sum(row["published"] for row in image) == 1
+        assert next(row for row in image if row["published"])["passed"]
+        assert len({len(row["fp16_layers"]) for row in image}) == 1 + len(at.module.SHARES)
+    table = CliRunner().invoke(build, [str(built[1]), *options], catch_exceptions=False).output
+    for result in ("published", "passed", "below the gate"):
+        assert f"\t{result}\t" in table
+    (path,) = tmp_path.glob("report-*.json")
+    assert [row["precision"] for row in json.loads(path.read_text())["engines"]] == [row["precision"] for row in rows]
 
 
 def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> None:

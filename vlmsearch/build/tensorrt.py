@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -88,8 +88,9 @@ def ensure_engine(
         if done:
             return done
         made = workshop.fastest() if precision == "auto" else workshop.make(precision)
-        choose_plan(choice, made.plan)
-        return made.plan
+        plan = dataclasses.replace(made.plan, attempts=tuple(workshop.attempts))
+        choose_plan(choice, plan)
+        return plan
 
 
 def find_engine(
@@ -130,7 +131,7 @@ class Workshop:
     level: int | None = None
     timing_cache: Path | None = None
     report: Report = _silent
-    attempts: list[dict[str, object]] = field(default_factory=list)
+    attempts: list[Mapping[str, object]] = field(default_factory=list)
 
     @cached_property
     def machine(self) -> Machine:
@@ -222,6 +223,7 @@ class Workshop:
                 cosine, result = self._try(precision, kept, form)
             except BackendError as exc:
                 refused.append(exc)
+                self.attempts.append({**self._what(precision, kept), **_form(form), "failed": str(exc)})
                 continue
             if precision == "int8" or cosine >= NEAR:
                 return result
@@ -235,6 +237,7 @@ class Workshop:
         key = self._key(precision, kept, form)
         with building(key) as done:
             if done:
+                self.attempts.append(done.report)
                 return float(str(done.report["mean_cosine"])), Made(done, timings_of(done))
             data, seconds = self._build(precision, kept, form, key)
             self.report(f"{self.tower}: measuring {_words(precision, kept)}", 0, 1)
@@ -242,7 +245,7 @@ class Workshop:
                 drift = self.exam.judge(engine)
                 timings = self.time(engine)
                 figures = {"build_seconds": round(seconds, 1), "memory_bytes": engine.memory, "plan_bytes": len(data)}
-            report = {**self._story(precision, kept, drift), **figures, "form": dataclasses.asdict(form)}
+            report = {**self._story(precision, kept, drift), **figures, **_form(form)}
             report["timings"] = [dataclasses.asdict(timing) for timing in timings]
             self.attempts.append(report)
             passed = drift.passes(self.exam.gate)
@@ -291,18 +294,27 @@ class Workshop:
     def _story(self, precision: BuiltPrecision, kept: tuple[str, ...], drift: Drift) -> dict[str, object]:
         gpu = find_gpu(self.device)
         return {
-            "model": self.bundle.name,
-            "tower": self.tower,
-            "precision": precision,
+            **self._what(precision, kept),
             "passed": drift.passes(self.exam.gate),
             "mean_cosine": round(drift.mean_cosine, 6),
             "min_cosine": round(drift.min_cosine, 6),
             "overlap": round(drift.overlap, 4),
             "samples": {"origin": self.exam.origin, "count": len(self.exam.reference)},
-            "fp16_layers": list(kept),
-            "int8_layers": len(self.int8) - len(kept) if precision == "int8" else 0,
             "machine": {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt},
         }
+
+    def _what(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> dict[str, object]:
+        return {
+            "model": self.bundle.name,
+            "tower": self.tower,
+            "precision": precision,
+            "fp16_layers": list(kept),
+            "int8_layers": len(self.int8) - len(kept) if precision == "int8" else 0,
+        }
+
+
+def _form(form: Form) -> dict[str, object]:
+    return {"form": dataclasses.asdict(form)}
 
 
 def _words(precision: str, kept: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from vlmsearch.gpu.files import replace_file
 
 Row = Mapping[str, object]
 _BATCHES = (1, 8, 32, 128, 256)
-_TITLES = ("tower", "precision", "cosine", "overlap", "in fp16", "MB", "built in s")
+_TITLES = ("tower", "precision", "result", "cosine", "overlap", "in fp16", "MB", "built in s")
 
 
 def report_folder(recipe: Recipe, given: Path | None) -> Path | None:
@@ -41,7 +41,9 @@ def table(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
 
 
 def _cells(row: Row) -> Iterator[str]:
-    yield from (str(row.get(name, "")) for name in ("tower", "precision", "mean_cosine", "overlap"))
+    yield from (str(row.get(name, "")) for name in ("tower", "precision"))
+    yield _result(row)
+    yield from (str(row.get(name, "")) for name in ("mean_cosine", "overlap"))
     layers, memory, timings = row.get("fp16_layers"), row.get("memory_bytes"), row.get("timings")
     yield str(len(layers)) if isinstance(layers, list) else ""
     yield f"{memory / 2**20:.0f}" if isinstance(memory, int) else ""
@@ -50,3 +52,13 @@ def _cells(row: Row) -> Iterator[str]:
     for size in _BATCHES:
         entry = by_size.get(size)
         yield f"{entry['latency_ms']:.3f}, {1000 * size / entry['batch_ms']:.0f}" if entry else ""
+
+
+def _result(row: Row) -> str:
+    if row.get("failed"):
+        return "not built"
+    if row.get("published"):
+        return "published"
+    if "passed" not in row:
+        return ""
+    return "passed" if row["passed"] else "below the gate"

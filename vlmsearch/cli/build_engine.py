@@ -51,15 +51,16 @@ def build_engines(names: Sequence[str], parent: Path | None, options: EngineOpti
             open_bundle(parent / given.name) if parent and given else find_bundles(given.name if given else name)[0]
         )
         recipe = given or tensorrt.recipe_of(bundle)
-        rows = []
+        rows: list[dict[str, object]] = []
         with steps(bundle.name) as progress:
             for tower in bundle.towers:
                 plan = tensorrt.ensure_engine(
                     bundle, tower, precision=precision, profile=profile, level=options.level,
                     timing_cache=options.timing_cache, recipe=recipe, progress=progress,
                 )  # fmt: skip
-                rows.append(dict(plan.report))
-        machine = cast("dict[str, object]", rows[0]["machine"])
+                tried = plan.attempts or (plan.report,)
+                rows.extend({**report, "published": report == plan.report} for report in tried)
+        machine = cast("dict[str, object]", plan.report["machine"])
         folder = report_folder(recipe, options.report) if recipe.folder.parts or options.report else None
         path = write_report(folder, bundle.name, machine, rows) if folder else None
         if as_json:
@@ -101,7 +102,7 @@ def _print(name: str, rows: list[dict[str, object]]) -> None:
 
     shown = Table(title=name, box=None, header_style="bold", pad_edge=False)
     for title in lines[0]:
-        shown.add_column(title, justify="left" if title in ("tower", "precision") else "right")
+        shown.add_column(title, justify="left" if title in ("tower", "precision", "result") else "right")
     for line in lines[1:]:
         shown.add_row(*line)
     Console().print(shown)

@@ -74,13 +74,18 @@ class PlanKey:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan on disk, complete when it was written; `read_plan` checks and reads it."""
+    """A plan on disk, complete when it was written; `read_plan` checks and reads it.
+
+    ``attempts`` are the reports of all that was tried before it was chosen, its own among them; none where it was
+    opened by its path.
+    """
 
     path: Path
     key: PlanKey
     sha256: str
     size: int
     report: Report
+    attempts: tuple[Report, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,12 @@ def discard_plan(plan: Plan) -> None:
 def choose_plan(choice: Choice, plan: Plan) -> None:
     """From now on, ``plan`` answers ``choice``."""
     with writing(plans_folder()):
-        entry = {"format": _FORMAT, "choice": dataclasses.asdict(choice), "plan": plan.key.digest}
+        entry = {
+            "format": _FORMAT,
+            "choice": dataclasses.asdict(choice),
+            "plan": plan.key.digest,
+            "attempts": plan.attempts,
+        }
         replace_file(plans_folder() / f"{choice.digest}.choice.json", _text(entry))
 
 
@@ -189,7 +199,8 @@ def chosen_plan(choice: Choice) -> Plan | None:
     """The plan that answers ``choice``, or None where none was chosen or it is gone."""
     try:
         entry = json.loads((plans_folder() / f"{choice.digest}.choice.json").read_text(encoding="utf-8"))
-        return open_plan(plans_folder() / f"{entry['plan']}.plan")
+        plan = open_plan(plans_folder() / f"{entry['plan']}.plan")
+        return dataclasses.replace(plan, attempts=tuple(entry["attempts"]))
     except (OSError, KeyError, TypeError, ValueError, ModelUnavailableError):
         return None
 
