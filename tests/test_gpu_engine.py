@@ -162,6 +162,17 @@ def test_the_smallest_profile_that_takes_a_batch_is_used(make: MakeEngine) -> No
         np.testing.assert_allclose(engine.run(batch), reference.run(None, dict(batch))[0], atol=1e-5)
 
 
+def test_long_texts_go_in_the_batches_that_a_profile_takes(make: MakeEngine) -> None:
+    profiles = [text_ranges((1, 12, 12), LENGTHS), text_ranges((13, 32, 32), (2, 16, 20))]
+    engine = make(*profiles, model=TEXT)
+    reference = ort.InferenceSession(TEXT, providers=["CPUExecutionProvider"])
+    for rows, length in ((11, 30), (11, 30), (12, 21), (13, 30), (32, 30), (32, 20), (70, 21), (30, 5), (11, 30)):
+        batch = texts(rows, length)
+        np.testing.assert_allclose(engine.run(batch), reference.run(None, dict(batch))[0], atol=1e-5)
+    with pytest.raises(BackendError, match="the plan takes"):
+        engine.run(texts(3, 31))
+
+
 def test_a_profile_with_a_least_batch_gets_rows_added(make: MakeEngine) -> None:
     check(make(image_ranges(SIZE, 4, 8, 16), graphs=()), 1, 3, 4, 5, 33)
 

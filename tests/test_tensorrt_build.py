@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,7 +70,24 @@ def test_recipe_batches_have_profiles_of_their_own_unless_one_is_given(at: Any) 
     assert len(one.key.profiles) == 1
     text = at.ensure(tower="text", precision="fp16")
     assert [profile[0].opt[0] for profile in text.key.profiles] == [1, 32, 256]
-    assert [profile[0].max for profile in text.key.profiles] == [(8, 32), (144, 32), (256, 32)]
+    assert [profile[0].max for profile in text.key.profiles] == [(8, 32), (64, 32), (256, 32)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most"),
+    [((2, 32, 256), [(8, 256), (64, 256), (256, 80)]), ((2, 32, 77), [(8, 80), (64, 80), (256, 80)])],
+)
+def test_many_texts_have_memory_for_short_ones(at: Any, lengths: Any, most: list[tuple[int, int]]) -> None:
+    from vlmsearch.build.recipe import Shapes
+    from vlmsearch.build.tensorrt_shapes import profiles
+
+    recipe = replace(at.recipe, shapes=Shapes(text_length=lengths))
+    made = profiles(at.bundle, recipe, "text", None, "several")
+    assert [profile[0].max for profile in made] == most
+    assert [profile[0].min for profile in made] == [(1, 8), (9, 8), (65, 8)]
+    assert [profile[0].opt for profile in made] == [(1, 32), (32, 32), (256, 32)]
+    whole = profiles(at.bundle, recipe, "text", (1, 8, 256), "several")
+    assert [profile[0].max for profile in whole] == [(256, most[0][1])]
 
 
 def test_inaccurate_int8_is_refused_with_its_figures_and_leaves_no_plan(at: Any, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def ranges(bundle: Bundle, tower: Tower, batch: tuple[int, int, int]) -> Profile
         side = bundle.preprocess.size
         least, usual, most = ((size, side, side, 3) for size in batch)
         return (ShapeRange("pixels", least, usual, most),)
-    few, some, many = zip(batch, (2, 16, 64))
+    few, some, many = zip(batch, (2, 16, 64 if batch[0] == 1 else 32))
     return tuple(ShapeRange(name, few, some, many) for name in ("input_ids", "attention_mask"))
 
 
@@ -187,6 +187,16 @@ def test_the_batch_is_what_the_profiles_take(tmp_path: Path) -> None:
     assert list(config.instance_group[0].profile) == ["0", "1"]
     assert config_of(tmp_path / "R", "clip_text").max_batch_size == 16
     assert config_of(tmp_path / "R", "vlm").max_batch_size == 16
+
+
+def test_where_triton_chooses_the_profile_batches_are_those_of_every_length(tmp_path: Path) -> None:
+    minilm = find_bundles("demo-minilm")[0]
+    build(minilm, "text", batches=((1, 16, 16), (17, 64, 64)))
+    for options, most in ((IN_TRITON, 16), (IN_PYTHON, 64)):
+        write_repository("demo-minilm", tmp_path / "R", options)
+        config = config_of(tmp_path / "R", "minilm")
+        assert config.max_batch_size == most
+        assert len(config.instance_group[0].profile) == (2 if options is IN_TRITON else 0)
 
 
 def test_a_plan_that_takes_no_single_item_is_refused(tmp_path: Path) -> None:

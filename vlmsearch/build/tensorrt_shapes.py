@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from vlmsearch.build.recipe import Range, Recipe
 from vlmsearch.build.tensorrt_network import BuiltPrecision, strongly_typed
-from vlmsearch.bundles import Bundle, Precision, Tower
+from vlmsearch.bundles import LENGTH_STEP, Bundle, Precision, Tower
 from vlmsearch.gpu.plans import Profile, ShapeRange
 
 Split = Literal["several", "two", "one"]
 """Into how many optimization profiles the batches are split."""
 _FEW = 8
+_TOKENS = 20_480
+"""The most tokens of a batch in a profile for many texts; attention needs memory for the square of each length."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ def profiles(
     Kernels for one size are faster than kernels for all of them: on an H200, TensorRT 8.6 computes 18 % more images of
     CLIP ViT-B/32 with a profile for batches of 256 alone, and batch 1 takes half the time. So there is a profile for
     each of the recipe's three batches, and one for everything in between. Texts differ in length: there a few have a
-    profile, what is nearer to the usual batch than to the greatest one, and the rest. Each profile keeps kernels of
-    its own, and TensorRT 8.6 part of the weights as well.
+    profile, up to twice the usual batch, and the rest, of which very long ones go in smaller batches. Each profile
+    keeps kernels of its own, and TensorRT 8.6 part of the weights as well.
     """
     found, wanted = batches(recipe, tower, given), "one" if given else split
     if bundle.preprocess is not None and tower == "image":
@@ -66,8 +69,14 @@ def profiles(
         parts = {"one": [found], "two": _halves(found), "several": _sizes(found)}[wanted]
         return tuple((_range("pixels", rows, (tail,) * 3),) for rows in parts)
     parts = {"one": [found], "two": _halves(found), "several": _thirds(found)}[wanted]
-    tails = tuple((length,) for length in recipe.shapes.columns)
-    return tuple(tuple(_range(name, rows, tails) for name in ("input_ids", "attention_mask")) for rows in parts)
+    shortest, usual, longest = recipe.shapes.columns
+    made = []
+    for rows in parts:
+        many = rows[0] > found[1]
+        most = min(longest, max(usual, _TOKENS // rows[2] // LENGTH_STEP * LENGTH_STEP)) if many else longest
+        tails = [(length,) for length in (shortest, usual, most)]
+        made.append(tuple(_range(name, rows, tails) for name in ("input_ids", "attention_mask")))
+    return tuple(made)
 
 
 def _sizes(found: Range) -> list[Range]:
@@ -84,12 +93,12 @@ def _thirds(found: Range) -> list[Range]:
 
 
 def _halves(found: Range) -> list[Range]:
-    """What is nearer to the usual batch, and what to the greatest."""
+    """Up to twice the usual batch, and the rest."""
     least, usual, most = found
-    middle = (usual + most) // 2
-    return [(least, usual, middle), (middle + 1, most, most)] if usual < most else [found]
+    middle = min(2 * usual, most)
+    return [(least, usual, middle), (middle + 1, most, most)] if middle < most else [found]
 
 
-def _range(name: str, rows: Range, tails: tuple[tuple[int, ...], ...]) -> ShapeRange:
+def _range(name: str, rows: Range, tails: Sequence[tuple[int, ...]]) -> ShapeRange:
     least, usual, most = ((row, *tail) for row, tail in zip(rows, tails))
     return ShapeRange(name, least, usual, most)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch.build.recipe import Range, Shapes
-from vlmsearch.build.triton_check import Profile
 from vlmsearch.build.triton_options import RepoOptions
 from vlmsearch.bundles import Bundle, Tower, model_file
 from vlmsearch.errors import ConfigError
@@ -22,10 +21,14 @@ _ORDER = ("int8", "auto", "fp16", "fp32")
 
 @dataclass(frozen=True)
 class TowerPlan:
-    """A plan's file, and what is known of it; of one that another program built, nothing."""
+    """A plan's file, and what is known of it; of one that another program built, nothing.
+
+    ``splits`` says that who runs it cuts a batch into what a profile takes, as `Engine` does and Triton does not.
+    """
 
     path: Path
     plan: Plan | None
+    splits: bool
 
     @property
     def count(self) -> int:
@@ -33,19 +36,18 @@ class TowerPlan:
         return len(self.plan.key.profiles) if self.plan else 1
 
     def shapes(self, given: Shapes) -> Shapes:
-        """What it was built for, over all its profiles; ``given`` where that is not known."""
+        """What it was built for, over all its profiles; ``given`` where that is not known.
+
+        The batches are those of texts of every length, unless they are split.
+        """
         if self.plan is None:
             return given
         ranges = [profile[0] for profile in self.plan.key.profiles]
-        batches = _over(ranges, 0)
         if ranges[0].input == "pixels":
-            return Shapes(image_batch=batches)
-        return Shapes(text_batch=batches, text_length=_over(ranges, 1))
-
-    def profile(self, tower: Tower, given: Shapes) -> Profile:
-        """The same, for `check_repository`."""
-        shapes = self.shapes(given)
-        return Profile(shapes.image_batch) if tower == "image" else Profile(shapes.text_batch, shapes.columns)
+            return Shapes(image_batch=_over(ranges, 0))
+        lengths = _over(ranges, 1)
+        every = [each for each in ranges if self.splits or each.max[1] == lengths[2]]
+        return Shapes(text_batch=_over(every, 0), text_length=lengths)
 
 
 def find_tower_plan(
@@ -55,10 +57,10 @@ def find_tower_plan(
 
     ConfigError, with the command that makes the right one, where only plans are there that the server cannot load.
     """
-    given = folder / f"{model}.plan" if folder else None
+    given, splits = folder / f"{model}.plan" if folder else None, options.platform == "python"
     if given and given.exists():
         described = given.with_suffix(".json").exists()
-        found = TowerPlan(given, open_plan(given) if described else None)
+        found = TowerPlan(given, open_plan(given) if described else None, splits)
         if found.plan:
             _check_version(bundle, [found.plan], options)
         return found
@@ -74,7 +76,7 @@ def find_tower_plan(
             f"{model} has plans for {', '.join(names)}: put that of the server's GPU into a folder, as {model}.plan "
             f"with its {model}.json, and name it with --plans"
         )
-    return TowerPlan(mine[0].path, mine[0])
+    return TowerPlan(mine[0].path, mine[0], splits)
 
 
 def requirements_of(plan: TowerPlan) -> list[str]:

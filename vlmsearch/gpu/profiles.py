@@ -56,6 +56,7 @@ class Steps:
         key = (rows, most, tails, True)
         step = self._steps.get(key)
         if step is None:
+            most = min(most, self.batch_for(shapes))
             padded = next((size for size in self._graphs if size >= rows), 0)
             if padded <= most and (padded <= _ALWAYS_PADDED or (padded - rows) * 8 <= padded) and padded:
                 step = self._step(padded, tails, graph=True)
