@@ -29,7 +29,8 @@ def gpu(tmp_path: Path, monkeypatch: Any) -> Iterator[Any]:
 
 
 def test_engines_and_the_defaults_are_measured_and_the_fastest_is_named(gpu: Any) -> None:
-    from vlmsearch.bench.gpu_engines import DEFAULTS, Job, Row, call, fastest, measure
+    from vlmsearch.bench.gpu import DEFAULTS
+    from vlmsearch.bench.gpu_engines import Job, Row, call, fastest, measure
 
     jobs = [Job(MINILM, "text", kind) for kind in ("fp32", DEFAULTS)]
     measured = [measure(job) for job in jobs]
@@ -67,9 +68,8 @@ def test_engines_are_built_and_measured_in_processes_of_their_own(gpu: Any, tmp_
         return [sys.executable, "-c", UNDER_THE_STANDIN, what, str(job.folder), job.tower, job.kind]
 
     monkeypatch.setattr(gpu_engines, "command", command)
-    monkeypatch.setattr(gpu_engines, "KINDS", ("fp32", "fp16"))
     said: list[str] = []
-    task = bench.Task(["demo-minilm"], tmp_path, gpus=(0, 1))
+    task = bench.Task(["demo-minilm"], tmp_path, gpus=(0, 1), engines=("fp32", "fp16"))
     found: Any = bench.run_sections(task, ["engines"], tmp_path / "report.json", said.append)["engines"]
     assert [(row["precision"], row["tower"]) for row in found["rows"]] == [("fp32", "text")]
     assert found["published"] == {"demo-minilm text": "fp32"}
@@ -130,6 +130,8 @@ def test_a_section_without_its_packages_is_left_out_and_named(gpu: Any, tmp_path
     assert said[0].startswith("odd: left out, no_such_package.part is not installed here")
     with pytest.raises(ConfigError, match="no section fast; there are engines"):
         bench.run_sections(task, ["fast"], out, said.append)
+    with pytest.raises(ConfigError, match="no engine int4; there are fp16, int8, defaults, fp32"):
+        bench.run_sections(dataclasses.replace(task, engines=("fp16", "int4")), ["engines"], out, said.append)
 
 
 def test_spearman_is_that_of_scipy(gpu: Any, tmp_path: Path) -> None:

@@ -35,11 +35,17 @@ MODELS = (
     "all-minilm-l6-v2",
     "demo-clip",
 )
+DEFAULTS = "defaults"
+"""What is compared with: FP16 with one profile, and everything else as TensorRT has it."""
+KINDS = ("fp16", "int8", DEFAULTS, "fp32")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked for: models, by name, made or found in ``folder``; the GPUs, how to build and how long to load."""
+    """What is asked for: models, by name, made or found in ``folder``; the GPUs, how to build and how long to load.
+
+    ``engines`` are the kinds of engines, of `KINDS`.
+    """
 
     models: Sequence[str]
     folder: Path
@@ -48,14 +54,16 @@ class Task:
     build_seconds: float = math.inf
     load_seconds: float = 180.0
     sts: Path | None = None
+    engines: Sequence[str] = KINDS
 
 
 def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
     """Measure the sections and write the report after each; what is in the file already is kept and added to."""
     report: Json = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
-    unknown = [name for name in names if name not in SECTIONS]
-    if unknown:
-        raise ConfigError(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    for what, given, known in (("section", names, SECTIONS), ("engine", task.engines, KINDS)):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ConfigError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
     for name in names:
         packages, section = SECTIONS[name]
         missing = [package for package in packages if not _is_installed(package)]
@@ -117,12 +125,12 @@ def _bundles(task: Task, say: Say) -> Iterator[Bundle]:
 
 def _engines(task: Task, say: Say) -> Json:
     """All precisions and TensorRT's defaults, of every tower."""
-    from vlmsearch.bench.gpu_engines import KINDS, Job, build_all, fastest, measure_all
+    from vlmsearch.bench.gpu_engines import Job, build_all, fastest, measure_all
     from vlmsearch.gpu.cuda import find_gpu
 
     find_gpu(0)
     bundles = list(_bundles(task, say))
-    jobs = [Job(b.folder, tower, kind) for kind in KINDS for b in bundles for tower in b.towers]
+    jobs = [Job(b.folder, tower, kind) for kind in task.engines for b in bundles for tower in b.towers]
     failed = build_all(jobs, gpus=task.gpus, on_each=task.jobs, seconds=task.build_seconds, report=say)
     rows, silent = measure_all([job for job in jobs if job not in failed], gpus=task.gpus, report=say)
     found: Json = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from vlmsearch.bench.gpu import DEFAULTS
 from vlmsearch.bench.gpu_calls import Calls, time_calls
 from vlmsearch.bench.gpu_jobs import run_jobs
 from vlmsearch.build.recipe import Recipe
@@ -25,9 +26,6 @@ from vlmsearch.gpu.plans import Plan, PlanKey, find_plan, read_plan, store_plan
 from vlmsearch.gpu.tensorrt import this_machine
 from vlmsearch.gpu.timing import Timing
 
-DEFAULTS = "defaults"
-"""What is compared with: FP16 with one profile, and everything else as TensorRT has it."""
-KINDS = ("fp16", "int8", DEFAULTS, "fp32")
 _BATCHES = (1, 32, 256)
 _THREADS = 8
 _PLAIN, _TWO, _CALLS = "batch_1_without_graph", "greatest_batch_on_two_streams", "batch_1_calls"

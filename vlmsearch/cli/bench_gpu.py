@@ -13,6 +13,7 @@ from vlmsearch.cli.common import json_option, option, print_json
 @click.command("gpu")
 @option("--only", metavar="LIST", help="Sections, with commas: engines, torch, load, images, serving, encoder, onnx.")
 @option("--models", metavar="LIST", help="These models alone, with commas.")
+@option("--engines", metavar="LIST", help="These engines alone, with commas: fp16, int8, defaults, fp32.")
 @option("--folder", type=click.Path(path_type=Path), metavar="DIR", help="Where bundles are, and random ones go.")
 @option("--out", type=click.Path(path_type=Path), default=Path("report-gpu.json"), show_default=True, metavar="FILE")
 @option("--gpus", default="0", show_default=True, metavar="LIST", help="GPUs to build and measure on side by side.")
@@ -22,7 +23,7 @@ from vlmsearch.cli.common import json_option, option, print_json
 @option("--sts", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="CSV: two sentences and a score.")
 @json_option
 def bench_gpu(
-    only: str | None, models: str | None, folder: Path | None, out: Path, gpus: str, jobs: int,
+    only: str | None, models: str | None, engines: str | None, folder: Path | None, out: Path, gpus: str, jobs: int,
     build_seconds: float | None, load_seconds: float, sts: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Build engines of all precisions on this machine's GPU and measure them beside their peers.
@@ -31,7 +32,7 @@ def bench_gpu(
     run the command again with another Python and the same --out to add it. With --jobs above 1 engines are built
     faster and chosen worse: TensorRT times its kernels while others run.
     """
-    from vlmsearch.bench.gpu import MODELS, SECTIONS, Task, run_sections
+    from vlmsearch.bench.gpu import KINDS, MODELS, SECTIONS, Task, run_sections
     from vlmsearch.build.tensorrt_report import table
     from vlmsearch.bundles import cache_folder
 
@@ -43,6 +44,7 @@ def bench_gpu(
         build_seconds or math.inf,
         load_seconds,
         sts,
+        engines.split(",") if engines else KINDS,
     )
     report = run_sections(
         task, only.split(",") if only else list(SECTIONS), out, lambda text: click.echo(text, err=True)
@@ -50,8 +52,8 @@ def bench_gpu(
     if as_json:
         print_json(report)
         return
-    engines = report.get("engines")
-    rows = engines.get("rows", []) if isinstance(engines, dict) else []
+    found = report.get("engines")
+    rows = found.get("rows", []) if isinstance(found, dict) else []
     for name in dict.fromkeys(row["model"] for row in rows):
         for cells in table([row for row in rows if row["model"] == name]):
             click.echo("\t".join((name, *cells)))
