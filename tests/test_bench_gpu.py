@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -114,20 +115,22 @@ def test_load_from_several_threads_counts_errors_and_compares_vectors(gpu: Any) 
             run_load([(engine, feed)], seconds=0.2)
 
 
-def test_a_section_without_its_packages_is_left_out_and_named(gpu: Any, tmp_path: Path) -> None:
+def test_a_section_without_its_packages_is_left_out_and_named(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
     from vlmsearch.bench import gpu as bench
 
     said: list[str] = []
     task = bench.Task(["demo-clip"], tmp_path)
     out = tmp_path / "report.json"
     out.write_text(json.dumps({"torch": {"rows": []}}))
-    bench.SECTIONS["odd"] = (("no_such_package.part",), lambda task, say: {})
-    try:
-        report = bench.run_sections(task, ["odd"], out, said.append)
-    finally:
-        del bench.SECTIONS["odd"]
+    odd: dict[str, Any] = {
+        "odd": (("no_such_package.part",), lambda task, say: {}),
+        "late": (("json",), lambda task, say: importlib.import_module("no_such_module")),
+    }
+    monkeypatch.setattr(bench, "SECTIONS", bench.SECTIONS | odd)
+    report = bench.run_sections(task, ["odd", "late"], out, said.append)
     assert report == {"torch": {"rows": []}}
     assert said[0].startswith("odd: left out, no_such_package.part is not installed here")
+    assert said[1].startswith("late: left out, no_such_module is not installed here")
     with pytest.raises(ConfigError, match="no section fast; there are engines"):
         bench.run_sections(task, ["fast"], out, said.append)
     with pytest.raises(ConfigError, match="no engine int4; there are fp16, int8, defaults, fp32"):

@@ -66,18 +66,27 @@ def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
             raise ConfigError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
     for name in names:
         packages, section = SECTIONS[name]
-        missing = [package for package in packages if not _is_installed(package)]
-        if missing:
-            say(f"{name}: left out, {', '.join(missing)} is not installed here (Python {platform.python_version()})")
-            continue
         try:
+            _require(packages)
             report[name] = section(task, say)
+        except ModuleNotFoundError as exc:
+            if (exc.name or "").startswith("vlmsearch"):
+                raise
+            say(f"{name}: left out, {exc.name} is not installed here (Python {platform.python_version()})")
+            continue
         except VlmsearchError as exc:
             say(f"{name}: {exc}")
             report.setdefault(name, {"error": str(exc)})
         report["machine"] = {**_old(report, "machine"), **_machine(name)}
         replace_file(out, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
     return report
+
+
+def _require(packages: Sequence[str]) -> None:
+    """ModuleNotFoundError with the names of those that are not installed."""
+    missing = [package for package in packages if not _is_installed(package)]
+    if missing:
+        raise ModuleNotFoundError(name=", ".join(missing))
 
 
 def _is_installed(package: str) -> bool:
