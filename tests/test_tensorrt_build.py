@@ -56,6 +56,10 @@ def test_every_precision_passes_its_gate_and_is_built_once(at: Any, tower: str, 
     plan = at.ensure(tower=tower, precision=precision)
     assert plan.report["passed"]
     assert plan.report["mean_cosine"] >= 0.985
+    lengths = plan.report.get("min_cosine_by_length", {})
+    assert bool(lengths) is (tower == "text")
+    assert all(int(length) % 8 == 0 for length in lengths)
+    assert min(lengths.values(), default=plan.report["min_cosine"]) == pytest.approx(plan.report["min_cosine"])
     assert [entry["batch"] for entry in plan.report["timings"]][:3] == [1, 8, 32]
     assert at.gpu.built == 1
     assert at.ensure(tower=tower, precision=precision) == plan

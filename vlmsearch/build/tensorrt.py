@@ -244,8 +244,11 @@ class Workshop:
             with Engine(data, device=self.device, contexts=1) as engine:
                 drift = self.exam.judge(engine)
                 timings = self.time(engine)
+                lengths = self.exam.by_length(engine)
                 figures = {"build_seconds": round(seconds, 1), "memory_bytes": engine.memory, "plan_bytes": len(data)}
             report = {**self._story(precision, kept, drift), **figures, **_form(form)}
+            if lengths:
+                report["min_cosine_by_length"] = lengths
             report["timings"] = [dataclasses.asdict(timing) for timing in timings]
             self.attempts.append(report)
             passed = drift.passes(self.exam.gate)

@@ -39,6 +39,18 @@ class Exam:
         """How an engine's vectors differ; the rate is left out."""
         return drift(self.reference, encode(engine, self.feeds))
 
+    def by_length(self, engine: Engine) -> dict[str, float]:
+        """The least cosine of texts, by the columns of their batch: what is miscomputed may be so at some lengths."""
+        cosines = (encode(engine, self.feeds) * self.reference).sum(axis=1)
+        found: dict[str, float] = {}
+        start = 0
+        for batch in self.feeds.batches if self.tower == "text" else ():
+            rows, columns = batch["input_ids"].shape
+            least = float(cosines[self.feeds.order[start : start + rows]].min())
+            found[str(columns)] = round(min(least, found.get(str(columns), 1.0)), 6)
+            start += rows
+        return found
+
 
 def prepare_exam(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> Exam:
     """The samples that the recipe holds out from calibration, and ONNX Runtime's float32 vectors of them."""
