@@ -170,6 +170,19 @@ def test_a_killed_build_is_no_bundle_and_is_cleaned_up_later(recipe: Path, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["tiny-clip"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_leaves_nothing(recipe: Path, tmp_path: Path, number: signal.Signals) -> None:
+    process = run("build", recipe, "--out", tmp_path, limit="signal.signal(signal.SIGINT, signal.default_int_handler)")
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob(".tiny-clip.*/image.onnx")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "Interrupted."
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_full_disk_is_one_clear_line(recipe: Path, tmp_path: Path) -> None:
     full = (
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))"

@@ -8,11 +8,10 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TextIO
 
 from vlmsearch.errors import BackendError
@@ -36,14 +35,14 @@ class Command:
 def run_logged(command: Command, log: Path, *, show: Show) -> None:
     """Run a command, its output appended to ``log`` and each line handed to ``show``.
 
-    BackendError if it fails: with the last error in its output, and the log's path. Ctrl-C and SIGTERM stop the
-    command and all that it started, then raise KeyboardInterrupt.
+    BackendError if it fails: with the last error in its output, and the log's path. Ctrl-C stops the
+    command and all that it started, then raises KeyboardInterrupt.
     """
     program = command.arguments[0]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **command.environment}
     if shutil.which(program, path=environment.get("PATH")) is None:
         raise BackendError(f"{program} is not on PATH")
-    with _interruptible(), log.open("a", encoding="utf-8") as file:
+    with log.open("a", encoding="utf-8") as file:
         file.write(f"$ {' '.join(command.arguments)}\n")
         file.flush()
         start = log.stat().st_size
@@ -101,20 +100,3 @@ def _stop(process: subprocess.Popen[str], on_stop: Sequence[str]) -> None:
     except subprocess.TimeoutExpired:
         kill_session(process.pid)
         process.wait()
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM is like Ctrl-C, so that clean-ups run."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

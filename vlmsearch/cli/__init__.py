@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import warnings
+from types import FrameType
 from typing import TextIO
 
 import click
@@ -57,7 +59,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exits 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    """Run the command line. Exits 1 for an error, 2 for wrong usage, 130 after Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _show_warning
     try:
         cli.main(prog_name="vlmsearch", standalone_mode=False)
@@ -75,6 +78,11 @@ def main() -> None:
         # The reader of a pipe has gone; nothing more can be written, not even by the interpreter at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Clean up as after Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def _show_warning(
