@@ -185,6 +185,12 @@ def test_wrong_names_and_damage_are_clear(tmp_path: Path) -> None:
         open_generator(f"onnx:{tmp_path}/bundle")
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_device_that_is_not_there_is_named(device: str) -> None:
+    with pytest.raises(ModelUnavailableError, match=f"transformers:demo-gpt2 cannot be put on device={device}: "):
+        open_generator(f"transformers:demo-gpt2?device={device}")
+
+
 def test_without_the_hub_a_name_is_unavailable() -> None:
     code = (
         "from vlmsearch.registry import open_generator\n"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import make_bert
+from vlmsearch.bundles import data_folder
 
 SOURCE = "somebody/tiny-bert"
+NO_FILE = {"X-Error-Code": "EntryNotFound"}
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -30,6 +33,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
         self.asked: list[str] = []
+        self.endpoint = f"http://127.0.0.1:{self.server_port}"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -54,10 +58,16 @@ class _Handler(BaseHTTPRequestHandler):
                 for name, file in self.server.files.items()
             ]
             self._send(json.dumps(tree).encode(), with_body, {})
-        elif path.startswith(f"/{SOURCE}/resolve/{REVISION}/") and (name := path.split(REVISION + "/")[1]):
-            data = self.server.files[name].read_bytes()
+        elif path.startswith(f"/{SOURCE}/resolve/{REVISION}/"):
+            file = self.server.files.get(path.split(REVISION + "/")[1])
+            if file is None:
+                self._send(b"{}", with_body, NO_FILE, status=404)
+                return
+            data = file.read_bytes()
             headers = {"X-Repo-Commit": REVISION, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
             self._send(data, with_body, headers)
+        elif path.startswith(f"/api/models/{SOURCE}/tree/{REVISION}/"):
+            self._send(b"{}", with_body, NO_FILE, status=404)
         else:
             self._send(b"{}", with_body, {"X-Error-Code": "RevisionNotFound"}, status=404)
 
@@ -77,11 +87,27 @@ class _Handler(BaseHTTPRequestHandler):
 def hub(tmp_path: Path) -> Iterator[Hub]:
     folder = make_bert(tmp_path / "model")
     (folder / "weights.bin.backup").write_bytes(b"not needed")
+    with serving(folder) as server:
+        yield server
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Hub]:
     server = Hub(folder)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()
+
+
+def environment_for(endpoint: str, folder: Path) -> dict[str, str]:
+    settings = {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(folder / "hub"),
+        "VLMSEARCH_CACHE": str(folder / "cache"),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    return {name: value for name, value in os.environ.items() if not name.startswith("HF_")} | settings
 
 
 def build(hub: Hub, folder: Path, *, revision: str = REVISION) -> subprocess.CompletedProcess[str]:
@@ -91,16 +117,9 @@ def build(hub: Hub, folder: Path, *, revision: str = REVISION) -> subprocess.Com
         "[shapes]\ntext_length = [2, 8, 32]\n[calibration]\ntexts = 48\nheld_out = 24\n"
         "[gates]\ntext = { overlap = 0.5 }\n"
     )
-    settings = {
-        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
-        "HF_HOME": str(folder / "hub"),
-        "VLMSEARCH_CACHE": str(folder / "cache"),
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")} | settings
     return subprocess.run(
         [sys.executable, "-m", "vlmsearch", "build", str(recipe)],
-        capture_output=True, text=True, env=environment, timeout=240, check=False,
+        capture_output=True, text=True, env=environment_for(hub.endpoint, folder), timeout=240, check=False,
     )  # fmt: skip
 
 
@@ -124,3 +143,43 @@ def test_a_revision_that_is_not_there_is_one_clear_line(hub: Hub, tmp_path: Path
     assert line.startswith(f"Error: {SOURCE} at {'f' * 12} cannot be downloaded")
     assert "vlmsearch build tiny --from DIR" in line
     assert not (tmp_path / "cache").exists()
+
+
+GENERATE = """
+import sys
+from vlmsearch.errors import ModelUnavailableError
+from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.registry import open_generator
+try:
+    with open_generator(sys.argv[1]) as generator:
+        print(generator.generate("[1] a red star", GenerationOptions(max_tokens=8)))
+except ModelUnavailableError as exc:
+    sys.exit(str(exc))
+"""
+
+
+def test_a_language_model_is_downloaded_once_and_needs_no_hub_then(tmp_path: Path) -> None:
+    def generate(endpoint: str, url: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", GENERATE, url],
+            capture_output=True, text=True, env=environment_for(endpoint, tmp_path), timeout=240, check=False,
+        )  # fmt: skip
+
+    nobody = "http://127.0.0.1:1"
+    url = f"transformers:{SOURCE}?revision={REVISION}"
+    missing = generate(nobody, url)
+    assert missing.returncode == 1
+    assert missing.stderr.splitlines()[-1].startswith(f"{SOURCE} is not on this machine and cannot be fetched")
+    assert missing.stderr.count("is not on this machine") == 1
+    with serving(data_folder("engines") / "demo-gpt2" / "bundle") as hub:
+        first = generate(hub.endpoint, url)
+        assert first.returncode == 0, first.stderr
+        assert f"/{SOURCE}/resolve/{REVISION}/model.safetensors" in hub.asked
+        hub.asked.clear()
+        other = generate(hub.endpoint, f"transformers:{SOURCE}-2")
+        assert "transformers:demo-gpt2 works offline" in other.stderr
+        asked = [path for path in hub.asked if SOURCE in path]
+        assert asked == [f"/api/models/{SOURCE}-2"], "asked once, not for a minute"
+    again = generate(nobody, url)
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    assert first.stdout == generate(nobody, "transformers:demo-gpt2").stdout

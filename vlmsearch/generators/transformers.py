@@ -10,12 +10,13 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.generators.bundle import generator_folder
 from vlmsearch.generators.decoding import Cache
+from vlmsearch.generators.hub import load_checkpoint
 from vlmsearch.generators.local import LocalGenerator
 from vlmsearch.generators.transformers_rows import RowsCache
-from vlmsearch.generators.transformers_tokenizer import decode_tokens, load_tokenizer, unavailable
+from vlmsearch.generators.transformers_tokenizer import decode_tokens, load_tokenizer
 from vlmsearch.loading import ONE_AT_A_TIME
 
 Dtype = Literal["float32", "float16", "bfloat16"]
@@ -79,20 +80,23 @@ def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None
     if folder is None and location.startswith(("/", ".", "~")):
         raise ConfigError(f"{location} is no folder with a checkpoint of transformers")
     tokenizer = load_tokenizer(location, revision=revision)
-    name = str(folder or location)
     bars = transformers_logging.is_progress_bar_enabled()
     if folder:
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
     try:
         kind = getattr(torch, dtype)
         with ONE_AT_A_TIME:
-            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind, revision=revision)
-        return model.eval().to(device), tokenizer
-    except (OSError, ValueError, RuntimeError) as exc:
-        raise unavailable(location, exc) from exc
+            model = load_checkpoint(
+                AutoModelForCausalLM.from_pretrained, location, folder, dtype=kind, revision=revision
+            )
     finally:
         if bars:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
+    try:
+        return model.eval().to(device), tokenizer
+    except (AssertionError, RuntimeError) as exc:  # the former where PyTorch was built without CUDA
+        reason = " ".join(str(exc).split())[:200]
+        raise ModelUnavailableError(f"transformers:{location} cannot be put on device={device}: {reason}") from exc
 
 
 def context_of(model: Any, tokenizer: Any) -> int:
