@@ -41,9 +41,9 @@ LENGTH_STEP = 8
 """Where a tower is compiled or served, lengths of texts are multiples of this: few shapes, and rows of whole words."""
 
 
-def padded_length(length: int) -> int:
-    """The least multiple of `LENGTH_STEP` that ``length`` tokens fit into; every tower takes that many columns."""
-    return -(-length // LENGTH_STEP) * LENGTH_STEP
+def padded_length(length: int, step: int = LENGTH_STEP) -> int:
+    """The least multiple of ``step`` that ``length`` tokens fit into; every tower takes that of `LENGTH_STEP`."""
+    return -(-length // step) * step
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from vlmsearch.build.quantize import Drift, Report
 from vlmsearch.build.recipe import Range, Recipe, Shapes, find_recipe
 from vlmsearch.build.tensorrt_fallback import by_damage
 from vlmsearch.build.tensorrt_graph import Int8, engine_graph, read_int8
-from vlmsearch.build.tensorrt_measure import BATCHES, Exam, prepare_exam, slowness, time_engine, timings_of
+from vlmsearch.build.tensorrt_measure import BATCHES, Exam, encode, prepare_exam, slowness, time_engine, timings_of
 from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_plan
 from vlmsearch.build.tensorrt_shapes import Form, batches, forms, profiles
 from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, model_file, recipe_names
@@ -223,7 +223,7 @@ class Workshop:
                 cosine, result = self._try(precision, kept, form)
             except BackendError as exc:
                 refused.append(exc)
-                self.attempts.append({**self._what(precision, kept), **_form(form), "failed": str(exc)})
+                self.attempts.append({**self._what(precision, kept, form), "failed": str(exc)})
                 continue
             if precision == "int8" or cosine >= NEAR:
                 return result
@@ -242,17 +242,16 @@ class Workshop:
             data, seconds = self._build(precision, kept, form, key)
             self.report(f"{self.tower}: measuring {_words(precision, kept)}", 0, 1)
             with Engine(data, device=self.device, contexts=1) as engine:
-                drift = self.exam.judge(engine)
+                vectors = encode(engine, self.exam.feeds)
                 timings = self.time(engine)
-                lengths = self.exam.by_length(engine)
                 figures = {"build_seconds": round(seconds, 1), "memory_bytes": engine.memory, "plan_bytes": len(data)}
-            report = {**self._story(precision, kept, drift), **figures, **_form(form)}
-            if lengths:
+            drift = self.exam.judge(vectors)
+            report = {**self._what(precision, kept, form), **self._story(drift), **figures}
+            if lengths := self.exam.by_length(vectors):
                 report["min_cosine_by_length"] = lengths
             report["timings"] = [dataclasses.asdict(timing) for timing in timings]
             self.attempts.append(report)
-            passed = drift.passes(self.exam.gate)
-            return drift.mean_cosine, Made(store_plan(key, data, report), timings) if passed else drift
+            return drift.mean_cosine, Made(store_plan(key, data, report), timings) if report["passed"] else drift
 
     def time(self, engine: Engine) -> tuple[Timing, ...]:
         """What batches of the report's sizes and of the recipe's take."""
@@ -294,10 +293,9 @@ class Workshop:
         name = f"{machine.tensorrt}-{machine.gpu}-{machine.architecture}.cache"
         return self.timing_cache or cache_folder() / "timings" / name.replace(" ", "-").replace("/", "-")
 
-    def _story(self, precision: BuiltPrecision, kept: tuple[str, ...], drift: Drift) -> dict[str, object]:
+    def _story(self, drift: Drift) -> dict[str, object]:
         gpu = find_gpu(self.device)
         return {
-            **self._what(precision, kept),
             "passed": drift.passes(self.exam.gate),
             "mean_cosine": round(drift.mean_cosine, 6),
             "min_cosine": round(drift.min_cosine, 6),
@@ -306,18 +304,15 @@ class Workshop:
             "machine": {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt},
         }
 
-    def _what(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> dict[str, object]:
+    def _what(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> dict[str, object]:
         return {
             "model": self.bundle.name,
             "tower": self.tower,
             "precision": precision,
             "fp16_layers": list(kept),
             "int8_layers": len(self.int8) - len(kept) if precision == "int8" else 0,
+            "form": dataclasses.asdict(form),
         }
-
-
-def _form(form: Form) -> dict[str, object]:
-    return {"form": dataclasses.asdict(form)}
 
 
 def _words(precision: str, kept: Sequence[str]) -> str:

@@ -35,13 +35,13 @@ class Exam:
     gate: TowerGate
     origin: str
 
-    def judge(self, engine: Engine) -> Drift:
+    def judge(self, vectors: Vectors) -> Drift:
         """How an engine's vectors differ; the rate is left out."""
-        return drift(self.reference, encode(engine, self.feeds))
+        return drift(self.reference, vectors)
 
-    def by_length(self, engine: Engine) -> dict[str, float]:
+    def by_length(self, vectors: Vectors) -> dict[str, float]:
         """The least cosine of texts, by the columns of their batch: what is miscomputed may be so at some lengths."""
-        cosines = (encode(engine, self.feeds) * self.reference).sum(axis=1)
+        cosines = (vectors * self.reference).sum(axis=1)
         found: dict[str, float] = {}
         start = 0
         for batch in self.feeds.batches if self.tower == "text" else ():

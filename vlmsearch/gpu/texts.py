@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vlmsearch.bundles import LENGTH_STEP, TextInput
+from vlmsearch.bundles import LENGTH_STEP, TextInput, padded_length
 from vlmsearch.encoders.towers import Ids
 
 _STEPS = ((64, LENGTH_STEP), (128, 2 * LENGTH_STEP), (1 << 30, 4 * LENGTH_STEP))
@@ -16,7 +16,7 @@ def engine_length(length: int, longest: int) -> int:
     ``longest`` is a multiple of 8 itself.
     """
     step = next(step for limit, step in _STEPS if length <= limit)
-    return min(-(-length // step) * step, longest)
+    return min(padded_length(length, step), longest)
 
 
 def pad_texts(ids: Ids, mask: Ids, form: TextInput) -> tuple[Ids, Ids]:
