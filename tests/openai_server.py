@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if fault == f"end {number}":
                     break
                 if fault == f"slow {number}":
-                    time.sleep(3)
+                    time.sleep(20)
                 if fault == f"malformed {number}":
                     event = "{no json"
                 if fault == f"error {number}":

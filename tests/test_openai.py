@@ -238,8 +238,10 @@ def test_a_wait_too_long_is_left_to_the_caller(server: OpenAIServer) -> None:
 
 def test_a_silent_server_times_out(server: OpenAIServer) -> None:
     server.script.faults = ["slow 2"]
+    started = time.monotonic()
     with pytest.raises(BackendUnavailableError, match=r"silent for too long; a larger \?timeout="):
         open_generator(f"openai:{server.url}?timeout=0.3").generate("?")
+    assert time.monotonic() - started < 15, "the server would go on after 20"
     assert len(server.script.requests) == 1
 
 
