@@ -39,7 +39,7 @@ def on_a_terminal(
         if until:
             child.send_signal(signal.SIGINT)
         try:
-            child.wait(10)
+            child.wait(_SECONDS)
         finally:
             child.kill()
             os.close(master)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 
@@ -80,7 +80,6 @@ def test_a_source_cannot_break_out_of_its_line() -> None:
     assert [line for line in lines if line.startswith("Question")] == ["Question: Which (3) one? (4) me"]
 
 
-@settings(deadline=None)
 @given(st.lists(HOSTILE, min_size=1, max_size=4), HOSTILE)
 def test_whatever_is_retrieved_the_prompt_has_the_same_lines(texts: list[str], question: str) -> None:
     prompt = build_prompt(question, [match("id", text or None, Path("x.png")) for text in texts])
@@ -93,7 +92,6 @@ def test_whatever_is_retrieved_the_prompt_has_the_same_lines(texts: list[str], q
     assert re.findall(r"\[\d+\]", prompt) == ["[1]", *(f"[{i}]" for i in range(1, len(texts) + 1))]
 
 
-@settings(deadline=None)
 @given(HOSTILE)
 def test_no_token_of_a_chat_template_survives(text: str) -> None:
     for shown in (plain(text), unicodedata.normalize("NFKC", plain(text))):
@@ -103,7 +101,6 @@ def test_no_token_of_a_chat_template_survives(text: str) -> None:
     assert len(plain(text).splitlines()) <= 1
 
 
-@settings(deadline=None)
 @given(HOSTILE)
 def test_plain_text_stays_plain(text: str) -> None:
     assert plain(plain(text)) == plain(text)
@@ -173,7 +170,6 @@ def test_what_does_not_fit_the_context_is_dropped_weakest_first() -> None:
     assert prompt == build_prompt("red star", answer.matches)
 
 
-@settings(deadline=None)
 @given(st.integers(45, 120), st.integers(1, 40), st.integers(1, 8))
 def test_prompt_and_answer_always_fit(context: int, max_tokens: int, sources: int) -> None:
     generator = MockGenerator(context=context)
@@ -247,7 +243,6 @@ GENERATED = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(GENERATED.map("".join), st.lists(st.integers(0, 30)))
 def test_the_answer_does_not_depend_on_how_the_text_came(text: str, cuts: list[int]) -> None:
     matches = (match("a"), match("b"))
@@ -331,7 +326,6 @@ def test_nothing_found_can_be_streamed() -> None:
 # ---- stop words
 
 
-@settings(deadline=None)
 @given(st.text("ab.", max_size=20), st.lists(st.text("ab.", min_size=1, max_size=3), max_size=3), st.data())
 def test_pieces_end_before_the_first_stop(text: str, stop: list[str], data: st.DataObject) -> None:
     cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text))))})

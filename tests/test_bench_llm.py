@@ -56,12 +56,12 @@ class Paced(Generator):
 
 
 def test_times_are_those_of_the_stream() -> None:
-    level = run(Paced(0.1, 0.02, 6), ["?"], OPTIONS, concurrency=2, requests=4)
+    level = run(Paced(0.5, 0.02, 6), ["?"], OPTIONS, concurrency=2, requests=4)
     assert (level.requests, level.tokens, level.failed) == (4, 24, 0)
-    assert 0.1 <= level.first_token.p50 < 0.3
-    assert 0.02 <= level.inter_token.p50 < 0.1
-    assert 0.2 <= level.latency.p50 < 0.8
-    assert 0.4 <= level.seconds < 1.5
+    assert level.first_token.p50 >= 0.5
+    assert 0.02 <= level.inter_token.p50 < 0.5
+    assert level.latency.p50 >= level.first_token.p50 + 0.1
+    assert level.seconds >= 2 * (0.5 + 5 * 0.02)
     assert level.tokens_per_second == pytest.approx(24 / level.seconds)
     assert level.requests_per_second == pytest.approx(4 / level.seconds)
     assert level.latency.p50 <= level.latency.p95 <= level.latency.p99
@@ -71,7 +71,7 @@ def test_as_many_requests_run_at_a_time_as_asked_for() -> None:
     together = threading.Barrier(4)
 
     def reply(prompt: str) -> str:
-        together.wait(20)  # fails unless four come at a time
+        together.wait(60)  # fails unless four come at a time
         return "one two"
 
     level = run(MockGenerator(reply), ["?"], OPTIONS, concurrency=4, requests=12)
@@ -253,7 +253,7 @@ def test_a_generator_that_does_not_answer_ends_it_at_once(dataset: Path) -> None
 
 
 def test_ctrl_c_prints_what_was_measured(dataset: Path) -> None:
-    with OpenAIServer(Script(delay=0.02)) as server:
+    with OpenAIServer(Script(delay=0.05)) as server:
         options = ["--concurrency=2,1", "--json", "--requests=6", f"--dataset={dataset}"]
         command = [sys.executable, "-m", "vlmsearch", "bench", "llm", f"--url=openai:{server.url}", *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -261,14 +261,14 @@ def test_ctrl_c_prints_what_was_measured(dataset: Path) -> None:
                 assert running.poll() is None
                 time.sleep(0.02)
             running.send_signal(signal.SIGINT)
-            out, errors = running.communicate(timeout=30)
+            out, errors = running.communicate(timeout=60)
     assert running.returncode == 130
     assert errors.strip() == "Interrupted."
     first, second = json.loads(out)["contenders"][0]["levels"]
     assert (first["requests"], "interrupted" in first) == (6, False)
     assert second["interrupted"]
     assert second["requests"] < 6
-    assert server.script.cancelled.wait(5)
+    assert server.script.cancelled.wait(60)
 
 
 def test_figures_go_to_json_with_their_names() -> None:

@@ -116,7 +116,7 @@ documents = st.lists(metadata, min_size=1, max_size=8)
 slow = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=slow)
+@settings(max_examples=20, suppress_health_check=slow)
 @given(documents=documents, filters=st.lists(conditions, min_size=18, max_size=18))
 def test_a_filter_passes_the_same_documents_on_every_store(
     store: Store, documents: list[dict[str, Scalar]], filters: list[dict[str, object]]

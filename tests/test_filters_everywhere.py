@@ -44,8 +44,6 @@ def stores(
 
 @settings(
     max_examples=20,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(documents=st.lists(metadata, min_size=1, max_size=8), filters=st.lists(conditions, min_size=50, max_size=50))

@@ -213,9 +213,9 @@ def test_processes_that_need_the_same_plan_build_it_once() -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(30)
+        process.join(60)
         assert process.exitcode == 0
-    assert sorted(answers.get(timeout=5) for _ in processes) == [False, False, False, True]
+    assert sorted(answers.get(timeout=60) for _ in processes) == [False, False, False, True]
 
 
 def test_a_build_that_fails_lets_the_next_one_try() -> None:

@@ -150,7 +150,7 @@ def test_a_jpeg_is_scaled_down_while_both_sides_stay_large_enough(mode: str, ori
         assert_colours(image, expected, 6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 260), st.integers(1, 260), st.integers(1, 150))
 def test_scaling_keeps_both_sides_and_the_shape(width: int, height: int, at_least: int) -> None:
     data = encoded(Image.new("RGB", (width, height), RED), "JPEG")
@@ -439,7 +439,7 @@ SAMPLES = {kind: encoded(textured(60, 44), kind) for kind in sorted(formats())}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SAMPLES if kind != "JPEG2000"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(share=st.floats(0.03, 0.97))
 def test_a_file_without_its_end_is_truncated(kind: str, share: float) -> None:
     data = SAMPLES[kind][: max(200, int(len(SAMPLES[kind]) * share))]
@@ -453,7 +453,7 @@ def test_a_file_cut_between_two_boxes_is_truncated(kind: str) -> None:
     assert rejection(SAMPLES[kind][: SAMPLES[kind].index(b"mdat") - 4]).code == "truncated"
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.sampled_from(sorted(SAMPLES)), st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1))
 def test_changed_bytes_give_an_image_or_an_invalid_input_error(kind: str, changes: list[tuple[int, int]]) -> None:
     data = bytearray(SAMPLES[kind])
@@ -464,7 +464,7 @@ def test_changed_bytes_give_an_image_or_an_invalid_input_error(kind: str, change
     assert "\n" not in str(error)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.binary(max_size=200), st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"II*\0", b"P6 "])
 )
@@ -641,7 +641,7 @@ def test_photographs_are_preprocessed_as_by_clip(
                 assert np.array_equal(Preprocess(size).apply(open_image(path)), expected), path.name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.sampled_from(["bicubic", "bilinear", "lanczos"]))
 def test_any_shape_becomes_a_square(width: int, height: int, size: int, interpolation: Interpolation) -> None:
     image = textured(width, height)

@@ -167,7 +167,7 @@ def test_closing_the_stream_closes_the_connection() -> None:
         stream = generator.stream("?", GenerationOptions(max_tokens=1000))
         assert next(stream) == "xxx"
         stream.close()  # type: ignore[attr-defined]
-        assert server.script.cancelled.wait(5)
+        assert server.script.cancelled.wait(60)
 
 
 def test_a_stop_word_closes_the_connection_too() -> None:
@@ -175,7 +175,7 @@ def test_a_stop_word_closes_the_connection_too() -> None:
     with OpenAIServer(script) as server:
         options = GenerationOptions(max_tokens=1000, stop=("1", "2", "3", "4", "STOP"))
         assert OpenAIGenerator(server.url).generate("?", options) == "a "
-        assert script.cancelled.wait(5)
+        assert script.cancelled.wait(60)
 
 
 # ---- what goes wrong
@@ -226,7 +226,7 @@ def test_a_wait_that_is_asked_for_is_kept(server: OpenAIServer) -> None:
     server.script.faults = ["429 after 1", f"503 after {formatdate(time.time() + 1, usegmt=True)}"]
     started = time.monotonic()
     OpenAIGenerator(server.url).generate("?")
-    assert 1 <= time.monotonic() - started < 10
+    assert time.monotonic() - started >= 1
 
 
 def test_a_wait_too_long_is_left_to_the_caller(server: OpenAIServer) -> None:
@@ -346,7 +346,7 @@ def test_ctrl_c_while_an_answer_streams_ends_it_on_the_server_too(tmp_path: Path
             assert asked.stdout.read(6) == b"xxxxxx"
             asked.send_signal(signal.SIGINT)
             rest, errors = asked.stdout.read(), asked.stderr.read()
-            assert asked.wait(20) == 130
+            assert asked.wait(60) == 130
         assert rest.strip(b"x") == b""
         assert errors.strip() == b"Interrupted."
-        assert server.script.cancelled.wait(5)
+        assert server.script.cancelled.wait(60)

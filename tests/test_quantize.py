@@ -74,7 +74,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 @given(st.integers(0, 2**32), st.floats(1e-4, 1e4), st.floats(-3, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_streamed_ranges_are_those_of_all_values(seed: int, scale: float, shift: float) -> None:
     rng = np.random.default_rng(seed)
     parts = [(rng.standard_normal((rng.integers(1, 200), 7)) * scale + shift).astype(np.float32) for _ in range(6)]
