@@ -191,6 +191,17 @@ def test_a_device_that_is_not_there_is_named(device: str) -> None:
         open_generator(f"transformers:demo-gpt2?device={device}")
 
 
+@pytest.mark.parametrize("damaged", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: str) -> None:
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
+    folder = tmp_path / "generators" / "mine"
+    shutil.copytree(BUNDLE, folder)
+    (folder / damaged).write_bytes((folder / damaged).read_bytes()[:100])
+    for location in ("mine", str(folder)):
+        with pytest.raises(ModelUnavailableError, match=f"^transformers cannot load {re.escape(str(folder))}: "):
+            open_generator(f"transformers:{location}")
+
+
 def test_without_the_hub_a_name_is_unavailable() -> None:
     code = (
         "from vlmsearch.registry import open_generator\n"

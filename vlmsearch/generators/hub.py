@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +12,32 @@ from huggingface_hub import HfApi
 from vlmsearch.errors import ModelUnavailableError
 
 _TIMEOUT_SECONDS = 10.0
-_FAILURES = (OSError, ValueError, RuntimeError)
 
 
-def load_checkpoint(load: Callable[..., Any], location: str, folder: Path | None, **options: object) -> Any:
+def load_checkpoint(
+    load: Callable[..., Any], location: str, folder: Path | None, *, revision: str | None, **options: object
+) -> Any:
     """What ``load``, a ``from_pretrained`` of transformers, makes of ``folder``, or else of the name ``location``.
 
     A copy that is on this machine is taken as it is; ``revision`` asks for another. ModelUnavailableError where there
     is none and the hub has none or cannot be reached, within seconds: transformers by itself would try for a minute.
     """
-    if folder is None:
+    if folder is not None:
         try:
-            return load(location, local_files_only=True, **options)
-        except _FAILURES:
-            _ask_hub(location, options.get("revision"))
+            return load(str(folder), revision=revision, **options)
+        except Exception as exc:
+            raise ModelUnavailableError(f"transformers cannot load {folder}: {_reason(exc)}") from exc
+    with suppress(Exception):
+        return load(location, local_files_only=True, revision=revision, **options)
     try:
-        return load(str(folder or location), **options)
-    except _FAILURES as exc:
-        raise _unavailable(location, exc) from exc
-
-
-def _ask_hub(location: str, revision: object) -> None:
-    """ModelUnavailableError unless the hub has it."""
-    try:
-        HfApi().model_info(location, revision=str(revision) if revision else None, timeout=_TIMEOUT_SECONDS)
+        HfApi().model_info(location, revision=revision, timeout=_TIMEOUT_SECONDS)
+        return load(location, revision=revision, **options)
     except Exception as exc:
-        raise _unavailable(location, exc) from exc
+        raise ModelUnavailableError(
+            f"{location} is not on this machine and cannot be fetched from the Hugging Face hub: {_reason(exc)}. "
+            "transformers:demo-gpt2 works offline, and so does a folder with a checkpoint"
+        ) from exc
 
 
-def _unavailable(location: str, exc: Exception) -> ModelUnavailableError:
-    """The error for a model that transformers cannot load."""
-    reason = " ".join(str(exc).split())[:200]
-    if Path(location).expanduser().is_dir():
-        return ModelUnavailableError(f"transformers cannot load {location}: {reason}")
-    return ModelUnavailableError(
-        f"{location} is not on this machine and cannot be fetched from the Hugging Face hub: {reason}. "
-        "transformers:demo-gpt2 works offline, and so does a folder with a checkpoint"
-    )
+def _reason(exc: Exception) -> str:
+    return " ".join(str(exc).split())[:200]
