@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from jinja2 import TemplateError
@@ -11,12 +12,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 
+_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+
 
 def find_chat_template(folder: Path) -> Callable[[str], str] | None:
     """What puts a prompt into the chat template of a tokenizer's folder; None where it has none.
 
-    The template is rendered in a sandbox. The text does not begin with the token that begins every text: tokenizers
-    add it.
+    The template is rendered in a sandbox, with the names that transformers' ``apply_chat_template`` has. The text does
+    not begin with the token that begins every text: tokenizers add it.
     """
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -30,9 +33,11 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
         source = next((each["template"] for each in source if each["name"] == "default"), None)
     if not source:
         return None
-    tokens = {name: _text(settings.get(name)) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = _refuse
+    tokens = {name: _text(settings[name]) for name in _TOKENS if settings.get(name)}
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
     try:
         template = environment.from_string(source)
     except TemplateError as exc:
@@ -41,17 +46,21 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
     def fill(prompt: str) -> str:
         turns = [{"role": "user", "content": prompt}]
         try:
-            text = template.render(messages=turns, add_generation_prompt=True, **tokens)
+            text = template.render(messages=turns, tools=None, documents=None, add_generation_prompt=True, **tokens)
         except TemplateError as exc:
             raise ConfigError(f"the chat template of {folder} refuses the prompt: {exc}; add chat=false") from exc
-        return text.removeprefix(tokens["bos_token"])
+        return text.removeprefix(tokens.get("bos_token", ""))
 
     return fill
 
 
 def _text(token: object) -> str:
     """A special token, which older tokenizers describe with a table."""
-    return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
+    return str(token.get("content", "")) if isinstance(token, dict) else str(token)
+
+
+def _now(form: str) -> str:
+    return datetime.now().astimezone().strftime(form)
 
 
 def _refuse(message: str) -> None:
