@@ -1,4 +1,4 @@
-"""Counting the tokens of text for a model that is somewhere else."""
+"""The tokenizer of a model that is somewhere else."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from tokenizers import Tokenizer
 from vlmsearch.errors import ConfigError
 
 
-def token_counter(path: Path) -> Callable[[str], int]:
-    """How many tokens a text has for the ``tokenizer.json`` at ``path`` or in that folder, special ones left out."""
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The ``tokenizer.json`` at ``path`` or in that folder, which neither cuts nor fills up; ConfigError if none is."""
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as exc:  # the library raises nothing more particular
-        raise ConfigError(f"{file} is no tokenizer.json: {exc}") from exc
+        raise ConfigError(f"{file} is no tokenizer.json of the tokenizers library: {exc}") from exc
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    return tokenizer
+
+
+def token_counter(path: Path) -> Callable[[str], int]:
+    """How many tokens a text has for a tokenizer at ``path``, special ones left out."""
+    tokenizer = read_tokenizer(path)
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, ModelUnavailableError
+from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.chat import find_chat_template
 from vlmsearch.generators.pieces import Detokenizer
 from vlmsearch.generators.stopping import until_stop
+from vlmsearch.generators.tokens import read_tokenizer
 from vlmsearch.serving.llm_names import Dialect, inputs_of, stop_request
 from vlmsearch.serving.triton_connection import Connection, Security
 from vlmsearch.serving.triton_stream import Request, stream_responses
@@ -60,7 +61,7 @@ class TritonGenerator(Generator):
             raise ConfigError("timeout and deadline are more than 0 seconds")
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
-        self._tokenizer = _tokenizer(tokenizer) if tokenizer else None
+        self._tokenizer = read_tokenizer(tokenizer) if tokenizer else None
         self._end = _end(self._tokenizer, end) if self._tokenizer else None
         self._chat = find_chat_template(tokenizer) if tokenizer and tokenizer.is_dir() and chat else None
         security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
@@ -204,17 +205,6 @@ def _split(location: str, model: str | None) -> tuple[str, str]:
             f"{location!r}"
         )
     return address, chosen
-
-
-def _tokenizer(path: Path) -> Tokenizer:
-    file = path / "tokenizer.json" if path.is_dir() else path
-    try:
-        found = Tokenizer.from_file(str(file))
-    except Exception as exc:
-        raise ModelUnavailableError(f"{file} is no tokenizer.json of the tokenizers library: {exc}") from exc
-    found.no_truncation()
-    found.no_padding()
-    return found
 
 
 def _end(tokenizer: Tokenizer, end: str | None) -> int | None:
