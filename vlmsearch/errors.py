@@ -67,3 +67,8 @@ class BackendError(VlmsearchError, RuntimeError):
 
 class BackendUnavailableError(BackendError):
     """A back end was not reached or timed out; trying again may help."""
+
+
+def one_line(exc: BaseException, most: int = 200) -> str:
+    """What an exception says, on one line of at most ``most`` characters; its kind where it says nothing."""
+    return " ".join(str(exc).split())[:most] or type(exc).__name__

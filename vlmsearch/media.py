@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageChops, ImageCms
 
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.types import ImageSource
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
@@ -138,7 +138,7 @@ def _rejecting(name: str, kind: str, data: bytes) -> Iterator[None]:
     except (InvalidInputError, MemoryError):
         raise
     except Exception as exc:
-        said, what = " ".join(str(exc).split())[:200] or type(exc).__name__, kind or "image"
+        said, what = one_line(exc), kind or "image"
         if "DecompressionBomb" in type(exc).__name__ or re.search(r"(?i)too (large|much)|out of memory|exceed", said):
             raise InvalidInputError("too_large", f"{name} is too large: {said}") from exc
         if _end_is_missing(kind, data) or (kind in ("PPM", "TIFF", "") and re.search(r"runcated|EOF|not enough", said)):

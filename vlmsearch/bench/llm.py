@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from vlmsearch.errors import ConfigError, VlmsearchError
+from vlmsearch.errors import ConfigError, VlmsearchError, one_line
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 
 Count = Callable[[str], int]
@@ -197,7 +197,7 @@ def _ask(generator: Generator, prompt: str, options: GenerationOptions, taken: _
                     return
     except VlmsearchError as exc:
         with taken.lock:
-            taken.errors[" ".join(str(exc).split())[:200]] += 1
+            taken.errors[one_line(exc)] += 1
         return
     took = time.perf_counter() - started
     with taken.lock:

@@ -12,7 +12,7 @@ from vlmsearch.build.checkpoint import Checkpoint
 from vlmsearch.build.recipe import Recipe
 from vlmsearch.build.weights import weight_files
 from vlmsearch.bundles import Bundle, BundleFile, TextInput
-from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 from vlmsearch.types import Space
 
 _FILES = (
@@ -51,10 +51,9 @@ def checkpoint_folder(recipe: Recipe) -> Path:
     try:
         return _download(huggingface_hub, recipe)
     except Exception as exc:
-        reason = " ".join(str(exc).split())[:120] or type(exc).__name__
         raise ModelUnavailableError(
-            f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({reason}). With a copy of the checkpoint "
-            f"run `vlmsearch build {recipe.name} --from DIR`; onnx:demo works offline"
+            f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({one_line(exc, 120)}). "
+            f"With a copy of the checkpoint run `vlmsearch build {recipe.name} --from DIR`; onnx:demo works offline"
         ) from exc
 
 

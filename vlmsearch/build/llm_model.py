@@ -13,7 +13,7 @@ from vlmsearch.build.llm_check import VOCABULARIES
 from vlmsearch.build.llm_plan import Plan
 from vlmsearch.build.llm_recipe import LlmRecipe
 from vlmsearch.build.llm_versions import same_version
-from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 
 _TOKENIZER = (
     *VOCABULARIES,
@@ -59,11 +59,10 @@ def model_folder(recipe: LlmRecipe) -> Path:
             huggingface_hub.snapshot_download(recipe.source, revision=recipe.revision, allow_patterns=list(_WANTED))
         )
     except Exception as exc:
-        reason = " ".join(str(exc).split())[:120] or type(exc).__name__
         gated = " Its licence has to be accepted on the hub first, and HF_TOKEN set." if recipe.gated else ""
         raise ModelUnavailableError(
-            f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({reason}).{gated} With a copy of the "
-            "checkpoint give --model DIR"
+            f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({one_line(exc, 120)}).{gated} "
+            "With a copy of the checkpoint give --model DIR"
         ) from exc
 
 

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from vlmsearch.build.blocks import Weights
 from vlmsearch.build.layers import Array
-from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -53,7 +53,7 @@ def read_weights(folder: Path, rename: Callable[[str], str]) -> Weights:
         except MissingDependencyError:
             raise
         except Exception as exc:  # whatever the readers raise for a damaged file
-            raise ConfigError(f"{file} is damaged: {' '.join(str(exc).split())[:200]}") from exc
+            raise ConfigError(f"{file} is damaged: {one_line(exc)}") from exc
         found.update({rename(name): array for name, array in tensors.items()})
     return found
 

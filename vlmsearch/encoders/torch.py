@@ -19,7 +19,7 @@ from vlmsearch.build.fetch import as_bundle, checkpoint_folder
 from vlmsearch.build.recipe import Recipe, find_recipe
 from vlmsearch.bundles import Bundle, bundle_names
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import BackendError, ConfigError, one_line
 from vlmsearch.loading import ONE_AT_A_TIME
 from vlmsearch.types import Vectors
 
@@ -67,7 +67,7 @@ def load_reference(folder: Path, device: str = "cpu") -> Reference:
         clip = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"] == "clip"
         return ClipReference(folder, device) if clip else _Sentences(folder, device)
     except Exception as exc:
-        raise BackendError(f"transformers cannot load {folder}: {' '.join(str(exc).split())[:200]}") from exc
+        raise BackendError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
     finally:
         if bars:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]

@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub import HfApi
 
-from vlmsearch.errors import ModelUnavailableError
+from vlmsearch.errors import ModelUnavailableError, one_line
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -26,7 +26,7 @@ def load_checkpoint(
         try:
             return load(str(folder), revision=revision, **options)
         except Exception as exc:
-            raise ModelUnavailableError(f"transformers cannot load {folder}: {_reason(exc)}") from exc
+            raise ModelUnavailableError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
     with suppress(Exception):
         return load(location, local_files_only=True, revision=revision, **options)
     try:
@@ -34,10 +34,6 @@ def load_checkpoint(
         return load(location, revision=revision, **options)
     except Exception as exc:
         raise ModelUnavailableError(
-            f"{location} is not on this machine and cannot be fetched from the Hugging Face hub: {_reason(exc)}. "
+            f"{location} is not on this machine and cannot be fetched from the Hugging Face hub: {one_line(exc)}. "
             "transformers:demo-gpt2 works offline, and so does a folder with a checkpoint"
         ) from exc
-
-
-def _reason(exc: Exception) -> str:
-    return " ".join(str(exc).split())[:200]

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, ModelUnavailableError, one_line
 from vlmsearch.generators.bundle import generator_folder
 from vlmsearch.generators.decoding import Cache
 from vlmsearch.generators.hub import load_checkpoint
@@ -95,8 +95,9 @@ def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None
     try:
         return model.eval().to(device), tokenizer
     except (AssertionError, RuntimeError) as exc:  # the former where PyTorch was built without CUDA
-        reason = " ".join(str(exc).split())[:200]
-        raise ModelUnavailableError(f"transformers:{location} cannot be put on device={device}: {reason}") from exc
+        raise ModelUnavailableError(
+            f"transformers:{location} cannot be put on device={device}: {one_line(exc)}"
+        ) from exc
 
 
 def context_of(model: Any, tokenizer: Any) -> int:

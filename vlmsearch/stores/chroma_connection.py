@@ -19,7 +19,7 @@ from chromadb.api.fastapi import FastAPI
 from chromadb.config import Settings, System
 from chromadb.errors import AuthorizationError, ChromaAuthError, ChromaError, InternalError, RateLimitError
 
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError, one_line
 from vlmsearch.retry import retrying
 
 T = TypeVar("T")
@@ -243,7 +243,7 @@ def _token_headers() -> dict[str, str]:
 def translate(exc: BaseException, name: str, operation: str) -> BackendError:
     """The BackendError for what a call to Chroma raised; ``name`` is the database."""
     status = getattr(getattr(exc.__context__, "response", None), "status_code", None)
-    said = " ".join(str(exc).split())[:300] or type(exc).__name__
+    said = one_line(exc, 300)
     if isinstance(exc, (AuthorizationError, ChromaAuthError)) or status in _REFUSED:
         return BackendError(f"{name} refused to {operation}: put its token into {TOKEN_VARIABLE}")
     if isinstance(exc, httpx.TimeoutException):

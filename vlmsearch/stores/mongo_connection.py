@@ -25,7 +25,7 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError, one_line
 from vlmsearch.retry import MOST_RETRIES, pauses
 
 T = TypeVar("T")
@@ -230,4 +230,4 @@ def _message(exc: Exception) -> str:
     if isinstance(exc, BulkWriteError):
         errors = (exc.details or {}).get("writeErrors") or (exc.details or {}).get("writeConcernErrors") or [{}]
         return f"{len(errors)} writes failed, the first with code {errors[0].get('code')}"
-    return " ".join(str(exc).split())[:300] or type(exc).__name__
+    return one_line(exc, 300)
