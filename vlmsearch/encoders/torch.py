@@ -12,7 +12,6 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from transformers import AutoModel, CLIPModel
-from transformers.utils import logging as transformers_logging
 
 from vlmsearch.build.checkpoint import image_settings, load_checkpoint, sentence_modules
 from vlmsearch.build.fetch import as_bundle, checkpoint_folder
@@ -20,7 +19,7 @@ from vlmsearch.build.recipe import Recipe, find_recipe
 from vlmsearch.bundles import Bundle, bundle_names
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
 from vlmsearch.errors import BackendError, ConfigError, one_line
-from vlmsearch.loading import ONE_AT_A_TIME
+from vlmsearch.loading import ONE_AT_A_TIME, no_progress_bars
 from vlmsearch.types import Vectors
 
 
@@ -61,16 +60,12 @@ class Reference(Protocol):
 
 def load_reference(folder: Path, device: str = "cpu") -> Reference:
     """The reference of a CLIP or sentence-transformers BERT checkpoint; BackendError with transformers' own reason."""
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
     try:
         clip = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"] == "clip"
-        return ClipReference(folder, device) if clip else _Sentences(folder, device)
+        with no_progress_bars():
+            return ClipReference(folder, device) if clip else _Sentences(folder, device)
     except Exception as exc:
         raise BackendError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
-    finally:
-        if bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def image_processor(folder: Path) -> Callable[..., Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
 from transformers import AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from vlmsearch.errors import ConfigError, ModelUnavailableError, one_line
 from vlmsearch.generators.bundle import generator_folder
@@ -17,7 +17,7 @@ from vlmsearch.generators.hub import load_checkpoint
 from vlmsearch.generators.local import LocalGenerator
 from vlmsearch.generators.transformers_rows import RowsCache
 from vlmsearch.generators.transformers_tokenizer import decode_tokens, load_tokenizer
-from vlmsearch.loading import ONE_AT_A_TIME
+from vlmsearch.loading import ONE_AT_A_TIME, no_progress_bars
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -80,18 +80,9 @@ def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None
     if folder is None and location.startswith(("/", ".", "~")):
         raise ConfigError(f"{location} is no folder with a checkpoint of transformers")
     tokenizer = load_tokenizer(location, revision=revision)
-    bars = transformers_logging.is_progress_bar_enabled()
-    if folder:
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
-    try:
-        kind = getattr(torch, dtype)
-        with ONE_AT_A_TIME:
-            model = load_checkpoint(
-                AutoModelForCausalLM.from_pretrained, location, folder, dtype=kind, revision=revision
-            )
-    finally:
-        if bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
+    kind = getattr(torch, dtype)
+    with ONE_AT_A_TIME, no_progress_bars() if folder else nullcontext():
+        model = load_checkpoint(AutoModelForCausalLM.from_pretrained, location, folder, dtype=kind, revision=revision)
     try:
         return model.eval().to(device), tokenizer
     except (AssertionError, RuntimeError) as exc:  # the former where PyTorch was built without CUDA
