@@ -173,7 +173,7 @@ def test_a_form_that_is_miscomputed_is_followed_by_the_next(
     if at.version != "8.6" and precision != "int8":
         cosines = cosines[: 2 if precision == "fp16" else 1]
     judged = iter(cosines)
-    monkeypatch.setattr(at.module.Exam, "judge", lambda exam, engine: at.module.Drift(next(judged), 0.99, 1.0, 0.0))
+    monkeypatch.setattr(at.module.Exam, "judge", lambda exam, vectors: at.module.Drift(next(judged), 0.99, 1.0, 0.0))
     plan = at.ensure(tower="text", precision=precision)
     assert at.gpu.built == len(cosines)
     assert plan.report["mean_cosine"] == max(cosines)
@@ -253,9 +253,10 @@ def test_the_command_builds_reports_and_lists_engines(at: Any, built: tuple[Path
     assert "\tfp16\t" in done.output
     listed = json.loads(CliRunner().invoke(models, ["--json"], catch_exceptions=False).stdout)["engines"]
     assert sorted(engine["tower"] for engine in listed) == ["image", "text"]
-    wrong = CliRunner().invoke(build, [str(built[1]), *options, "--profile", "8,4,16"])
-    assert wrong.exit_code == 2
-    assert "least, usual and greatest batch" in wrong.output
+    for batches in ("8,4,16", ""):
+        wrong = CliRunner().invoke(build, [str(built[1]), *options, "--profile", batches])
+        assert wrong.exit_code == 2
+        assert "least, usual and greatest batch" in wrong.output
 
 
 def test_auto_reports_every_engine_that_was_tried(at: Any, built: tuple[Path, Path], tmp_path: Path) -> None:

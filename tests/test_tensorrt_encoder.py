@@ -334,8 +334,9 @@ def test_a_profile_gives_the_engine_that_was_built_with_it(gpu: PretendGpu, tmp_
         assert engine.memory < memory
         np.testing.assert_allclose(encoder.encode_texts(["a star"])["minilm"], whole["minilm"], atol=1e-5)
     assert gpu.built == built == 2
-    with pytest.raises(ConfigError, match="'8,4' is not the least, usual and greatest batch, as 1,32,256"):
-        open_encoder("tensorrt:demo-minilm?profile=8,4")
+    for wrong in ("8,4", ""):
+        with pytest.raises(ConfigError, match=f"'{wrong}' is not the least, usual and greatest batch, as 1,32,256"):
+            open_encoder(f"tensorrt:demo-minilm?profile={wrong}")
 
 
 def test_texts_of_all_lengths_run_in_few_shapes(gpu: PretendGpu) -> None:

@@ -84,7 +84,7 @@ def _profile(text: str | None) -> Range | None:
     from vlmsearch.errors import ConfigError
 
     try:
-        return read_batches(text) if text else None
+        return None if text is None else read_batches(text)
     except ConfigError as exc:
         raise click.BadParameter(str(exc), param_hint="--profile") from exc
 

@@ -68,7 +68,7 @@ class TensorRTEncoder(BundleEncoder):
         self.gpu = find_gpu(device)
         super().__init__(find_bundles(location), batch_size=batch_size, workers=available_cores())
         self.precision: EnginePrecision = precision
-        self._profile = read_batches(profile) if profile else None
+        self._profile = None if profile is None else read_batches(profile)
         self._contexts = contexts
         self._decode = decode
         self._engines: dict[_Key, Engine] = {}
