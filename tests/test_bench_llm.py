@@ -60,8 +60,8 @@ def test_times_are_those_of_the_stream() -> None:
     assert (level.requests, level.tokens, level.failed) == (4, 24, 0)
     assert level.first_token.p50 >= 0.5
     assert 0.02 <= level.inter_token.p50 < 0.5
-    assert level.latency.p50 >= level.first_token.p50 + 0.1
-    assert level.seconds >= 2 * (0.5 + 5 * 0.02)
+    assert level.first_token.p50 + 0.1 <= level.latency.p50 < 2 * level.first_token.p50
+    assert 2 * (0.5 + 5 * 0.02) <= level.seconds < 4 * level.latency.p50  # two at a time
     assert level.tokens_per_second == pytest.approx(24 / level.seconds)
     assert level.requests_per_second == pytest.approx(4 / level.seconds)
     assert level.latency.p50 <= level.latency.p95 <= level.latency.p99

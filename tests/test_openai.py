@@ -226,7 +226,7 @@ def test_a_wait_that_is_asked_for_is_kept(server: OpenAIServer) -> None:
     server.script.faults = ["429 after 1", f"503 after {formatdate(time.time() + 1, usegmt=True)}"]
     started = time.monotonic()
     OpenAIGenerator(server.url).generate("?")
-    assert time.monotonic() - started >= 1
+    assert 1 <= time.monotonic() - started < 10
 
 
 def test_a_wait_too_long_is_left_to_the_caller(server: OpenAIServer) -> None:
