@@ -2,8 +2,8 @@
 
 The layouts follow Radford et al., "Learning Transferable Visual Models From Natural Language Supervision" (2021) and
 Devlin et al., "BERT" (2019), with the parameter names of the transformers library. Everything around the transformer
-is in the graph as well: pixel normalisation, pooling, projection and unit length. Where a single token is pooled, the
-last layer is computed for that token alone; that changes no result.
+is in the graph as well: pixel normalisation, pooling, projection and unit length. Where a single token is pooled, as
+much of the last layer as can be is computed for that token alone; that changes no result.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from vlmsearch.build.blocks import (
     pre_norm,
     unit,
 )
+from vlmsearch.build.graph import Graph
 from vlmsearch.build.layers import Array, Layers, Linear, Mask
 from vlmsearch.bundles import padded_length
 
@@ -72,9 +73,10 @@ def write_clip_image(layers: Layers, config: ClipImage, weights: Weights) -> Non
     pixels = graph.input("pixels", TensorProto.UINT8, ["batch", config.size, config.size, 3])
     x = _patches(layers, pixels, config, weights)
     x = layers.norm(x, norm_weights(weights, "vision_model.pre_layrnorm", form))
-    first = Pool(lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool"), None)
     blocks = [clip_block(weights, f"vision_model.encoder.layers.{i}.", f"image/{i}", form) for i in range(form.layers)]
-    x = pre_norm(layers, x, blocks, norm_weights(weights, "vision_model.post_layernorm", form), form, None, first)
+    x = pre_norm(
+        layers, x, blocks, norm_weights(weights, "vision_model.post_layernorm", form), form, None, _first_token(graph)
+    )
     _project(layers, x, weights["visual_projection.weight"])
 
 
@@ -107,12 +109,11 @@ def write_bert(layers: Layers, config: Bert, weights: Weights) -> None:
     x = op("Add", x, _first_rows(layers, places, _length(layers, ids)), scope="embed")
     x = layers.norm(x, norm_weights(weights, "embeddings.LayerNorm", form))
     mask = Mask(padding)
-    first = Pool(lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool"), mask)
     for i in range(form.layers):
         block = bert_block(weights, f"encoder.layer.{i}.", f"text/{i}", form)
-        pool = first if config.pooling == "cls" and i == form.layers - 1 else None
+        pool = _first_token(graph) if config.pooling == "cls" and i == form.layers - 1 else None
         attended = attention(layers, block, form, x, mask, pool)
-        _, x = layers.add_norm(attended, pool.select(x) if pool else x, block.norm1)
+        _, x = layers.add_norm(attended, pool(x) if pool else x, block.norm1)
         _, x = layers.add_norm(mlp(layers, block, form, x), x, block.norm2)
     unit(layers, _pool_tokens(layers, x, padding, config.pooling), form.width)
 
@@ -151,6 +152,11 @@ def _first_rows(layers: Layers, table: Array, length: str) -> str:
     return graph.op("Slice", layers.weight(whole, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
 
 
+def _first_token(graph: Graph) -> Pool:
+    """The class token."""
+    return lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool")
+
+
 def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:
     """The first end token of each text: found by position, so that ties need no rule of the runtime."""
     graph, op = layers.graph, layers.graph.op
@@ -163,9 +169,7 @@ def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:
     far = op("Mul", other, graph.constant(np.array(1e6, np.float32), "far"), scope="end")
     place = op("ReduceMin", op("Add", order, far, scope="end"), scope="end", axes=(1,), keepdims=1)
     chosen = op("Unsqueeze", layers.cast(op("Equal", order, place, scope="end"), "end"), graph.ints(1), scope="end")
-    after = op("Add", place, graph.constant(np.array(0.5, np.float32), "half"), scope="end")
-    seen = op("Cast", op("Less", order, after, scope="end"), scope="end", to=int(TensorProto.INT32))
-    return Pool(lambda y: op("MatMul", chosen, y, scope="pool"), Mask(seen))
+    return lambda y: op("MatMul", chosen, y, scope="pool")
 
 
 def _patches(layers: Layers, pixels: str, config: ClipImage, weights: Weights) -> str:

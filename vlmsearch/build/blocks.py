@@ -39,12 +39,8 @@ class Block:
     norm2: Norm
 
 
-@dataclass(frozen=True)
-class Pool:
-    """How to take the one pooled token out of (n, tokens, width), and what that token may attend to."""
-
-    select: Callable[[str], str]
-    mask: Mask | None
+Pool = Callable[[str], str]
+"""Takes the one pooled token out of (n, tokens, width): gives (n, 1, width)."""
 
 
 def pre_norm(
@@ -56,22 +52,27 @@ def pre_norm(
     for block, norm in zip(blocks, following):
         last = pool if block is blocks[-1] else None
         attended = attention(layers, block, form, h, mask, last)
-        x, h = layers.add_norm(attended, last.select(x) if last else x, block.norm2)
+        x, h = layers.add_norm(attended, last(x) if last else x, block.norm2)
         x, h = layers.add_norm(mlp(layers, block, form, h), x, norm)
     return h
 
 
 def attention(layers: Layers, block: Block, form: Transformer, x: str, mask: Mask | None, pool: Pool | None) -> str:
-    """Self-attention with its projections, of every token or of the pooled one alone."""
+    """Self-attention with its projections, of every token or of the pooled one alone.
+
+    Under a mask the scores are computed for every token: TensorRT 8.6 gives the mask of a single query to the first
+    row of a batch alone.
+    """
     scope = f"{block.name}/attention"
-    if pool:
-        q = layers.linear(pool.select(x), block.query)
+    if pool and mask is None:
+        q = layers.linear(pool(x), block.query)
         k, v = layers.split(layers.linear(x, _fuse("kv", block, block.key, block.value)), 2, form.width, scope)
-        mask = pool.mask
     else:
         fused = _fuse("qkv", block, block.query, block.key, block.value)
         q, k, v = layers.split(layers.linear(x, fused), 3, form.width, scope)
     attended = layers.attention(q, k, v, heads=form.heads, width=form.width, mask=mask, scope=scope)
+    if pool and mask is not None:
+        attended = pool(attended)
     return layers.linear(attended, block.out)
 
 
