@@ -17,7 +17,7 @@ import scipy.stats
 from tests.tensorrt_standin import standing_in
 from vlmsearch.build.inputs import run
 from vlmsearch.bundles import data_folder, open_bundle
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import BackendError, ConfigError
 
 MINILM = data_folder("engines") / "demo-minilm" / "bundle"
 
@@ -70,7 +70,9 @@ def test_engines_are_built_and_measured_in_processes_of_their_own(gpu: Any, tmp_
 
     monkeypatch.setattr(gpu_engines, "command", command)
     said: list[str] = []
-    task = bench.Task(["demo-minilm"], tmp_path, gpus=(0, 1), engines=("fp32", "fp16"))
+    sts = tmp_path / "pairs.csv"
+    sts.write_text("a red star,a red ring,1\na blue circle,two blue circles,3\na cat,a green heart on a meadow,0\n")
+    task = bench.Task(["demo-minilm"], tmp_path, gpus=(0, 1), engines=("fp32", "fp16"), sts=sts)
     found: Any = bench.run_sections(task, ["engines"], tmp_path / "report.json", said.append)["engines"]
     assert [(row["precision"], row["tower"]) for row in found["rows"]] == [("fp32", "text")]
     assert found["published"] == {"demo-minilm text": "fp32"}
@@ -79,6 +81,31 @@ def test_engines_are_built_and_measured_in_processes_of_their_own(gpu: Any, tmp_
     assert found["not_measured"] == {}
     assert len(found["rows"][0]["batch_1_calls"]) == 4
     assert [line for line in said if line.startswith("demo-minilm text fp32: done in ")]
+    assert found["spearman"]["demo-minilm fp32"] == found["spearman"]["demo-minilm float32, ONNX Runtime"]
+
+
+def test_rows_outlive_an_engine_that_takes_no_sentences(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    from vlmsearch.bench import gpu as bench
+    from vlmsearch.bench import gpu_engines
+    from vlmsearch.bench.gpu_engines import Job, measure
+    from vlmsearch.build import tensorrt_measure
+
+    row = measure(Job(MINILM, "text", "fp32"))
+    monkeypatch.setattr(gpu_engines, "build_all", lambda jobs, **options: {})
+    monkeypatch.setattr(gpu_engines, "measure_all", lambda jobs, **options: ([row], {}))
+
+    def refuse(engine: Any, feeds: Any) -> None:
+        raise BackendError("the plan takes other shapes")
+
+    monkeypatch.setattr(tensorrt_measure, "encode", refuse)
+    sts = tmp_path / "pairs.csv"
+    sts.write_text("a red star,a red ring,1\na blue circle,two blue circles,3\n")
+    said: list[str] = []
+    task = bench.Task(["demo-minilm"], tmp_path, engines=("fp32",), sts=sts)
+    found: Any = bench.run_sections(task, ["engines"], tmp_path / "report.json", said.append)["engines"]
+    assert len(found["rows"]) == 1
+    assert found["spearman"]["demo-minilm fp32"] is None
+    assert said == ["demo-minilm fp32: no correlation: the plan takes other shapes"]
 
 
 def test_a_call_that_fails_ends_the_others(gpu: Any) -> None:
@@ -148,6 +175,7 @@ def test_spearman_is_that_of_scipy(gpu: Any, tmp_path: Path) -> None:
     kept: list[Any] = []
 
     def encode(feeds: Any) -> Any:
+        assert {batch["input_ids"].shape[1] % 8 for batch in feeds.batches} == {0}, "engines take no other lengths"
         kept.append(run(bundle.model("text", "fp32"), feeds)[0])
         return kept[0]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vlmsearch.bundles import Bundle, bundle_names, find_bundles, open_bundle
-from vlmsearch.errors import ConfigError, ModelUnavailableError, VlmsearchError
+from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError, VlmsearchError
 from vlmsearch.gpu.files import replace_file
 
 if TYPE_CHECKING:
@@ -149,12 +149,12 @@ def _engines(task: Task, say: Say) -> Json:
         "not_measured": {str(job): reason for job, reason in silent.items()},
     }
     if task.sts:
-        found["spearman"] = _spearman([b for b in bundles if b.preprocess is None], rows, task.sts)
+        found["spearman"] = _spearman([b for b in bundles if b.preprocess is None], rows, task.sts, say)
     return found
 
 
-def _spearman(bundles: Sequence[Bundle], rows: Sequence[Row], path: Path) -> Json:
-    """What every engine of a sentence model makes of sentences that people have scored."""
+def _spearman(bundles: Sequence[Bundle], rows: Sequence[Row], path: Path, say: Say) -> Json:
+    """What every engine of a sentence model makes of sentences that people have scored; None for one that fails."""
     from vlmsearch.bench.gpu_quality import sts_spearman
     from vlmsearch.build.tensorrt_measure import encode
     from vlmsearch.gpu.engine import Engine
@@ -166,9 +166,13 @@ def _spearman(bundles: Sequence[Bundle], rows: Sequence[Row], path: Path) -> Jso
         model = bundle.model("text", "fp32")
         found[f"{bundle.name} float32, ONNX Runtime"] = sts_spearman(bundle, path, partial(_run_on_cpu, model))
         for row in (row for row in rows if row.job.folder == bundle.folder):
-            with Engine(read_plan(row.plan, here=this_machine(0))) as engine:
-                value = sts_spearman(bundle, path, partial(encode, engine))
-            found[f"{bundle.name} {row.job.kind}"] = value
+            name = f"{bundle.name} {row.job.kind}"
+            try:
+                with Engine(read_plan(row.plan, here=this_machine(0))) as engine:
+                    found[name] = sts_spearman(bundle, path, partial(encode, engine))
+            except BackendError as exc:
+                say(f"{name}: no correlation: {exc}")
+                found[name] = None
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.build.inputs import Feeds, text_feeds
+from vlmsearch.build.inputs import Feeds, padded_feeds, text_feeds
 from vlmsearch.bundles import Bundle
 from vlmsearch.encoders.towers import open_tokenizer
 from vlmsearch.errors import ConfigError
@@ -25,7 +25,8 @@ def sts_spearman(bundle: Bundle, path: Path, encode: Callable[[Feeds], Vectors])
     if not rows:
         raise ConfigError(f"{path} has no rows of two sentences and a score")
     texts = [row[0] for row in rows] + [row[1] for row in rows]
-    vectors = encode(text_feeds(texts, bundle.text, open_tokenizer(bundle), _BATCH))
+    feeds = text_feeds(texts, bundle.text, open_tokenizer(bundle), _BATCH)
+    vectors = encode(padded_feeds(feeds, bundle.text))
     cosines = (vectors[: len(rows)] * vectors[len(rows) :]).sum(axis=1)
     scores = np.array([float(row[2]) for row in rows])
     return float(np.corrcoef(_ranks(cosines), _ranks(scores))[0, 1])

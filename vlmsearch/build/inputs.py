@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from vlmsearch.bundles import TextInput
 from vlmsearch.encoders.towers import Pixels, available_cores, to_pixels
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
+from vlmsearch.gpu.texts import pad_texts
 from vlmsearch.media import Preprocess
 from vlmsearch.types import ImageSource, Vectors
 
@@ -74,6 +75,16 @@ def text_feeds(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, batc
         mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int32)
         batches.append({"input_ids": ids, "attention_mask": mask})
     return Feeds(tuple(batches), order)
+
+
+def padded_feeds(feeds: Feeds, form: TextInput) -> Feeds:
+    """Texts in the lengths in which engines get them."""
+    batches = []
+    for batch in feeds.batches:
+        ids, mask = (batch[name].astype(np.int32) for name in ("input_ids", "attention_mask"))
+        longer, seen = pad_texts(ids, mask, form)
+        batches.append({"input_ids": longer, "attention_mask": seen})
+    return Feeds(tuple(batches), feeds.order)
 
 
 def open_session(model: bytes, threads: int | None = None) -> ort.InferenceSession:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from vlmsearch.build.data import gather
-from vlmsearch.build.inputs import Feed, Feeds, image_feeds, run, text_feeds
+from vlmsearch.build.inputs import Feed, Feeds, image_feeds, padded_feeds, run, text_feeds
 from vlmsearch.build.quantize import Drift, Report, neighbour_overlap
 from vlmsearch.build.recipe import Range, Recipe, TowerGate
-from vlmsearch.bundles import Bundle, TextInput, Tower
+from vlmsearch.bundles import Bundle, Tower
 from vlmsearch.encoders.towers import open_tokenizer
 from vlmsearch.gpu.engine import Engine
 from vlmsearch.gpu.plans import Plan
-from vlmsearch.gpu.texts import pad_texts
 from vlmsearch.gpu.timing import Timing
 from vlmsearch.types import Vectors
 
@@ -63,18 +62,8 @@ def prepare_exam(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -
     report(f"{tower}: float32 vectors to compare with", 0, 1)
     reference, _ = run(bundle.model(tower, "fp32"), feeds)
     if tower == "text":
-        feeds = _padded(feeds, bundle.text)
+        feeds = padded_feeds(feeds, bundle.text)
     return Exam(tower, feeds, reference, recipe.gates.tower(tower), held_out.origin[tower])
-
-
-def _padded(feeds: Feeds, form: TextInput) -> Feeds:
-    """Texts in the lengths in which engines get them."""
-    batches = []
-    for batch in feeds.batches:
-        ids, mask = (batch[name].astype(np.int32) for name in ("input_ids", "attention_mask"))
-        longer, seen = pad_texts(ids, mask, form)
-        batches.append({"input_ids": longer, "attention_mask": seen})
-    return Feeds(tuple(batches), feeds.order)
 
 
 def encode(engine: Engine, feeds: Feeds) -> Vectors:
