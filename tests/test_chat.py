@@ -87,14 +87,26 @@ def test_a_template_that_refuses_the_prompt_is_named(folder: Path) -> None:
         fill("red?")
 
 
-@pytest.mark.parametrize("template", ["{% for %}", "{{ ''.__class__.__mro__[1].__subclasses__() }}"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for %}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ 1 + 'a' }}",
+        "{{ 1 // 0 }}",
+        "{{ range(999999) }}",
+    ],
+)
 def test_a_template_that_cannot_be_used_is_named(folder: Path, template: str) -> None:
     change(folder, chat_template=template)
     with pytest.raises((ModelUnavailableError, ConfigError), match="the chat template of"):
         (find_chat_template(folder) or str)("red?")
 
 
-def test_damaged_settings_are_named(folder: Path) -> None:
-    (folder / "tokenizer_config.json").write_text("{")
+@pytest.mark.parametrize(
+    "settings", ["{", "[]", '{"chat_template": 3}', '{"chat_template": [{"name": "default", "template": 3}]}']
+)
+def test_damaged_settings_are_named(folder: Path, settings: str) -> None:
+    (folder / "tokenizer_config.json").write_text(settings)
     with pytest.raises(ModelUnavailableError, match=r"tokenizer_config\.json cannot be read"):
         find_chat_template(folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.errors import ConfigError, ModelUnavailableError, one_line
 
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
@@ -23,14 +23,11 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
     """
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        file = folder / "chat_template.jinja"
-        source = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
+        source = _source(folder, settings)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as exc:
-        raise ModelUnavailableError(f"{folder / 'tokenizer_config.json'} cannot be read: {exc}") from exc
-    if isinstance(source, list):
-        source = next((each["template"] for each in source if each["name"] == "default"), None)
+    except (OSError, TypeError, ValueError) as exc:
+        raise ModelUnavailableError(f"{folder / 'tokenizer_config.json'} cannot be read: {one_line(exc)}") from exc
     if not source:
         return None
     tokens = {name: _text(settings[name]) for name in _TOKENS if settings.get(name)}
@@ -47,11 +44,29 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
         turns = [{"role": "user", "content": prompt}]
         try:
             text = template.render(messages=turns, tools=None, documents=None, add_generation_prompt=True, **tokens)
-        except TemplateError as exc:
-            raise ConfigError(f"the chat template of {folder} refuses the prompt: {exc}; add chat=false") from exc
+        except Exception as exc:  # a template is a program, which can fail in any way
+            raise ConfigError(
+                f"the chat template of {folder} refuses the prompt: {one_line(exc)}; add chat=false"
+            ) from exc
         return text.removeprefix(tokens.get("bos_token", ""))
 
     return fill
+
+
+def _source(folder: Path, settings: object) -> str:
+    """The template, from a file of its own or from the settings, where one of several is called default."""
+    if not isinstance(settings, dict):
+        raise TypeError("it holds no table")
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    source = settings.get("chat_template")
+    if isinstance(source, list):
+        named = {each.get("name"): each.get("template") for each in source if isinstance(each, dict)}
+        source = named.get("default")
+    if source and not isinstance(source, str):
+        raise TypeError("its chat_template is no text")
+    return source or ""
 
 
 def _text(token: object) -> str:
