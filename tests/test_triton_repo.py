@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,21 @@ def test_a_single_text_model_makes_a_repository() -> None:
     configs = make_configs([MINILM], RepoOptions())
     assert list(configs) == ["minilm", "text_tokenize", "vlm"]
     assert [tensor.name for tensor in configs["vlm"].output] == ["MINILM", "MINILM_TOKENS"]
+
+
+def test_a_tower_that_decodes_on_the_gpu_has_three_instances_unless_told() -> None:
+    def instances(options: RepoOptions) -> dict[str, int]:
+        return {
+            name: config.instance_group[0].count
+            for name, config in make_configs(BOTH, options).items()
+            if name in towers
+        }
+
+    towers = ("clip_image", "clip_text", "minilm")
+    decoding = RepoOptions(runtime="tensorrt", decode="gpu")
+    assert instances(decoding) == {"clip_image": 3, "clip_text": 1, "minilm": 1}
+    assert instances(replace(decoding, instances=2)) == dict.fromkeys(towers, 2)
+    assert instances(replace(decoding, decode="cpu")) == dict.fromkeys(towers, 1)
 
 
 def test_plans_limit_the_batch() -> None:

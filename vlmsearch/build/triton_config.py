@@ -90,7 +90,7 @@ def tower_config(
         for name in (protocol.IDS, protocol.MASK):
             config.input.add(name=name, data_type=pb.TYPE_INT32, dims=[-1])
     config.output.add(name=protocol.EMBEDDING, data_type=pb.TYPE_FP32, dims=[bundle.space.dim])
-    _place(config, options, profiles)
+    _place(config, options, tower, profiles)
     _put(config, protocol.FINGERPRINT, bundle.fingerprint)
     _add_runtime(config, options, shapes, tower)
     if options.warmup and encoded:
@@ -216,9 +216,9 @@ def _set_versions(config: pb.ModelConfig, options: RepoOptions) -> None:
         raise ConfigError(f"--versions is latest:N, all or specific:N,M, not {options.versions!r}")
 
 
-def _place(config: pb.ModelConfig, options: RepoOptions, profiles: int) -> None:
+def _place(config: pb.ModelConfig, options: RepoOptions, tower: Tower, profiles: int) -> None:
     kind = pb.ModelInstanceGroup.KIND_GPU if options.found_device == "gpu" else pb.ModelInstanceGroup.KIND_CPU
-    group = config.instance_group.add(kind=kind, count=options.instances, gpus=options.gpus)
+    group = config.instance_group.add(kind=kind, count=options.found_instances(tower), gpus=options.gpus)
     if options.platform == "tensorrt":
         group.profile.extend(map(str, range(profiles)))
 

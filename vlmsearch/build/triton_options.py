@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlmsearch.build.triton_releases import DEFAULT_RELEASE, Release, find_release
-from vlmsearch.bundles import Precision
+from vlmsearch.bundles import Precision, Tower
 from vlmsearch.errors import ConfigError
 
 Platform = Literal["python", "onnxruntime", "tensorrt"]
@@ -38,10 +38,11 @@ class RepoOptions:
     ``runtime`` is what runs the towers inside the Python backend: ONNX Runtime, or TensorRT with an engine.
     ``decode`` is where JPEGs are decoded; on a GPU by nvImageCodec.
     ``precision`` defaults to INT8 on the CPU and float32 on a GPU; without it an engine is the one that was built.
-    ``instances`` and ``threads`` (0: all cores) are a tower's. ``accelerate`` compiles with TensorRT inside ONNX
-    Runtime, in the precision it names. ``versions`` is ``latest:N``, ``all`` or ``specific:N,M``; ``version`` is the
-    number that the models are written as. ``cuda_graphs`` are for TensorRT plans, ``max_inflight`` limits the ensemble
-    (0: no limit).
+    ``instances`` and ``threads`` (0: all cores) are a tower's; of a tower that decodes on the GPU there are three
+    unless told, so that one decodes while another computes. ``accelerate`` compiles with TensorRT inside ONNX
+    Runtime, in the precision it names. ``versions`` is ``latest:N``, ``all`` or ``specific:N,M``; ``version`` is
+    the number that the models are written as. ``cuda_graphs`` are for TensorRT plans, ``max_inflight`` limits the
+    ensemble (0: no limit).
     """
 
     platform: Platform = "python"
@@ -53,7 +54,7 @@ class RepoOptions:
     gpus: tuple[int, ...] = ()
     max_batch_size: int = 64
     queue: Queue = Queue()
-    instances: int = 1
+    instances: int | None = None
     threads: int = 0
     accelerate: AcceleratorPrecision | None = None
     warmup: bool = True
@@ -79,6 +80,10 @@ class RepoOptions:
         """Whether the image tower decodes by itself, so that pixels stay on the GPU."""
         return self.decode == "gpu" and self.runtime == "tensorrt"
 
+    def found_instances(self, tower: Tower) -> int:
+        """How often a tower is there on each device."""
+        return self.instances or (3 if self.decodes_in_tower and tower == "image" else 1)
+
     @property
     def found_device(self) -> Device:
         """Where the towers run."""
@@ -96,7 +101,7 @@ def check_options(options: RepoOptions) -> None:
     queue = options.queue
     rules = (
         (options.max_batch_size >= 1, f"--max-batch-size is at least 1, not {options.max_batch_size}"),
-        (options.instances >= 1, f"--instances is at least 1, not {options.instances}"),
+        (options.instances is None or options.instances >= 1, f"--instances is at least 1, not {options.instances}"),
         (options.threads >= 0, f"--threads is 0 (all cores) or more, not {options.threads}"),
         (options.version >= 1, f"--version is at least 1, not {options.version}"),
         (options.max_image_bytes >= 1, "--max-image-mib is at least 1"),

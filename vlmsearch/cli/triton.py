@@ -53,7 +53,7 @@ def triton() -> None:
 @option("--queue-limit", "limit", default=1024, show_default=True, help="Requests that may wait; 0: any number.")
 @option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="How long one may wait; 0: for ever.")
 @option("--priorities", default=0, show_default=True, help="Levels of priority; 0: none.")
-@option("--instances", default=1, show_default=True, help="Of each tower, on each device.")
+@option("--instances", type=int, help="Of each tower, on each device.  [default: 1; of one that decodes on a GPU 3]")
 @option("--threads", default=0, show_default=True, help="Of a tower on the CPU; 0: all cores.")
 @option("--warmup/--no-warmup", default=True, show_default=True, help="Run each model before it is ready.")
 @option("--response-cache", is_flag=True, help="Keep answers; serve with --cache-mib.")
