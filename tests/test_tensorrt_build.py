@@ -174,9 +174,12 @@ def test_a_form_that_is_miscomputed_is_followed_by_the_next(
         cosines = cosines[: 2 if precision == "fp16" else 1]
     judged = iter(cosines)
     monkeypatch.setattr(at.module.Exam, "judge", lambda exam, vectors: at.module.Drift(next(judged), 0.99, 1.0, 0.0))
-    plan = at.ensure(tower="text", precision=precision)
+    steps: list[str] = []
+    plan = at.ensure(tower="text", precision=precision, progress=lambda step, done, total: steps.append(step))
     assert at.gpu.built == len(cosines)
     assert plan.report["mean_cosine"] == max(cosines)
+    told = f"text: {precision} is miscomputed, at a cosine of {max(cosines):.5f} to float32 in its nearest form"
+    assert (told in steps) is (precision != "int8" and max(cosines) < at.module.NEAR)
     assert next(judged, None) is None
     assert at.ensure(tower="text", precision=precision) == plan
     assert at.gpu.built == len(cosines)

@@ -230,7 +230,10 @@ class Workshop:
             tried.append((cosine, result))
         if not tried:
             raise refused[-1]
-        return max(tried, key=lambda each: each[0])[1]
+        cosine, nearest = max(tried, key=lambda each: each[0])
+        told = f"{_words(precision, kept)} is miscomputed, at a cosine of {cosine:.5f} to float32 in its nearest form"
+        self.report(f"{self.tower}: {told}", 1, 1)
+        return nearest
 
     def _try(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> tuple[float, Made | Drift]:
         """Build one engine and measure it: its mean cosine to float32, and the engine where it passes and is kept."""
