@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 from tests.checkpoints import make_clip, make_recipe
 from tests.tensorrt_standin import standing_in
 from vlmsearch.build.bundle import build_bundle
 from vlmsearch.build.recipe import read_recipe
-from vlmsearch.bundles import Bundle, open_bundle
+from vlmsearch.bundles import Bundle, model_file, open_bundle
 from vlmsearch.errors import BackendError, ConfigError, QualityError
 
 VERSIONS = ("8.6", "10", "11")
@@ -38,15 +41,16 @@ def at(request: pytest.FixtureRequest, built: tuple[Path, Path], tmp_path: Path,
     """One version of TensorRT, with what is needed to build."""
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
     with standing_in(request.param) as gpu:
-        from vlmsearch.build import tensorrt
+        from vlmsearch.build import tensorrt, tensorrt_workshop
 
         bundle, recipe = open_bundle(built[0]), read_recipe(built[1])
 
         def ensure(**options: Any) -> Any:
-            return tensorrt.ensure_engine(bundle, options.pop("tower", "image"), recipe=recipe, **options)
+            subject = options.pop("bundle", bundle)
+            return tensorrt.ensure_engine(subject, options.pop("tower", "image"), recipe=recipe, **options)
 
         yield SimpleNamespace(
-            gpu=gpu, bundle=bundle, recipe=recipe, module=tensorrt, ensure=ensure, version=request.param
+            gpu=gpu, bundle=bundle, recipe=recipe, module=tensorrt_workshop, ensure=ensure, version=request.param
         )
 
 
@@ -94,27 +98,77 @@ def test_many_texts_have_memory_for_short_ones(at: Any, lengths: Any, most: list
     assert [profile[0].max for profile in whole] == [(256, most[0][1])]
 
 
+def _coarse(bundle: Bundle, folder: Path, names: Callable[[list[str]], list[str]]) -> Bundle:
+    """A copy whose image tower has some Linears quantised in steps that are far too wide."""
+    from vlmsearch.build.tensorrt_graph import read_int8
+
+    shutil.copytree(bundle.folder, folder)
+    path = folder / model_file("image", "qdq")
+    model = onnx.load(path)
+    chosen = {f"{name}.input_scale" for name in names(list(read_int8(path.read_bytes())))}
+    for value in model.graph.initializer:
+        if value.name in chosen:
+            value.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(value) * np.float32(300), value.name))
+    path.write_bytes(model.SerializeToString())
+    description = json.loads((folder / "bundle.json").read_text())
+    entry = description["files"][path.name]
+    entry.update(sha256=hashlib.sha256(path.read_bytes()).hexdigest(), size=path.stat().st_size)
+    (folder / "bundle.json").write_text(json.dumps(description))
+    return open_bundle(folder)
+
+
 def test_inaccurate_int8_is_refused_with_its_figures_and_leaves_no_plan(at: Any, tmp_path: Path) -> None:
-    at.gpu.noise["int8"] = 0.5
-    with pytest.raises(QualityError, match=r"int8: cosine 0\.\d+, .*; int8 with \d+ Linears in fp16: cosine"):
-        at.ensure(precision="int8")
+    bundle = _coarse(at.bundle, tmp_path / "coarse", lambda names: names)
+    with pytest.raises(QualityError, match=r"int8: cosine .*; int8 with \d+ Linears in fp16: cosine .*--calibrate"):
+        at.ensure(precision="int8", bundle=bundle)
     assert at.gpu.built == 1 + len(at.module.SHARES)
     assert not list((tmp_path / "cache" / "plans").glob("*.plan"))
 
 
-def test_the_most_harmful_linears_go_back_to_fp16(at: Any, monkeypatch: Any) -> None:
-    attempts = []
+def test_the_most_harmful_linears_go_back_to_fp16(at: Any, tmp_path: Path) -> None:
+    harmful: list[str] = []
 
-    def judge(exam: Any, engine: Any) -> Any:
-        attempts.append(engine)
-        return at.module.Drift(0.5 if len(attempts) == 1 else 0.999, 0.4, 1.0, 0.0)
+    def one_of(names: list[str]) -> list[str]:
+        harmful.append(names[-1])
+        return harmful
 
-    monkeypatch.setattr(at.module.Exam, "judge", judge)
-    plan = at.ensure(precision="int8")
-    assert len(attempts) == 2
+    plan = at.ensure(precision="int8", bundle=_coarse(at.bundle, tmp_path / "coarse", one_of))
+    assert at.gpu.built == 2
+    first, second = plan.attempts
+    assert first["mean_cosine"] == pytest.approx(first["mean_cosine_on_onnx_runtime"], abs=0.01)
+    assert first["mean_cosine"] < at.recipe.gates.image.mean_cosine <= second["mean_cosine"]
     kept = plan.report["fp16_layers"]
-    assert list(plan.key.fp16_layers) == kept
+    assert set(harmful) <= set(kept) == set(plan.key.fp16_layers)
     assert len(kept) == -(-len(at.module.read_int8(at.bundle.model("image", "qdq"))) // 8)
+
+
+def test_int8_that_tensorrt_miscomputes_is_refused_as_such(at: Any, tmp_path: Path) -> None:
+    at.gpu.noise["int8"] = 0.5
+    with pytest.raises(
+        QualityError, match=r"int8: cosine 0\.\d+, .*ONNX Runtime computes the same graph at 0\.99"
+    ) as told:
+        at.ensure(precision="int8")
+    assert "Linears in fp16" not in str(told.value)
+    assert "--calibrate" not in str(told.value)
+    assert at.gpu.built == (5 if at.version == "8.6" else 2)
+    assert not list((tmp_path / "cache" / "plans").glob("*.plan"))
+
+
+def test_a_form_that_failed_is_not_tried_with_other_linears(at: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    bundle = _coarse(at.bundle, tmp_path / "coarse", lambda names: names[-1:])
+    build, seen = at.module.build_plan, []
+
+    def refuse_several(model: bytes, settings: Any, **options: Any) -> bytes:
+        seen.append(len(settings.profiles))
+        if len(settings.profiles) > 3:
+            raise BackendError("Myelin")
+        plan: bytes = build(model, settings, **options)
+        return plan
+
+    monkeypatch.setattr(at.module, "build_plan", refuse_several)
+    plan = at.ensure(precision="int8", bundle=bundle)
+    assert plan.report["fp16_layers"]
+    assert seen == ([4, 3, 3] if at.version == "8.6" else [4, 1, 1])
 
 
 def test_auto_publishes_the_fastest_that_passes(at: Any, monkeypatch: Any) -> None:
@@ -132,7 +186,7 @@ def test_a_bundle_without_the_files_names_the_command(at: Any, tmp_path: Path) -
     with pytest.raises(
         ConfigError, match=r"image\.(fp16|qdq)\.onnx.*vlmsearch build demo-clip --precision fp32,fp16,int8,qdq"
     ):
-        at.module.ensure_engine(demo, "image", precision="int8")
+        at.ensure(bundle=demo, precision="int8")
 
 
 def test_what_tensorrt_says_is_in_the_error(at: Any) -> None:
@@ -153,7 +207,7 @@ def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypat
 
     monkeypatch.setattr(at.module, "build_plan", refuse_several)
     plan = at.ensure(precision="fp16")
-    assert seen == ([4, 2, 1] if at.version == "8.6" else [4, 1])
+    assert seen == ([4, 3, 2, 1] if at.version == "8.6" else [4, 1])
     assert plan.report["form"]["split"] == "one"
     assert [attempt.get("failed") for attempt in plan.attempts] == ["Myelin"] * (len(seen) - 1) + [None]
 
@@ -268,8 +322,7 @@ def test_auto_reports_every_engine_that_was_tried(at: Any, built: tuple[Path, Pa
     from vlmsearch.cli.build import build
 
     folder = tmp_path / "bundles" / "tiny-clip"
-    shutil.copytree(built[0], folder)
-    at.gpu.noise["int8"] = 0.5
+    _coarse(at.bundle, folder, lambda names: names)
     options = ["--engine", "tensorrt", "--precision", "auto", "--out", str(folder.parent), "--report", str(tmp_path)]
     for _ in range(2):  # built, and from the cache
         done = CliRunner().invoke(build, [str(built[1]), *options, "--json"], catch_exceptions=False)

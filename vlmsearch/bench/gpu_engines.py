@@ -15,10 +15,11 @@ from vlmsearch.bench.gpu import DEFAULTS
 from vlmsearch.bench.gpu_calls import Calls, time_calls
 from vlmsearch.bench.gpu_jobs import run_jobs
 from vlmsearch.build.recipe import Recipe
-from vlmsearch.build.tensorrt import PRECISIONS, Workshop, ensure_engine, recipe_of
+from vlmsearch.build.tensorrt import ensure_engine, recipe_of
 from vlmsearch.build.tensorrt_measure import example, slowness
 from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_plan, strongly_typed
 from vlmsearch.build.tensorrt_shapes import profiles
+from vlmsearch.build.tensorrt_workshop import PRECISIONS, Workshop
 from vlmsearch.bundles import Bundle, Tower, model_file, open_bundle
 from vlmsearch.gpu.cuda import current
 from vlmsearch.gpu.engine import GRAPHS, Engine
