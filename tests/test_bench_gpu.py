@@ -108,6 +108,27 @@ def test_rows_outlive_an_engine_that_takes_no_sentences(gpu: Any, tmp_path: Path
     assert said == ["demo-minilm fp32: no correlation: the plan takes other shapes"]
 
 
+def test_a_row_tells_what_was_tried_before(gpu: Any, monkeypatch: Any) -> None:
+    from vlmsearch.bench.gpu_engines import Job, measure
+    from vlmsearch.build import tensorrt_workshop
+    from vlmsearch.build.tensorrt_network import build_plan as build
+
+    plans: list[Any] = []
+
+    def refuse_once(*given: Any, **options: Any) -> bytes:
+        plans.append(given)
+        if len(plans) == 1:
+            raise BackendError("an offset is missing")
+        return build(*given, **options)
+
+    monkeypatch.setattr(tensorrt_workshop, "build_plan", refuse_once)
+    row: Any = measure(Job(MINILM, "text", "fp32")).to_json()
+    (before,) = row["tried_before"]
+    assert before["failed"] == "an offset is missing"
+    assert before["form"] != row["form"]
+    assert "tried_before" in measure(Job(MINILM, "text", "fp32")).to_json()  # known to another process too
+
+
 def test_a_call_that_fails_ends_the_others(gpu: Any) -> None:
     from vlmsearch.bench.gpu_calls import time_calls
 

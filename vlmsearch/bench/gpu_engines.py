@@ -30,6 +30,7 @@ from vlmsearch.gpu.timing import Timing
 _BATCHES = (1, 32, 256)
 _THREADS = 8
 _PLAIN, _TWO, _CALLS = "batch_1_without_graph", "greatest_batch_on_two_streams", "batch_1_calls"
+_TRIED = ("form", "fp16_layers", "failed", "mean_cosine", "overlap", "mean_cosine_on_onnx_runtime")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Row:
-    """One measured engine: how it was built and how near it is, from its plan, and what it takes now.
+    """One measured engine: how it was built, after what else, and how near it is, and what it takes now.
 
     ``plain`` is batch 1 without CUDA graphs, ``two`` the greatest batch in turns on two streams, ``calls`` batch 1
     as callers see it.
@@ -75,6 +76,9 @@ class Row:
     def to_json(self) -> dict[str, object]:
         """All of it, as a report keeps it."""
         story = {key: value for key, value in self.plan.report.items() if key not in ("timings", "machine")}
+        others = [attempt for attempt in self.plan.attempts if attempt != self.plan.report]
+        if others:
+            story["tried_before"] = [{key: other[key] for key in _TRIED if key in other} for other in others]
         return {
             **story,
             "model": self.job.model,
