@@ -206,7 +206,9 @@ def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypat
         return plan
 
     monkeypatch.setattr(at.module, "build_plan", refuse_several)
-    plan = at.ensure(precision="fp16")
+    steps: list[str] = []
+    plan = at.ensure(precision="fp16", progress=lambda step, done, total: steps.append(step))
+    assert steps.count("image: fp16 failed in this form: Myelin") == len(seen) - 1
     assert seen == ([4, 3, 2, 1] if at.version == "8.6" else [4, 1])
     assert plan.report["form"]["split"] == "one"
     assert [attempt.get("failed") for attempt in plan.attempts] == ["Myelin"] * (len(seen) - 1) + [None]

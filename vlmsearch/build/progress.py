@@ -47,7 +47,7 @@ def build_with_progress(
 def steps(name: str) -> Iterator[Report]:
     """A line for each step: moving on a terminal, plain elsewhere."""
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     current: dict[str, TaskID] = {}
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
 
@@ -58,7 +58,7 @@ def steps(name: str) -> Iterator[Report]:
                 current.clear()
                 current[step] = bars.add_task(f"{name}: {step}", total=None)
                 if not console.is_terminal:
-                    console.print(f"{name}: {step}", highlight=False)
+                    console.print(f"{name}: {step}", highlight=False, markup=False, soft_wrap=True)
             if done:
                 bars.update(current[step], completed=done, total=total)
 

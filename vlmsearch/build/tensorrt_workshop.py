@@ -182,6 +182,7 @@ class Workshop:
                 refused.append(exc)
                 self.attempts.append({**self._what(precision, kept, form), "failed": str(exc)})
                 self._failed.add((precision, form))
+                self.report(f"{self.tower}: {_words(precision, kept)} failed in this form: {exc}", 1, 1)
                 continue
             if cosine >= NEAR or (precision == "int8" and (isinstance(result, Made) or result.right is None)):
                 return result
