@@ -23,6 +23,11 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"<(?=\S)", "< ", shown.translate(_TABLE)).split())
 
 
+def visible(text: str) -> str:
+    """``text`` with control characters as escapes, so that it neither breaks a line nor steers a terminal."""
+    return "".join(f"\\x{ord(char):02x}" if unicodedata.category(char) == "Cc" else char for char in text)
+
+
 def _shown(char: str) -> str:
     """The character; nothing for one that cannot be seen, a mark for half of a surrogate pair."""
     kind = unicodedata.category(char)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from vlmsearch.build.bundle import build_bundle
@@ -14,6 +13,7 @@ from vlmsearch.build.fetch import checkpoint_folder
 from vlmsearch.build.quantize import Report
 from vlmsearch.build.recipe import find_recipe
 from vlmsearch.bundles import Bundle, Precision
+from vlmsearch.terminal import make_console
 
 
 def build_with_progress(
@@ -46,7 +46,7 @@ def build_with_progress(
 @contextmanager
 def steps(name: str) -> Iterator[Report]:
     """A line for each step: moving on a terminal, plain elsewhere."""
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     current: dict[str, TaskID] = {}
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
@@ -58,7 +58,7 @@ def steps(name: str) -> Iterator[Report]:
                 current.clear()
                 current[step] = bars.add_task(f"{name}: {step}", total=None)
                 if not console.is_terminal:
-                    console.print(f"{name}: {step}", highlight=False, markup=False, soft_wrap=True)
+                    console.print(f"{name}: {step}", soft_wrap=True)
             if done:
                 bars.update(current[step], completed=done, total=total)
 

@@ -214,12 +214,7 @@ def _print(timings: list[Timing], ratios: dict[str, float], title: str) -> None:
         for row in rows:
             click.echo("\t".join(row))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from vlmsearch.terminal import make_console, make_table
 
-    table = Table(title=title, box=None, header_style="bold", pad_edge=False)
-    for name, justify in (("task", "left"), ("who", "left"), ("items/s", "right"), ("int8 is faster by", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    names = ("task", "who", "items/s", "int8 is faster by")
+    make_console().print(make_table(names, rows, left=names[:2], title=title))

@@ -211,12 +211,6 @@ def _table(names: list[str], rows: list[list[str]]) -> None:
         for row in (names, *rows):
             click.echo("\t".join(row))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from vlmsearch.terminal import make_console, make_table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in names:
-        table.add_column(name, justify="left" if name == "model" else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    make_console().print(make_table(names, rows, left=("model",)))

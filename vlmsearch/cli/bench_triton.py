@@ -173,15 +173,9 @@ def _print(levels: list[Level], result: dict[str, object]) -> None:
     ]
     names = ("concurrency", "items/s", "p50 ms", "p95 ms", "p99 ms", "errors")
     if is_terminal():
-        from rich.console import Console
-        from rich.table import Table
+        from vlmsearch.terminal import make_console, make_table
 
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for name in names:
-            table.add_column(name, justify="right")
-        for row in rows:
-            table.add_row(*map(str, row))
-        Console().print(table)
+        make_console().print(make_table(names, (list(map(str, row)) for row in rows)))
     else:
         for row in (names, *rows):
             click.echo("\t".join(map(str, row)))

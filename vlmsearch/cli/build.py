@@ -128,15 +128,10 @@ def _print(bundle: Bundle) -> None:
         for name, check in (checks.items() if isinstance(checks, dict) else ())
     ]
     if is_terminal():
-        from rich.console import Console
-        from rich.table import Table
+        from vlmsearch.terminal import make_console, make_table
 
-        table = Table(title=bundle.name, box=None, header_style="bold", pad_edge=False)
-        for title in ("check", "value", "gate", ""):
-            table.add_column(title, justify="left" if title in ("check", "") else "right")
-        for row in rows:
-            table.add_row(*row)
-        Console().print(table)
+        titles = ("check", "value", "gate", "")
+        make_console().print(make_table(titles, rows, left=("check", ""), title=bundle.name))
     else:
         for row in rows:
             click.echo("\t".join((bundle.name, *row)))

@@ -97,12 +97,6 @@ def _print(name: str, rows: list[dict[str, object]]) -> None:
         for line in lines:
             click.echo("\t".join((name, *line)))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from vlmsearch.terminal import make_console, make_table
 
-    shown = Table(title=name, box=None, header_style="bold", pad_edge=False)
-    for title in lines[0]:
-        shown.add_column(title, justify="left" if title in ("tower", "precision", "result") else "right")
-    for line in lines[1:]:
-        shown.add_row(*line)
-    Console().print(shown)
+    make_console().print(make_table(lines[0], lines[1:], left=("tower", "precision", "result"), title=name))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
+from vlmsearch.plain import visible
 from vlmsearch.types import Manifest, Match
 
 if TYPE_CHECKING:
@@ -134,16 +135,16 @@ def print_matches(matches: Sequence[Match]) -> None:
     if not is_terminal():
         for match in matches:
             text = " ".join((match.document.text or "").split())
-            click.echo(f"{match.score:.4f}\t{match.document.id}\t{text}")
+            click.echo("\t".join((f"{match.score:.4f}", match.document.id, visible(text))))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name, justify in (("score", "right"), ("document", "left"), ("text", "left"), ("found by", "left")):
-        table.add_column(name, justify=justify, overflow="fold" if name == "document" else "ellipsis")  # type: ignore[arg-type]
+    from vlmsearch.terminal import make_console, make_table
+
+    rows = []
     for match in matches:
         legs = "  ".join(f"{field} #{leg.rank} {leg.cosine:.2f}" for field, leg in sorted(match.legs.items()))
         text = " ".join((match.document.text or "").split())
-        table.add_row(f"{match.score:.3f}", short_path(match.document.id), text[:160], f"[dim]{legs}[/dim]")
-    Console().print(table if matches else "Nothing found.")
+        rows.append((f"{match.score:.3f}", short_path(match.document.id), text[:160], Text(legs, "dim")))
+    names = ("score", "document", "text", "found by")
+    make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing found.")

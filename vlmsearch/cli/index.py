@@ -54,15 +54,18 @@ def progress(total: int, *, quiet: bool, what: str = "indexing") -> Iterator[Cal
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
     from rich.text import Text
+
+    from vlmsearch.terminal import make_console
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
             return Text(f"{task.speed or 0:.0f}/s")
 
-    bar = Progress(what, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=Console(stderr=True))
+    bar = Progress(
+        what, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=make_console(stderr=True)
+    )
     with bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.update(task, completed=done)

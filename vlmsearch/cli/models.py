@@ -58,17 +58,13 @@ def _engines() -> list[dict[str, object]]:
 
 
 def _print_engines(engines: list[dict[str, object]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from vlmsearch.terminal import make_console, make_table
 
     if not engines:
         return
-    table = Table(title="TensorRT engines", title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for title in ("model", "tower", "precision", "cosine", "top-10 kept", "MB", "GPU", "TensorRT"):
-        table.add_column(title, justify="right" if title in ("cosine", "top-10 kept", "MB") else "left")
-    for engine in engines:
-        table.add_row(*(str(value) for name, value in engine.items() if name != "path"))
-    Console().print(table)
+    names = ("model", "tower", "precision", "cosine", "top-10 kept", "MB", "GPU", "TensorRT")
+    rows = [[str(value) for name, value in engine.items() if name != "path"] for engine in engines]
+    make_console().print(make_table(names, rows, left=(*names[:3], *names[6:]), title="TensorRT engines"))
 
 
 def _rows(bundle: Bundle) -> list[dict[str, object]]:
@@ -111,24 +107,20 @@ def _rate(bundle: Bundle, key: str) -> float | None:
 
 
 def _print_table(rows: list[dict[str, object]], missing: list[str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("model", "precision"):
-        table.add_column(title)
-    for title in ("MB", "cosine", "top-10 kept", "images/s", "texts/s"):
-        table.add_column(title, justify="right")
-    table.add_column("folder", overflow="fold")
+    from vlmsearch.terminal import make_console, make_table
+
+    names = ("model", "precision", "MB", "cosine", "top-10 kept", "images/s", "texts/s", "folder")
+    shown: list[list[str | Text]] = []
     for row in rows:
         forced = " (forced)" if row["forced"] else ""
         cells = (row["megabytes"], row["cosine"], row["overlap"], row["images_per_second"], row["texts_per_second"])
         numbers = ("" if value is None else f"{value:g}" for value in cells)
-        table.add_row(f"{row['name']}{forced}", str(row["precision"]), *numbers, short_path(str(row["folder"])))
-    for name in missing:
-        table.add_row(name, "[dim]not built[/dim]")
-    console = Console()
-    console.print(table)
+        shown.append([f"{row['name']}{forced}", str(row["precision"]), *numbers, short_path(str(row["folder"]))])
+    shown += [[name, Text("not built", "dim")] for name in missing]
+    console = make_console()
+    console.print(make_table(names, shown, left=("model", "precision", "folder")))
     console.print(
         "cosine: fp32 to the original, the others to fp32. Build one with `vlmsearch build MODEL`.", style="dim"
     )

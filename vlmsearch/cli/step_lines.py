@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from rich.text import Text
 from typing_extensions import Self
+
+from vlmsearch.terminal import make_console
 
 
 class StepLines:
     """Steps as lines on standard error, and on a terminal what the running one printed last."""
 
     def __init__(self, *, verbose: bool) -> None:
-        self._console = Console(stderr=True)
+        self._console = make_console(stderr=True)
         self._status = self._console.status("") if self._console.is_terminal and not verbose else None
         self._verbose = verbose
 
@@ -27,11 +29,11 @@ class StepLines:
         """Show a step."""
         if self._status:
             self._status.update("")
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def show(self, line: str) -> None:
         """Show what the step printed: all of it, or the last line only."""
         if self._verbose:
             self.say(line)
         elif self._status:
-            self._status.update(line[: self._console.width - 4].replace("[", "\\["))
+            self._status.update(Text(line[: self._console.width - 4]))

@@ -215,11 +215,10 @@ def status(url: str, tls: bool, watch: bool, as_json: bool) -> None:
 def _show(found: Status) -> None:
     """A table for a person; for a pipe a line a model, its cells separated by tabs."""
     if is_terminal():
-        from rich.console import Console
-
         from vlmsearch.serving.triton_status import table
+        from vlmsearch.terminal import make_console
 
-        Console().print(table(found))
+        make_console().print(table(found))
         return
     for one in found.models:
         cells = (one.name, one.version, one.state, one.requests, one.failures, one.items, one.batches, one.queue_ms)

@@ -13,6 +13,7 @@ from tritonclient.utils import InferenceServerException
 from vlmsearch.closing import Closable
 from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.serving.triton_connection import Security
+from vlmsearch.terminal import make_console, make_table
 
 _SECONDS = 5.0
 _REFRESH = 2.0
@@ -120,19 +121,17 @@ def table(now: Status, before: Status | None = None) -> Table:
     """A table of the models; with an earlier status, of what happened in between."""
     seconds = now.at - before.at if before else 0.0
     title = f"Triton {now.version} at {now.address}" + (f", the last {seconds:.0f} s" if before else "")
-    shown = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    rows = []
     names = ("model", "version", "state", "requests", "failed", "items/s" if before else "items", "batch", "queue ms",
              "compute ms", "batch sizes")  # fmt: skip
-    for name in names:
-        shown.add_column(name, justify="left" if name in ("model", "state", "batch sizes") else "right")
     earlier = {(one.name, one.version): one for one in before.models} if before else {}
     for model in now.models:
         one = _since(model, earlier.get((model.name, model.version)))
         rate = f"{one.items / seconds:.1f}" if before and seconds else str(one.items)
         sizes = " ".join(f"{count}x{size}" for size, count in one.batch_sizes if count)
         cells = (one.name, one.version, f"{one.state} {one.reason}".strip(), str(one.requests), str(one.failures), rate)
-        shown.add_row(*cells, f"{one.mean_batch:.1f}", f"{one.queue_ms:.2f}", f"{one.compute_ms:.2f}", sizes)
-    return shown
+        rows.append([*cells, f"{one.mean_batch:.1f}", f"{one.queue_ms:.2f}", f"{one.compute_ms:.2f}", sizes])
+    return make_table(names, rows, left=("model", "state", "batch sizes"), title=title)
 
 
 def _since(now: ModelStatus, before: ModelStatus | None) -> ModelStatus:
@@ -163,7 +162,7 @@ def _since(now: ModelStatus, before: ModelStatus | None) -> ModelStatus:
 def watch_server(server: ServerStatus) -> None:
     """A live table until Ctrl-C; a server that is away for a while is waited for."""
     before = server.read()
-    with Live(table(before), auto_refresh=False) as live:
+    with Live(table(before), console=make_console(), auto_refresh=False) as live:
         while True:
             time.sleep(_REFRESH)
             try:

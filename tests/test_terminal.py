@@ -1,0 +1,42 @@
+"""What comes from outside, shown on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from tests.terminal import on_a_terminal
+from vlmsearch import Document, Pipeline
+from vlmsearch.cli import cli
+from vlmsearch.plain import visible
+
+TEXT = "a star [/INST] [red]:star: \x1b[31mand\x07 more"
+
+
+def _index(folder: Path) -> str:
+    store = f"chroma:{folder / 'index'}"
+    with Pipeline.open(store=store, encoder="onnx:demo-clip") as pipeline:
+        pipeline.add([Document("one[/two]", text=TEXT)])
+    return store
+
+
+def test_texts_on_a_terminal_are_neither_markup_nor_commands(tmp_path: Path) -> None:
+    store = _index(tmp_path)
+    shown = on_a_terminal("search", "a star", "--store", store, environment={"COLUMNS": "200"}).decode()
+    assert "a star [/INST] [red]:star: \\x1b[31mand\\x07 more" in shown
+    assert "one[/two]" in shown
+
+
+def test_a_match_in_a_pipe_is_one_line_of_three_cells(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["search", "a star", "--store", _index(tmp_path)])
+    assert result.exit_code == 0, result.output
+    (line,) = result.output.splitlines()
+    score, name, text = line.split("\t")
+    assert float(score) > 0
+    assert (name, text) == ("one[/two]", "a star [/INST] [red]:star: \\x1b[31mand\\x07 more")
+
+
+def test_what_can_be_seen_stays() -> None:
+    assert visible("naïve 星 \U0001f600 a\u200db") == "naïve 星 \U0001f600 a\u200db"
+    assert visible("\x00\x85") == "\\x00\\x85"
