@@ -169,3 +169,41 @@ def test_invented_citations_of_a_generator_are_removed() -> None:
     answer = pipeline.ask("a red star")
     assert answer.text == "Look at [1] and."
     assert [citation.id for citation in answer.citations] == ["a"]
+
+
+def test_paths_may_be_strings_and_one_of_a_kind_needs_no_list(tmp_path: Path) -> None:
+    make_scene(1).draw(96).save(tmp_path / "scene.png")
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+        assert pipeline.index(str(tmp_path)).added == 1
+        assert pipeline.index(tmp_path).unchanged == 1
+        assert pipeline.index([str(tmp_path)]).unchanged == 1
+        assert pipeline.add(Document("one", text="a star")).added == 1
+        assert pipeline.delete("one") == 1
+        assert [match.document.id for match in pipeline.search("a star")] == [str(tmp_path / "scene.png")]
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (Document("one", text=float("nan")), "one: the text is a string, not float"),  # type: ignore[arg-type]
+        (Document("one", image="a.png"), "one: the image is a Path, bytes or a PIL image, not str"),  # type: ignore[arg-type]
+        (Document("one", text="a", metadata=None), "one: the metadata are a mapping, not NoneType"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_document_of_wrong_types_is_rejected_and_the_others_are_indexed(document: Document, said: str) -> None:
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+        report = pipeline.add([document, Document("two", text="a star")])
+    assert report.added == 1
+    assert [(reject.code, reject.message) for reject in report.rejects] == [("invalid", said)]
+
+
+def test_what_is_no_document_no_query_and_no_back_end_is_a_type_error_that_says_what_is() -> None:
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+        with pytest.raises(TypeError, match="a Document is added, not str"):
+            pipeline.add("a star")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="the id of a document is a string, not 5"):
+            pipeline.add([Document(5, text="a star")])  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="not Image; a picture goes into image="):
+            pipeline.search(make_scene(1).draw(96))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Pipeline\.open\(encoder='onnx:demo'\) opens one by its URL"):
+        Pipeline("onnx:demo", MemoryStore())  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ is counted: whenever the flow ends, by Ctrl-C, by an error or with the process, 
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,7 @@ from vlmsearch.channels import Channel, StoppedError
 from vlmsearch.encoders.base import Encoder, PreparesImages
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media import open_image, read_image
-from vlmsearch.records import Ready, digest, encode
+from vlmsearch.records import Ready, check_types, digest, encode
 from vlmsearch.sources import Item, Sourced
 from vlmsearch.stores.base import Store
 from vlmsearch.types import (
@@ -151,6 +152,7 @@ class Flow:
         document, stamp = item.document, Stamp("", item.source)
         try:
             check_id(document.id)
+            check_types(document)
             check_metadata(document.metadata)
             image = read_image(document.image) if isinstance(document.image, Path) else document.image
             stamp = Stamp(digest(document, image), item.source)
@@ -164,7 +166,8 @@ class Flow:
             return Ready(document, self._prepare(image), stamp, known is not None)
         except InvalidInputError as exc:
             name = document.image.name if isinstance(document.image, Path) else document.id
-            message = str(exc) if name in str(exc) else f"{name}: {exc}"
+            is_named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(exc))
+            message = str(exc) if is_named else f"{name}: {exc}"
             return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
 
     def _prepare(self, image: ImageSource | None) -> ImageSource | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +50,9 @@ class Pipeline(Closable):
     """
 
     def __init__(self, encoder: Encoder, store: Store, generator: Generator | None = None) -> None:
+        for role, part in (("encoder", encoder), ("store", store), ("generator", generator)):
+            if isinstance(part, str):
+                raise TypeError(f"Pipeline takes open back ends: Pipeline.open({role}={part!r}) opens one by its URL")
         self.encoder = encoder
         self.store = store
         self.generator = generator
@@ -73,7 +76,7 @@ class Pipeline(Closable):
 
     def add(
         self,
-        documents: Iterable[Document],
+        documents: Document | Iterable[Document],
         *,
         retry_failed: bool = False,
         strict: bool = False,
@@ -87,11 +90,20 @@ class Pipeline(Closable):
         """
         from vlmsearch.sources import Sourced
 
-        return self._run((Sourced(document, "") for document in documents), retry_failed, strict, on_progress)
+        def sourced() -> Iterator[Sourced]:
+            for document in [documents] if isinstance(documents, Document) else documents:
+                if not isinstance(document, Document):
+                    kind = type(document).__name__
+                    raise TypeError(f"a Document is added, not {kind}: Document(id, text=..., image=...)")
+                if not isinstance(document.id, str):
+                    raise TypeError(f"the id of a document is a string, not {document.id!r}")
+                yield Sourced(document, "")
+
+        return self._run(sourced(), retry_failed, strict, on_progress)
 
     def index(
         self,
-        paths: Sequence[Path],
+        paths: str | Path | Iterable[str | Path],
         *,
         prune: bool = False,
         retry_failed: bool = False,
@@ -104,7 +116,8 @@ class Pipeline(Closable):
         """
         from vlmsearch.sources import Paths
 
-        source = Paths(paths)
+        given = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
+        source = Paths(given)
         seen: set[str] = set()
 
         def note(item: Item) -> Item:
@@ -114,7 +127,7 @@ class Pipeline(Closable):
 
         report = self._run(map(note, source), retry_failed, strict, on_progress)
         if not report.seen:
-            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, paths))}")
+            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, given))}")
         return replace(report, pruned=self._prune(source.covers, seen)) if prune else report
 
     def _run(
@@ -152,6 +165,8 @@ class Pipeline(Closable):
         """
         if not 1 <= limit <= _LONGEST_PAGE:
             raise ConfigError(f"limit is from 1 to {_LONGEST_PAGE}, not {limit}")
+        if not isinstance(text, (str, type(None))):
+            raise TypeError(f"the text of a query is a string, not {type(text).__name__}; a picture goes into image=")
         if image is None and not (text and text.strip()):
             raise InvalidInputError("empty", "a query needs a text, an image or both")
         condition = None if where is None else parse_filter(where)
@@ -248,9 +263,9 @@ class Pipeline(Closable):
         floors = self.encoder.floors
         return any(leg.cosine >= floors.get((field.space, field.modality), -1.0) for field, leg in match.legs.items())
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: str | Sequence[str]) -> int:
         """Remove documents; returns how many were there."""
-        return self.store.delete(ids)
+        return self.store.delete([ids] if isinstance(ids, str) else ids)
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether all parts of the store agree; with ``repair``, what does not is finished or rolled back.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, InvalidInputError
@@ -60,6 +61,18 @@ def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArr
         for i, row in zip(texts, rows):
             found[i][Field(space, "text")] = row
     return found
+
+
+def check_types(document: Document) -> None:
+    """Raise InvalidInputError where a part of a document is of another type than it is said to be."""
+    parts = (
+        ("text is a string", document.text, (str, type(None))),
+        ("image is a Path, bytes or a PIL image", document.image, (Path, bytes, Image, type(None))),
+        ("metadata are a mapping", document.metadata, Mapping),
+    )
+    for said, value, kinds in parts:
+        if not isinstance(value, kinds):
+            raise InvalidInputError("invalid", f"the {said}, not {type(value).__name__}")
 
 
 def digest(document: Document, image: ImageSource | None) -> str:
