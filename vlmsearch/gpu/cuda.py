@@ -179,13 +179,17 @@ class DeviceBuffer(Closable):
     def __init__(self, size: int) -> None:
         self.size = size
         self.pointer = int(checked(runtime.cudaMalloc(max(size, 1))))
-        with uncaptured:
-            check(*runtime.cudaMemset(self.pointer, 0, size))
-            check(*runtime.cudaStreamSynchronize(0))  # other streams do not wait for it
+        try:
+            with uncaptured:
+                check(*runtime.cudaMemset(self.pointer, 0, size))
+                check(*runtime.cudaStreamSynchronize(0))  # other streams do not wait for it
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Give the memory back."""
-        pointer, self.pointer = self.pointer, 0
+        """Give the memory back; its size is 0 from then on."""
+        pointer, self.pointer, self.size = self.pointer, 0, 0
         if pointer:
             runtime.cudaFree(pointer)
 

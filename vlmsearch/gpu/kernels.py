@@ -42,7 +42,7 @@ class Kernels(Closable):
         """Let go of them."""
         module, self._module = self._module, None
         if module is not None:
-            _checked(driver.cuModuleUnload(module))
+            driver.cuModuleUnload(module)
 
 
 def pointer(address: int) -> Argument:

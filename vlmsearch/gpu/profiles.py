@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -43,11 +44,11 @@ class Steps:
 
     def profiles_for(self, rows: int) -> set[int]:
         """The profiles that batches of up to ``rows`` run with."""
+        tails = {tail for profile in self._profiles for tail in (_tails(profile, "min"), _tails(profile, "max"))}
         found = set()
-        for profile in self._profiles:
-            most = min(_most(profile), rows)
-            found.add(self._profile(most, tuple(r.max[1:] for r in profile)))
-            found.add(self._profile(1, tuple(r.min[1:] for r in profile)))
+        for tail in tails:  # what fits a tail in between fits one of these
+            most = max(_most(profile) for profile in self._profiles if _fits(profile, tail))
+            found |= {self._profile(count, tail) for count in range(1, min(most, rows) + 1)}
         return found
 
     def find(self, rows: int, shapes: Mapping[str, Shape], *, most: int) -> Step:
@@ -111,6 +112,10 @@ def _most(profile: Profile) -> int:
 
 def _least(profile: Profile) -> int:
     return max(r.min[0] for r in profile)
+
+
+def _tails(profile: Profile, end: Literal["min", "max"]) -> tuple[Shape, ...]:
+    return tuple(getattr(r, end)[1:] for r in profile)
 
 
 def _row(profile: Profile, index: int) -> int:

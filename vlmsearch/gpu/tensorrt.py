@@ -44,6 +44,10 @@ class Log(trt.ILogger):  # type: ignore[misc]
         if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
             self._errors.append(" ".join(message.split()))
 
+    def forget(self) -> None:
+        """Drop what was said so far: what went wrong on the way to a plan explains nothing that comes after."""
+        self._errors.clear()
+
     def failure(self, what: str) -> BackendError:
         """The error to raise for ``what``, with TensorRT's own words; OutOfMemoryError where memory was the cause."""
         said = "; ".join(self._errors) or "TensorRT gave no reason"
@@ -81,6 +85,7 @@ class Program(Closable):
     profiles: tuple[Profile, ...]
 
     def __init__(self, plan: bytes) -> None:
+        log().forget()
         self._runtime = trt.Runtime(log())
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
