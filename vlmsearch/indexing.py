@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -56,6 +57,8 @@ _UNDER_WAY = 4
 class Unchanged:
     """A document that the index has in just this form."""
 
+    id: str
+
 
 Outcome: TypeAlias = Union[Ready, Unchanged, Reject]
 
@@ -94,6 +97,8 @@ class Flow:
         self._options = options
         self._examined: Channel[list[Future[Outcome]]] = Channel(_UNDER_WAY)
         self._encoded: Channel[tuple[list[Record], list[Outcome]]] = Channel(2)
+        self._under_way: Counter[str] = Counter()
+        self._counting = threading.Lock()
         self._failure: BaseException | None = None
         self._tally = _Tally()
 
@@ -142,7 +147,10 @@ class Flow:
     def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[Item]) -> list[Future[Outcome]]:
         latest = {item.id if isinstance(item, Reject) else item.document.id: item for item in batch}
         usable = [id for id, item in latest.items() if isinstance(item, Sourced) and _is_id(id)]
-        known = self._store.stamps(usable)
+        known = dict(self._store.stamps(usable))
+        with self._counting:
+            known.update({id: Stamp("") for id in usable if self._under_way[id]})  # what is about to be replaced
+            self._under_way.update(latest.keys())
         return [workers.submit(self._examine, item, known.get(id)) for id, item in latest.items()]
 
     def _examine(self, item: Item, known: Stamp | None) -> Outcome:
@@ -157,7 +165,7 @@ class Flow:
             image = read_image(document.image) if isinstance(document.image, Path) else document.image
             stamp = Stamp(digest(document, image), item.source)
             if known is not None and known.digest == stamp.digest:
-                return Unchanged()
+                return Unchanged(document.id)
             old = self._quarantined.get(document.id)
             if old and old.stamp.digest == stamp.digest and not self._options.retry_failed:
                 return old
@@ -195,12 +203,19 @@ class Flow:
 
     def _save(self) -> None:
         for records, outcomes in self._encoded:
-            if records:
-                self._store.upsert(records)
-            self._note_rejects([outcome for outcome in outcomes if isinstance(outcome, Reject)])
-            self._release([record.document.id for record in records])
-            for outcome in outcomes:
+            last = {outcome.id: outcome for outcome in outcomes}
+            rejects = [outcome for outcome in last.values() if isinstance(outcome, Reject)]
+            self._check_strict(outcomes)
+            used = [record for record in records if not isinstance(last[record.document.id], Reject)]
+            if used:
+                self._store.upsert(used)
+            self._note_rejects(rejects)
+            self._release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
+            for outcome in last.values():
                 self._count(outcome)
+            with self._counting:
+                self._under_way.subtract(outcome.id for outcome in outcomes)
+                self._under_way = +self._under_way
             if self._options.on_progress:
                 tally = self._tally
                 self._options.on_progress(tally.added + tally.updated + tally.unchanged + len(tally.rejects))
@@ -215,19 +230,26 @@ class Flow:
         else:
             self._tally.added += 1
 
+    def _check_strict(self, outcomes: Iterable[Outcome]) -> None:
+        """Raise InvalidInputError for the first input that is newly rejected, where that was asked for."""
+        for outcome in outcomes if self._options.strict else ():
+            if isinstance(outcome, Reject) and self._quarantined.get(outcome.id) != outcome:
+                raise InvalidInputError(outcome.code, f"{outcome.message} (and nothing after it was indexed: strict)")
+
     def _note_rejects(self, rejects: Sequence[Reject]) -> None:
         """Quarantine what is new; a document whose content went bad is found no longer."""
-        new = [reject for reject in rejects if self._quarantined.get(reject.id) != reject]
-        if new and self._options.strict:
-            raise InvalidInputError(new[0].code, f"{new[0].message} (and nothing after it was indexed: strict)")
+        new = [reject for reject in rejects if self._quarantined.get(reject.id) != reject and _is_id(reject.id)]
         if new:
-            self._store.quarantine([reject for reject in new if _is_id(reject.id)])
-            self._store.delete([r.id for r in new if r.code != "unreadable" and _is_id(r.id)])
+            self._store.quarantine(new)
+            self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
+            self._quarantined.update((reject.id, reject) for reject in new)
 
     def _release(self, ids: Sequence[str]) -> None:
         healed = [id for id in ids if id in self._quarantined]
         if healed:
             self._store.release(healed)
+            for id in healed:
+                del self._quarantined[id]
 
 
 def _is_id(value: str) -> bool:
