@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockStore
 
-from vlmsearch import ConfigError, Document, Field, InvalidInputError, Pipeline
+from vlmsearch import ConfigError, Document, Field, IndexMismatchError, InvalidInputError, Pipeline
 from vlmsearch.answers import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.base import TextTruncatedWarning
+from vlmsearch.reindexing import reindex
+from vlmsearch.stores.chroma import ChromaStore
 
 SEED = 15_000_000
 SCENES = 120
@@ -207,3 +209,38 @@ def test_what_is_no_document_no_query_and_no_back_end_is_a_type_error_that_says_
             pipeline.search(make_scene(1).draw(96))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"Pipeline\.open\(encoder='onnx:demo'\) opens one by its URL"):
         Pipeline("onnx:demo", MemoryStore())  # type: ignore[arg-type]
+
+
+def test_half_a_surrogate_pair_stops_neither_indexing_nor_a_query(pipeline: Pipeline) -> None:
+    with Pipeline(pipeline.encoder, MemoryStore(), pipeline.generator) as other:
+        report = other.add([Document("half", text="a red star \ud83d"), Document("whole", text="a blue ring")])
+        assert (report.added, report.rejects) == (2, ())
+        assert other.search("a red star \ud83d", limit=1)[0].document.id == "half"
+        assert other.ask("Where is the \ud83d red star?").citations[0].id == "half"
+
+
+def test_another_index_in_the_same_store_is_checked_again(tmp_path: Path) -> None:
+    another = MockEncoder()
+    another.fingerprint = "another@1"
+    with Pipeline(MockEncoder(), ChromaStore(str(tmp_path / "index"))) as pipeline:
+        pipeline.add([Document("one", text="a star")])
+        assert pipeline.search("a star")
+        reindex(pipeline.store, another)
+        with pytest.raises(IndexMismatchError, match="another@1"):
+            pipeline.search("a star")
+
+
+def test_closing_goes_on_past_a_part_that_fails() -> None:
+    closed = []
+
+    class Broken(MockEncoder):
+        def close(self) -> None:
+            raise RuntimeError("the GPU is gone")
+
+    class Noted(MemoryStore):
+        def close(self) -> None:
+            closed.append(self)
+
+    with pytest.raises(RuntimeError, match="the GPU is gone"):
+        Pipeline(Broken(), Noted()).close()
+    assert len(closed) == 1

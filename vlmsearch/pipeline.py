@@ -25,6 +25,7 @@ from vlmsearch.consistency import read_documents
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.filters import parse_filter
 from vlmsearch.maintenance import CheckReport, check_store
+from vlmsearch.plain import well_formed
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.stores.base import check_manifest
 from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexReport, Manifest, Match, Reject
@@ -172,6 +173,7 @@ class Pipeline(Closable):
         condition = None if where is None else parse_filter(where)
         if self._manifest() is None:
             return []
+        text = well_formed(text) if text else None
         by_text = self.encoder.encode_texts([text], role="query") if text and text.strip() else None
         by_image = None if image is None else self.encoder.encode_images([image])
         queries = ranking.query_vectors(self.encoder.spaces, by_text, by_image)
@@ -248,6 +250,7 @@ class Pipeline(Closable):
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         form = TEMPLATE if template is None else parse_template(template)
+        question = well_formed(question) if isinstance(question, str) else question
         matches = self.search(question, image=image, limit=limit, where=where)
         if image is None:
             matches = [match for match in matches if self._is_relevant(match)]
@@ -275,16 +278,16 @@ class Pipeline(Closable):
         return check_store(self.store, repair=repair)
 
     def _manifest(self) -> Manifest | None:
-        """What built the index, checked once against the encoder."""
-        if self._checked is None:
-            manifest = self.store.manifest()
-            if manifest is not None:
-                check_manifest(self.store.name, manifest, self.encoder.fingerprint, self.encoder.spaces)
+        """What built the index, checked against the encoder whenever it is another than before."""
+        manifest = self.store.manifest()
+        if manifest is not None and manifest != self._checked:
+            check_manifest(self.store.name, manifest, self.encoder.fingerprint, self.encoder.spaces)
             self._checked = manifest
-        return self._checked
+        return manifest
 
     def close(self) -> None:
         """Close the encoder, the store and the generator."""
-        for part in (self.encoder, self.store, self.generator):
-            if part is not None:
-                part.close()
+        with ExitStack() as stack:  # one that fails leaves none of the others open
+            for part in (self.generator, self.store, self.encoder):
+                if part is not None:
+                    stack.callback(part.close)

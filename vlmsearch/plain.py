@@ -23,6 +23,11 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"<(?=\S)", "< ", shown.translate(_TABLE)).split())
 
 
+def well_formed(text: str) -> str:
+    """``text`` in valid Unicode, as tokenizers and wires need it: with a mark for each half of a surrogate pair."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def visible(text: str) -> str:
     """``text`` with control characters as escapes, so that it neither breaks a line nor steers a terminal."""
     return "".join(f"\\x{ord(char):02x}" if unicodedata.category(char) == "Cc" else char for char in text)

@@ -15,6 +15,7 @@ from PIL.Image import Image
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.media import read_image
+from vlmsearch.plain import well_formed
 from vlmsearch.types import Document, Field, ImageSource, Record, Reject, Stamp
 
 
@@ -26,6 +27,11 @@ class Ready:
     image: ImageSource | None
     stamp: Stamp
     replaces: bool
+
+    @property
+    def id(self) -> str:
+        """The document's."""
+        return self.document.id
 
 
 def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
@@ -51,7 +57,7 @@ def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArr
     """The vectors of each document, by field."""
     found: list[dict[Field, NDArray[np.float32]]] = [{} for _ in ready]
     images = {i: one.image for i, one in enumerate(ready) if one.image is not None}
-    texts = {i: one.document.text for i, one in enumerate(ready) if one.document.text}
+    texts = {i: well_formed(one.document.text) for i, one in enumerate(ready) if one.document.text}
     by_image: Mapping[str, NDArray[np.float32]] = encoder.encode_images(list(images.values())) if images else {}
     by_text: Mapping[str, NDArray[np.float32]] = encoder.encode_texts(list(texts.values())) if texts else {}
     for space, rows in by_image.items():
