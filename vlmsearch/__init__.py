@@ -3,6 +3,8 @@
 >>> from vlmsearch import Document, Pipeline
 """
 
+import os
+
 from vlmsearch.answers import AnswerStream
 from vlmsearch.errors import (
     BackendError,
@@ -35,6 +37,8 @@ from vlmsearch.types import (
 )
 
 __version__ = "0.1.0"
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when ONNX Runtime is loaded, here and in processes of ours
 
 __all__ = [
     "Answer",
