@@ -69,6 +69,20 @@ def test_a_file_that_could_not_be_read_for_a_while_is_released_though_unchanged(
     assert not pipeline.store.rejects()
 
 
+@pytest.mark.parametrize("repeats", [BATCH, 2 * BATCH, 10 * BATCH])
+def test_a_document_that_comes_again_is_counted_once(pipeline: Pipeline, repeats: int) -> None:
+    ids = [f"x{number}" for number in range(repeats)] * 2
+    report = pipeline.add([Document(id, text=f"version {number}") for number, id in enumerate(ids)])
+    assert report.added == repeats
+    assert len(list(pipeline.store.ids())) == repeats
+
+
+def test_strict_raises_for_what_is_in_quarantine_already(pipeline: Pipeline) -> None:
+    pipeline.add([Document("x")])
+    with pytest.raises(InvalidInputError, match="neither text nor image"):
+        pipeline.add([Document("x")], strict=True)
+
+
 def test_strict_raises_for_a_bad_document_though_a_good_one_of_its_id_follows(pipeline: Pipeline) -> None:
     with pytest.raises(InvalidInputError, match="neither text nor image"):
         pipeline.add([Document("x"), *_others(BATCH), Document("x", text="a good text")], strict=True)

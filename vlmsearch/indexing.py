@@ -39,6 +39,7 @@ from vlmsearch.types import (
     Stamp,
     check_id,
     check_metadata,
+    is_id,
 )
 
 T = TypeVar("T")
@@ -98,6 +99,8 @@ class Flow:
         self._examined: Channel[list[Future[Outcome]]] = Channel(_UNDER_WAY)
         self._encoded: Channel[tuple[list[Record], list[Outcome]]] = Channel(2)
         self._under_way: Counter[str] = Counter()
+        self._counted: set[str] = set()
+        """What is under way again after it was stored and counted."""
         self._counting = threading.Lock()
         self._failure: BaseException | None = None
         self._tally = _Tally()
@@ -146,15 +149,18 @@ class Flow:
 
     def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[Item]) -> list[Future[Outcome]]:
         latest = {item.id if isinstance(item, Reject) else item.document.id: item for item in batch}
-        usable = [id for id, item in latest.items() if isinstance(item, Sourced) and _is_id(id)]
-        known = dict(self._store.stamps(usable))
+        usable = [id for id, item in latest.items() if isinstance(item, Sourced) and is_id(id)]
+        known = self._store.stamps(usable)
         with self._counting:
-            known.update({id: Stamp("") for id in usable if self._under_way[id]})  # what is about to be replaced
+            again = {id for id in latest if self._under_way[id]}
             self._under_way.update(latest.keys())
-        return [workers.submit(self._examine, item, known.get(id)) for id, item in latest.items()]
+        return [workers.submit(self._examine, item, known.get(id), id in again) for id, item in latest.items()]
 
-    def _examine(self, item: Item, known: Stamp | None) -> Outcome:
-        """What is to be done about one input; all of it that needs no other input."""
+    def _examine(self, item: Item, known: Stamp | None, is_again: bool) -> Outcome:
+        """What is to be done about one input; all of it that needs no other input.
+
+        ``is_again``: another of its id is under way, so that ``known`` is about to be replaced.
+        """
         if isinstance(item, Reject):
             return item
         document, stamp = item.document, Stamp("", item.source)
@@ -164,7 +170,7 @@ class Flow:
             check_metadata(document.metadata)
             image = read_image(document.image) if isinstance(document.image, Path) else document.image
             stamp = Stamp(digest(document, image), item.source)
-            if known is not None and known.digest == stamp.digest:
+            if known is not None and known.digest == stamp.digest and not is_again:
                 return Unchanged(document.id)
             old = self._quarantined.get(document.id)
             if old and old.stamp.digest == stamp.digest and not self._options.retry_failed:
@@ -211,11 +217,14 @@ class Flow:
                 self._store.upsert(used)
             self._note_rejects(rejects)
             self._release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
-            for outcome in last.values():
-                self._count(outcome)
+            for id, outcome in last.items():
+                if id not in self._counted or isinstance(outcome, Reject):
+                    self._count(outcome)
             with self._counting:
                 self._under_way.subtract(outcome.id for outcome in outcomes)
                 self._under_way = +self._under_way
+                counted = {id for id, outcome in last.items() if not isinstance(outcome, Reject)} | self._counted
+                self._counted = {id for id in counted if self._under_way[id]}
             if self._options.on_progress:
                 tally = self._tally
                 self._options.on_progress(tally.added + tally.updated + tally.unchanged + len(tally.rejects))
@@ -231,14 +240,14 @@ class Flow:
             self._tally.added += 1
 
     def _check_strict(self, outcomes: Iterable[Outcome]) -> None:
-        """Raise InvalidInputError for the first input that is newly rejected, where that was asked for."""
+        """Raise InvalidInputError for the first input that is rejected, where that was asked for."""
         for outcome in outcomes if self._options.strict else ():
-            if isinstance(outcome, Reject) and self._quarantined.get(outcome.id) != outcome:
+            if isinstance(outcome, Reject):
                 raise InvalidInputError(outcome.code, f"{outcome.message} (and nothing after it was indexed: strict)")
 
     def _note_rejects(self, rejects: Sequence[Reject]) -> None:
         """Quarantine what is new; a document whose content went bad is found no longer."""
-        new = [reject for reject in rejects if self._quarantined.get(reject.id) != reject and _is_id(reject.id)]
+        new = [reject for reject in rejects if self._quarantined.get(reject.id) != reject and is_id(reject.id)]
         if new:
             self._store.quarantine(new)
             self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
@@ -250,14 +259,6 @@ class Flow:
             self._store.release(healed)
             for id in healed:
                 del self._quarantined[id]
-
-
-def _is_id(value: str) -> bool:
-    try:
-        check_id(value)
-    except InvalidInputError:
-        return False
-    return True
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

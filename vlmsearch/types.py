@@ -76,6 +76,15 @@ def check_id(value: str) -> None:
         raise InvalidInputError("invalid", f"an id has 1 to {MAX_ID_BYTES} bytes, no controls: {value[:60]!r}")
 
 
+def is_id(value: str) -> bool:
+    """Whether `check_id` lets it pass."""
+    try:
+        check_id(value)
+    except InvalidInputError:
+        return False
+    return True
+
+
 def check_metadata(metadata: Mapping[str, Scalar]) -> None:
     """Raise InvalidInputError unless every store can keep ``metadata`` and filter on it."""
     for key, value in metadata.items():

@@ -7,6 +7,7 @@ import click
 from vlmsearch.cli.common import json_option, need_manifest, print_json, store_option
 from vlmsearch.registry import open_store
 from vlmsearch.sources import file_id
+from vlmsearch.types import is_id
 
 
 @click.command()
@@ -17,7 +18,8 @@ def delete(ids: tuple[str, ...], store: str, as_json: bool) -> None:
     """Remove documents by id; a file may be named by its path as it is from here."""
     with open_store(store) as opened:
         need_manifest(opened)
-        count = opened.delete(list({name for id in ids for name in (id, file_id(id))}))
+        names = {name for id in ids for name in (id, file_id(id))}
+        count = opened.delete([name for name in names if is_id(name)])
     if as_json:
         print_json({"deleted": count})
     else:
