@@ -8,6 +8,7 @@ import unicodedata
 _OPENING = "[⁅❲⟦⟬⦋⦍⦏⦗⹕⹗【〔〖〘〚︗︹︻﹇﹝［"  # noqa: RUF001 - look-alikes
 _CLOSING = "]⁆❳⟧⟭⦌⦎⦐⦘⹖⹘】〕〗〙〛︘︺︼﹈﹞］"  # noqa: RUF001 - look-alikes
 _TABLE = str.maketrans(dict.fromkeys(_OPENING, "(") | dict.fromkeys(_CLOSING, ")") | {"＜": "<", "﹤": "<"})  # noqa: RUF001 - look-alikes
+_ESCAPES = {"Cc": "\\x{1:02x}", "Cs": "\\u{1:04x}"}
 _JOINERS = "\u200c\u200d"
 """Format characters that writing needs, in Persian and in emoji; no token of a chat template has them."""
 
@@ -29,8 +30,11 @@ def well_formed(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """``text`` with control characters as escapes, so that it neither breaks a line nor steers a terminal."""
-    return "".join(f"\\x{ord(char):02x}" if unicodedata.category(char) == "Cc" else char for char in text)
+    """``text`` with escapes for control characters and halves of surrogate pairs.
+
+    So it neither breaks a line nor steers a terminal, and can be written in every form of Unicode.
+    """
+    return "".join(_ESCAPES.get(unicodedata.category(char), "{}").format(char, ord(char)) for char in text)
 
 
 def _shown(char: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from vlmsearch.stores.base import Store
 
+_HALVES = re.compile("[\ud800-\udfff]")
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -105,8 +107,9 @@ def is_terminal() -> bool:
 
 
 def print_json(value: object) -> None:
-    """One JSON value, readable by people too."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """One JSON value, readable by people too; escapes stand for what is no UTF-8, as in some names of files."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    click.echo(_HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text))
 
 
 def short_path(path: str) -> str:
@@ -135,7 +138,7 @@ def print_matches(matches: Sequence[Match]) -> None:
     if not is_terminal():
         for match in matches:
             text = " ".join((match.document.text or "").split())
-            click.echo("\t".join((f"{match.score:.4f}", match.document.id, visible(text))))
+            click.echo("\t".join((f"{match.score:.4f}", visible(match.document.id), visible(text))))
         return
     from rich.text import Text
 

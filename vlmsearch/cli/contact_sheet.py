@@ -74,7 +74,7 @@ def write_sheet(path: Path, sections: Sequence[Section]) -> None:
     title = html.escape(" · ".join(section.title for section in sections[:3]) or "vlmsearch")
     page = _PAGE.format(title=title, sections="\n".join(map(_section, sections)))
     try:
-        path.write_text(page, encoding="utf-8")
+        path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as exc:
         raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
 
