@@ -1,9 +1,13 @@
 """The pipeline on the demo models and an embedded index."""
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockStore
@@ -181,6 +185,8 @@ def test_paths_may_be_strings_and_one_of_a_kind_needs_no_list(tmp_path: Path) ->
         assert pipeline.index([str(tmp_path)]).unchanged == 1
         assert pipeline.add(Document("one", text="a star")).added == 1
         assert pipeline.delete("one") == 1
+        pipeline.add([Document("one", text="a star"), Document("two", text="a ring")])
+        assert pipeline.delete(id for id in ("one", "two")) == 2
         assert [match.document.id for match in pipeline.search("a star")] == [str(tmp_path / "scene.png")]
 
 
@@ -244,3 +250,49 @@ def test_closing_goes_on_past_a_part_that_fails() -> None:
     with pytest.raises(RuntimeError, match="the GPU is gone"):
         Pipeline(Broken(), Noted()).close()
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {Field("clip", "image"): float("nan")},
+        {Field("clip", "image"): float("inf")},
+        {"clip/image": 2.0},
+        {Field("sound", "text"): 1.0},
+    ],
+)
+def test_weights_are_numbers_of_fields_that_there_are(pipeline: Pipeline, weights: Any) -> None:
+    with pytest.raises(ConfigError, match=r"weights are numbers of at least 0|no field .* there are clip/image"):
+        pipeline.search("a star", weights=weights)
+
+
+def test_a_generator_of_ids_leaves_no_vectors_behind(tmp_path: Path) -> None:
+    with Pipeline(MockEncoder(), ChromaStore(str(tmp_path / "index"))) as pipeline:
+        pipeline.add([Document("one", text="a star"), Document("two", text="a ring")])
+        assert pipeline.delete(id for id in ("one", "two")) == 2
+        assert pipeline.check().clean
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork_a_pipeline_says_so_instead_of_waiting(pipeline: Pipeline) -> None:
+    pipeline.search("a star")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            pipeline.search("a star")
+        except ConfigError as exc:
+            os.write(writer, str(exc).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        assert told.read() == f"this pipeline was opened in process {os.getpid()}: open another after a fork"
+    os.waitpid(child, 0)
+
+
+def test_the_models_send_nothing_about_their_use(tmp_path: Path) -> None:
+    code = "from vlmsearch.encoders.onnx import OnnxEncoder; OnnxEncoder('demo').encode_texts(['a star'])"
+    told = ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
+    environment = {key: value for key, value in os.environ.items() if key not in told} | {"HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+    assert not list(tmp_path.rglob("*onnxruntime*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -57,6 +58,7 @@ class Pipeline(Closable):
         self.encoder = encoder
         self.store = store
         self.generator = generator
+        self._process = os.getpid()
         self._checked: Manifest | None = None
 
     @classmethod
@@ -140,6 +142,7 @@ class Pipeline(Closable):
     ) -> IndexReport:
         from vlmsearch.indexing import Flow, IndexOptions
 
+        self._check_process()
         self.store.bind(self.encoder.fingerprint, self.encoder.spaces)
         return Flow(self.encoder, self.store, IndexOptions(retry_failed, strict, on_progress)).run(items)
 
@@ -164,8 +167,14 @@ class Pipeline(Closable):
         index that holds nothing gives nothing. Raises IndexMismatchError if another encoder built the index, and
         InvalidInputError for a query that cannot be used.
         """
-        if not 1 <= limit <= _LONGEST_PAGE:
-            raise ConfigError(f"limit is from 1 to {_LONGEST_PAGE}, not {limit}")
+        self._check_process()
+        if not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
+            raise ConfigError(f"limit is from 1 to {_LONGEST_PAGE}, not {limit!r}")
+        known = {field for space in self.encoder.spaces for field in space.fields}
+        for field in weights or ():
+            if field not in known:
+                there = ", ".join(sorted(map(str, known)))
+                raise ConfigError(f"no field {field!r} to weigh; each is a Field, and there are {there}")
         if not isinstance(text, (str, type(None))):
             raise TypeError(f"the text of a query is a string, not {type(text).__name__}; a picture goes into image=")
         if image is None and not (text and text.strip()):
@@ -266,9 +275,10 @@ class Pipeline(Closable):
         floors = self.encoder.floors
         return any(leg.cosine >= floors.get((field.space, field.modality), -1.0) for field, leg in match.legs.items())
 
-    def delete(self, ids: str | Sequence[str]) -> int:
+    def delete(self, ids: str | Iterable[str]) -> int:
         """Remove documents; returns how many were there."""
-        return self.store.delete([ids] if isinstance(ids, str) else ids)
+        self._check_process()
+        return self.store.delete([ids] if isinstance(ids, str) else list(ids))
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether all parts of the store agree; with ``repair``, what does not is finished or rolled back.
@@ -276,6 +286,11 @@ class Pipeline(Closable):
         ConfigError for a store that cannot say.
         """
         return check_store(self.store, repair=repair)
+
+    def _check_process(self) -> None:
+        """Raise ConfigError in a process that was forked after this was opened: threads and locks are not there."""
+        if os.getpid() != self._process:
+            raise ConfigError(f"this pipeline was opened in process {self._process}: open another after a fork")
 
     def _manifest(self) -> Manifest | None:
         """What built the index, checked against the encoder whenever it is another than before."""

@@ -20,6 +20,7 @@ are scaled, so that 1 means first in every asked field that the document has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -76,8 +77,8 @@ def fuse(
     fields more than others; a field that it leaves out counts 1.
     """
     shares = {field: (weights or {}).get(field, 1.0) for field in ranked}
-    if any(share < 0 for share in shares.values()) or (ranked and not sum(shares.values())):
-        raise ConfigError(f"weights are at least 0 and not all 0, not {weights}")
+    if not all(0 <= share < math.inf for share in shares.values()) or (ranked and not sum(shares.values())):
+        raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
     legs: dict[str, dict[Field, Leg]] = {}
     for field, hits in ranked.items():
         for rank, hit in enumerate(hits, 1):
