@@ -261,6 +261,23 @@ def test_what_killed_builds_left_is_removed_after_a_day(cache: Path) -> None:
     assert new.exists(), "somebody may be writing it"
 
 
+def test_a_write_that_another_process_ends_meanwhile_does_not_end_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    store_plan(KEY, DATA, REPORT)
+    theirs, look = plans_folder() / ".theirs.writing", Path.stat
+
+    def finish_theirs_and_look(path: Path, **options: bool) -> os.stat_result:
+        if path == theirs and os.path.lexists(theirs):
+            theirs.rename(plans_folder() / "theirs.plan")
+        return look(path, **options)
+
+    theirs.write_bytes(b"whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", finish_theirs_and_look)
+        found = store_plan(KEY, DATA, REPORT)
+    assert read_plan(found, here=MACHINE) == DATA
+    assert (plans_folder() / "theirs.plan").read_bytes() == b"whole"
+
+
 def test_a_failed_write_leaves_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vlmsearch.errors import ModelUnavailableError
@@ -61,8 +61,9 @@ def replace_file(path: Path, data: bytes) -> None:
     """Write a file beside its place and put it there at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for old in path.parent.glob(".*.writing"):
-        if time.time() - old.stat().st_mtime > _STALE_SECONDS:
-            old.unlink(missing_ok=True)
+        with suppress(OSError):  # another process's may be in its place by now, or may not be ours to remove
+            if time.time() - old.stat().st_mtime > _STALE_SECONDS:
+                old.unlink()
     descriptor, name = tempfile.mkstemp(prefix=".", suffix=".writing", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
