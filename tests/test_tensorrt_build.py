@@ -252,6 +252,35 @@ def test_timings_are_kept_for_this_gpu_and_those_of_another_are_replaced(at: Any
     assert other.read_bytes() == kept.read_bytes()
 
 
+def test_an_engine_is_kept_where_its_timings_cannot_be(at: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way of a folder")
+    taken = tmp_path / "folder"
+    taken.mkdir()
+    for precision, place, reason in (
+        ("fp32", tmp_path / "file" / "t.cache", "File exists"),
+        ("fp16", taken, "Is a directory"),
+    ):
+        with pytest.warns(UserWarning, match=f"{place} cannot be written .*{reason}"):
+            plan = at.ensure(precision=precision, timing_cache=place)
+        assert at.ensure(precision=precision) == plan
+    assert list(taken.iterdir()) == []
+
+
+def test_timings_that_cannot_be_read_are_made_anew(at: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, read = tmp_path / "kept.cache", Path.read_bytes
+    kept.write_bytes(b"timings of somebody else")
+
+    def read_others(path: Path) -> bytes:
+        if path == kept:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_others)
+    with pytest.warns(UserWarning, match=r"cannot be read \(Permission denied\)"):
+        at.ensure(precision="fp32", timing_cache=kept)
+    assert f" on {at.gpu.name}\n" in kept.read_text()
+
+
 def test_precision_is_asked_for_by_flags_only_where_types_are_weak(at: Any, built: tuple[Path, Path]) -> None:
     from vlmsearch.build import tensorrt_network as network
 

@@ -8,6 +8,7 @@ QuantizeLinear and DequantizeLinear in the file.
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ _LIBRARIES = {
 _WORKSPACE = 8 * 2**30
 
 
+class TimingCacheWarning(UserWarning):
+    """A timing cache cannot be read or written, so engines are built as if there were none."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """How to build: ``level`` is the builder's optimization level, 0 to 5, None for TensorRT's own choice."""
@@ -48,7 +53,8 @@ def strongly_typed() -> bool:
 def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = None) -> bytes:
     """The plan of an ONNX file for the current GPU; BackendError in TensorRT's own words.
 
-    ``timing_cache`` is a file that is read and renewed; one of another TensorRT or GPU is replaced.
+    ``timing_cache`` is a file that is read and renewed; one of another TensorRT or GPU is replaced. Where it
+    cannot be read or written, a TimingCacheWarning says so, and the plan is built all the same.
     """
     builder = trt.Builder(log())
     network = builder.create_network(_network_flags())
@@ -131,10 +137,23 @@ def _shapes(profile: Profile) -> str:
 @contextmanager
 def _timing(config: Any, path: Path | None) -> Iterator[None]:
     """The block builds with the timings of a file, which is renewed once it has built."""
-    known = path.read_bytes() if path and path.is_file() else b""
+    known = b""
+    with _told(path, "read"):
+        known = path.read_bytes() if path and path.is_file() else b""
     cache = config.create_timing_cache(known)
     if cache is None or not config.set_timing_cache(cache, False):
         config.set_timing_cache(config.create_timing_cache(b""), False)
     yield
     if path:
-        replace_file(path, bytes(memoryview(config.get_timing_cache().serialize())))
+        with _told(path, "written"):
+            replace_file(path, bytes(memoryview(config.get_timing_cache().serialize())))
+
+
+@contextmanager
+def _told(path: Path | None, done: str) -> Iterator[None]:
+    """What the operating system refuses in this block is a TimingCacheWarning."""
+    try:
+        yield
+    except OSError as exc:
+        message = f"the timing cache {path} cannot be {done} ({exc.strerror}): builds go on without it, and take longer"
+        warnings.warn(message, TimingCacheWarning, stacklevel=2)
