@@ -15,8 +15,10 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.reindexing import drop_old, reindex
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma import ChromaStore
+from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.types import Record, Stamp
 
 OTHER = {"a red star": ["a blue moon"]}
 
@@ -85,6 +87,47 @@ def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chrom
             pipeline.search("text 7")
     with reindexable(kind, mongo_address, chroma_address, tmp_path) as again:
         assert Pipeline(second, again).search("text 7", limit=1)[0].document.id == "7"
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["before it writes", "while it writes"])
+@pytest.mark.parametrize("kind", ["chroma server", "mongodb", "mongodb+chroma"])
+def test_a_reindex_that_another_one_replaces_writes_nothing_into_it(
+    kind: str, at_once: bool, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened() -> GenerationalStore:
+        store = reindexable(kind, mongo_address, chroma_address, tmp_path)
+        assert isinstance(store, GenerationalStore)
+        return store
+
+    encoder = MockEncoder()
+    with opened() as store, opened() as other:
+        Pipeline(encoder, store).add([Document("a", text="text")])
+        mine = store.beside("X@1", encoder.spaces)
+        assert isinstance(mine, GenerationalStore)
+        check = mine.check_in_use
+
+        def check_and_lose() -> None:
+            monkeypatch.undo()
+            check()
+            other.beside("Y@1", encoder.spaces)
+
+        if at_once:
+            monkeypatch.setattr(mine, "check_in_use", check_and_lose)
+        else:
+            other.beside("Y@1", encoder.spaces)
+        vectors = {
+            field: encoder.encode_texts(["b"])[space.name][0] for space in encoder.spaces for field in space.fields
+        }
+        record = Record(Document("b", text="b"), vectors, Stamp("b"))
+        with pytest.raises(VlmsearchError):
+            mine.upsert([record])
+        theirs = other.beside("Y@1", encoder.spaces)
+        assert list(theirs.ids()) == []
+        theirs.upsert([record])
+        with pytest.raises(IndexMismatchError, match="built anew with Y@1 since it was opened"):
+            mine.delete(["b"])
+        other.switch()
+        assert list(other.ids()) == ["b"]
 
 
 @pytest.mark.parametrize("kind", ["mock", "chroma"])

@@ -80,15 +80,19 @@ class GenerationalStore(Store):
         """Make the index ready, creating it the first time; IndexMismatchError if another encoder filled it."""
         with self._opening:
             if self.manifest() is None:
-                now = datetime.now(timezone.utc).isoformat()
-                described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
-                row = {"format": _FORMAT, "kind": self.kind, "generation": self._next_generation(), "created": now}
-                self.prepare(tuple(spaces), str(row["generation"]))
-                self.fill_slot(self._slot, {**row, "fingerprint": fingerprint, "spaces": described})
+                self.fill_slot(self._slot, self._begin(fingerprint, spaces))
             manifest = self.manifest()
             if manifest is not None:
                 check_manifest(self.name, manifest, fingerprint, spaces)
                 self.wait_until_ready()
+
+    def _begin(self, fingerprint: str, spaces: Sequence[Space]) -> dict[str, Any]:
+        """Make what a new generation needs; returns its row."""
+        now = datetime.now(timezone.utc).isoformat()
+        described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
+        row = {"format": _FORMAT, "kind": self.kind, "generation": self._next_generation(), "created": now}
+        self.prepare(tuple(spaces), str(row["generation"]))
+        return {**row, "fingerprint": fingerprint, "spaces": described}
 
     def manifest(self) -> Manifest | None:
         """What built this index, or None where there is none."""
@@ -126,15 +130,12 @@ class GenerationalStore(Store):
         other = self.over("next")
         manifest = other.manifest()
         if manifest is not None and (other.generation == self.generation or not _is_of(manifest, fingerprint, spaces)):
-            self._abandon(other)
+            self.replace_slot("next", self._begin(fingerprint, spaces))  # a generation with a number of its own
+            if other.generation != self.generation:
+                other.drop(other.generation, other.needed().spaces)
             other = self.over("next")
         other.bind(fingerprint, spaces)
         return other
-
-    def _abandon(self, other: GenerationalStore) -> None:
-        if other.generation != self.generation:
-            other.drop(other.generation, other.needed().spaces)
-        self.clear_slot("next")
 
     def switch(self) -> None:
         """Put the index that was built beside this one in its place, in one step; the old one is kept."""
@@ -181,7 +182,8 @@ class GenerationalStore(Store):
         """
         row = self.read_slot(self._slot) or {}
         usable = (row, row.get("old") or {}) if to_read else (row,)
-        if all(each.get("generation") != self.generation for each in usable):
+        self.needed()
+        if all(_identity(each) != _identity(self._row or {}) for each in usable):
             raise IndexMismatchError(
                 f"the index {self.name} has been built anew with {row.get('fingerprint', 'another model')} since it "
                 "was opened: open it again with that encoder"
@@ -191,6 +193,11 @@ class GenerationalStore(Store):
         found = [row for row in (self.read_slot("index"), self.read_slot("next")) if row]
         used = [int(each["generation"]) for row in found for each in (row, row.get("old") or row)]
         return str(max(used, default=0) + 1)
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What no other index has: two that are begun at the same moment may have one number."""
+    return tuple(row.get(name) for name in ("generation", "fingerprint", "created"))
 
 
 def _is_of(manifest: Manifest, fingerprint: str, spaces: Sequence[Space]) -> bool:
