@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from tests.checkpoints import make_clip, make_recipe
 from tests.tensorrt_standin import standing_in
 from vlmsearch.build.bundle import build_bundle
-from vlmsearch.build.recipe import read_recipe
+from vlmsearch.build.recipe import TowerGate, read_recipe
 from vlmsearch.bundles import Bundle, model_file, open_bundle
 from vlmsearch.errors import BackendError, ConfigError, QualityError
 
@@ -47,7 +47,7 @@ def at(request: pytest.FixtureRequest, built: tuple[Path, Path], tmp_path: Path,
 
         def ensure(**options: Any) -> Any:
             subject = options.pop("bundle", bundle)
-            return tensorrt.ensure_engine(subject, options.pop("tower", "image"), recipe=recipe, **options)
+            return tensorrt.ensure_engine(subject, options.pop("tower", "image"), **{"recipe": recipe, **options})
 
         yield SimpleNamespace(
             gpu=gpu, bundle=bundle, recipe=recipe, module=tensorrt_workshop, ensure=ensure, version=request.param
@@ -140,6 +140,24 @@ def test_the_most_harmful_linears_go_back_to_fp16(at: Any, tmp_path: Path) -> No
     kept = plan.report["fp16_layers"]
     assert set(harmful) <= set(kept) == set(plan.key.fp16_layers)
     assert len(kept) == -(-len(at.module.read_int8(at.bundle.model("image", "qdq"))) // 8)
+
+
+@pytest.mark.parametrize("asked", [{"mean_cosine": 1.0}, {"overlap": 1.0}])
+def test_a_plan_in_the_cache_is_judged_by_the_gate_of_now(at: Any, tmp_path: Path, asked: dict[str, float]) -> None:
+    bundle = _coarse(at.bundle, tmp_path / "coarse", lambda names: names[-1:])
+    lax = replace(at.recipe, gates=replace(at.recipe.gates, image=TowerGate(mean_cosine=0.0, overlap=0.0)))
+    usual = replace(at.recipe, gates=replace(at.recipe.gates, image=TowerGate(mean_cosine=0.985, overlap=0.0)))
+    strict = replace(at.recipe, gates=replace(at.recipe.gates, image=TowerGate(**{"mean_cosine": 0.0, **asked})))
+    coarse = at.ensure(bundle=bundle, recipe=lax)
+    assert coarse.report["mean_cosine"] < 0.985
+    fine = at.ensure(bundle=bundle, recipe=usual)
+    assert at.gpu.built == 2, "what is below the gate is not built again, and the next attempt follows"
+    assert fine.report["fp16_layers"]
+    assert [row["passed"] for row in fine.attempts] == [False, True]
+    assert fine.attempts[0]["mean_cosine_on_onnx_runtime"] == pytest.approx(coarse.report["mean_cosine"], abs=0.01)
+    with pytest.raises(QualityError, match=f"int8: cosine {coarse.report['mean_cosine']:.5f}"):
+        at.ensure(bundle=bundle, recipe=strict)
+    assert at.ensure(bundle=bundle, recipe=lax) == coarse
 
 
 def test_int8_that_tensorrt_miscomputes_is_refused_as_such(at: Any, tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ class Exam:
         """How an engine's vectors differ; the rate is left out."""
         return drift(self.reference, vectors)
 
+    def recall(self, plan: Plan) -> Drift:
+        """How a plan's vectors differed when it was built."""
+        mean, least, overlap = (float(str(plan.report[name])) for name in ("mean_cosine", "min_cosine", "overlap"))
+        return Drift(mean, least, overlap, 0.0)
+
     def by_length(self, vectors: Vectors) -> dict[str, float]:
         """The least cosine of texts, by the columns of their batch: what is miscomputed may be so at some lengths."""
         cosines = (vectors * self.reference).sum(axis=1)
