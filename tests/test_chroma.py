@@ -595,6 +595,15 @@ def test_a_large_batch_is_sent_in_parts_that_the_server_takes(chroma_address: st
         assert [document.text for document in store.get(list(texts))] == list(texts.values())
 
 
+def test_a_batch_with_much_metadata_is_sent_in_parts_that_the_server_takes(chroma_address: str) -> None:
+    notes = {f"noted-{i}": f"{i} " + "\x01" * 1_000_000 for i in range(8)}  # each character takes 6 bytes in a request
+    documents = [Document(id, text="text", metadata={"note": note}) for id, note in notes.items()]
+    with ChromaStore(f"//{chroma_address}/noted") as store:
+        store.bind("encoder", SPACES)
+        store.upsert([Record(document, {TEXT: record(1).vectors[TEXT]}) for document in documents])
+        assert store.get(list(notes)) == documents
+
+
 # ---- recall
 
 

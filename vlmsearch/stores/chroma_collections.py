@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,9 +108,12 @@ class ChromaCollection:
     ) -> None:
         """Write rows. ``texts`` go into Chroma's ``uris``: text that it neither indexes nor sends with the metadata."""
         self._most = self._most or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
-        vector_bytes = 2 * vectors[0].nbytes
-        sizes = [vector_bytes + len(text) for text in texts] if texts else [vector_bytes] * len(ids)
-        for part in _parts(sizes, self._most):
+        sizes = np.full(len(ids), 2 * vectors[0].nbytes)
+        if texts:
+            sizes += [len(text) for text in texts]
+        if metadata:
+            sizes += [len(json.dumps(row)) for row in metadata]
+        for part in _parts(sizes.tolist(), self._most):
             self._upsert(ids[part], vectors[part], metadata and metadata[part], texts and texts[part])
 
     def insert(self, id: str, text: str) -> None:
