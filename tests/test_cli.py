@@ -48,6 +48,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SETTINGS = {"VLMSEARCH_STORE": "chroma:index", "VLMSEARCH_ENCODER": "onnx:demo"}
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("info", "--store", "chroma://[::1/name"),
+        ("info", "--store", "mongodb://[::1/db"),
+        ("info", "--store", "mongodb+chroma://host/db?chroma=http://[::1"),
+        ("index", ".", "--store", "chroma:index", "--encoder", "triton://[::1/vlm"),
+        ("triton", "status", "triton://[::1"),
+        ("bench", "store", "--mongo", "[::1", "--chroma", "127.0.0.1:8000"),
+    ],
+    ids=" ".join,
+)
+def test_an_address_that_is_none_is_one_line(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_help_is_quick_and_lists_every_command() -> None:
     times = []
     for _ in range(5):

@@ -48,6 +48,8 @@ SECRET = "s3cret-Pa55"
         ("mongodb://host/db?tls=true&tls_ca_file=/no/such", "there is no file '/no/such'"),
         ("mongodb://host/db?auth_mechanism=NONE", "is one of SCRAM-SHA-256"),
         ("mongodb+chroma://host/db?chroma=ftp://host", "is a server .* or a folder"),
+        ("mongodb+chroma://host/db?chroma=http:host", "is a server .* or a folder"),
+        ("mongodb+chroma://host/db?chroma=http:///folder", "is a server .* or a folder"),
         ("mongodb+chroma://host/db?chroma=http://a@host:8000", "takes no user and password"),
         ("mongodb+chroma://host/db?chroma=http://host&hnsw_ef_search=1", "hnsw_ef_search is at least 2"),
     ],

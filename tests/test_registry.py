@@ -1,4 +1,5 @@
 import contextlib
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Literal
@@ -50,6 +51,49 @@ def test_no_message_repeats_a_secret_from_a_url() -> None:
     with pytest.raises(ConfigError) as caught:
         open_store("mongodb://user:hunter2@host/db?option")
     assert "hunter2" not in str(caught.value)
+
+
+NO_ADDRESSES = ("[::1", "::1]", "[zz]:80", "[]:80", "[::1]x:80", "h:99999", "h:0", "h:-1", "h h:80", "a..b:80", "℀:80")
+
+
+@pytest.mark.parametrize("address", NO_ADDRESSES)
+@pytest.mark.parametrize(
+    ("opened", "url"),
+    [
+        (open_store, "chroma://{}/name"),
+        (open_store, "mongodb://{}/db"),
+        (open_store, "mongodb+chroma://{}/db?chroma=./vectors"),
+        (open_store, "mongodb+chroma://host/db?chroma=http://{}"),
+        (open_store, "mongodb+chroma://host/db?chroma=chroma://{}/name"),
+        (open_store, "mongodb+chroma://host/db?chroma=//{}/name"),
+        (open_encoder, "triton://{}/vlm"),
+        (open_generator, "triton://{}/ensemble"),
+        (open_generator, "openai:http://{}/v1"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_in_one_line(
+    opened: Callable[[str], object], url: str, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        opened(url.format(address))
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["[::1]:8000", "[fe80::1%eth0]:80", "db-1.example.org.", "a_b:1", "h:65535"])
+def test_addresses_of_all_forms_are_taken(address: str) -> None:
+    urls = (f"mongodb://{address}/db", f"chroma://{address}/db", f"mongodb+chroma://host/db?chroma=http://{address}")
+    for url in urls:
+        open_store(url).close()
+    open_generator(f"openai:http://{address}/v1?model=m").close()
+
+
+@pytest.mark.parametrize("url", ["chroma:a\nb", "mongodb+chroma://h/db?chroma=a%00b", "onnx:a\tb", "torch:\x00"])
+def test_a_control_character_in_a_url_is_refused_in_one_line(url: str) -> None:
+    with pytest.raises(ConfigError, match="has a line break or another control character in it") as caught:
+        (open_encoder if url.startswith(("onnx", "torch")) else open_store)(url)
+    assert str(caught.value).isprintable()
 
 
 def test_a_scheme_without_location_takes_none() -> None:

@@ -8,6 +8,7 @@ are its keyword-only arguments, converted by their annotations. Any installed pa
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Kind = Literal["encoder", "store", "generator"]
 T = TypeVar("T")
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EXTRAS = {
     ("encoder", "tensorrt"): "tensorrt",
     ("encoder", "torch"): "export",
@@ -58,6 +60,8 @@ class Url:
             options = tuple(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
         except ValueError:
             raise ConfigError(f"the options of {kind} {scheme}: are not of the form name=value&name=value") from None
+        if any(_CONTROL.search(part) for part in (location, *(value for _, value in options))):
+            raise ConfigError(f"the URL of {kind} {scheme}: has a line break or another control character in it")
         return cls(scheme, location, options)
 
 

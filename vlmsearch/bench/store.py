@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from chromadb import HttpClient
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pymongo import MongoClient
 from typing_extensions import Self
 
+from vlmsearch.addresses import has_port
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma_connection import chroma_settings
@@ -82,8 +82,7 @@ def measure(servers: Servers, *, documents: int, dim: int, queries: int, seed: i
 def parse_servers(mongo: str, chroma: str) -> Servers:
     """Two addresses of the form ``host:port``."""
     for address in (mongo, chroma):
-        parts = urlsplit(f"//{address}")
-        if not parts.hostname or "@" in address or parts.path:
+        if not has_port(address):
             raise ConfigError(f"a server's address is host:port, not {address!r}")
     return Servers(mongo, chroma)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import httpx
 
+from vlmsearch.addresses import parse_address
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.openai_errors import KEY_VARIABLE, Passing, detail, error_of, hide, wait_asked
@@ -235,7 +236,7 @@ def _check_url(location: str) -> str:
         raise ConfigError("openai: takes the base URL of a server, such as openai:http://host:8000/v1") from None
     if url.userinfo:
         raise ConfigError(f"an openai: URL takes no user and password; a key goes into {KEY_VARIABLE}")
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or parse_address(url.netloc.decode()) is None:
         raise ConfigError(f"openai: takes the base URL of a server, such as openai:http://host:8000/v1, not {location}")
     return str(url).rstrip("/")
 

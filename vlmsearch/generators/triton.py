@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from vlmsearch.addresses import has_port
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.chat import find_chat_template
@@ -199,7 +200,7 @@ def _split(location: str, model: str | None) -> tuple[str, str]:
     """Address and model; ConfigError says how they are written."""
     address, _, named = location.removeprefix("//").partition("/")
     chosen = model or named
-    if not location.startswith("//") or not address.rpartition(":")[2].isdigit() or not chosen or "/" in chosen:
+    if not location.startswith("//") or not has_port(address) or not chosen or "/" in chosen:
         raise ConfigError(
             f"a language model of Triton is triton://HOST:PORT/MODEL, such as triton://127.0.0.1:8001/ensemble, not "
             f"{location!r}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch.addresses import has_port
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.groups import groups
 from vlmsearch.types import ImageSource, Vectors
@@ -21,7 +22,7 @@ MOST_BYTES = 16 * 2**20
 def split_location(location: str) -> tuple[str, str]:
     """Address and model of ``//host:8001/vlm``; ConfigError says how it is written."""
     address, _, model = location.removeprefix("//").partition("/")
-    if not location.startswith("//") or not address.rpartition(":")[2].isdigit() or not model or "/" in model:
+    if not location.startswith("//") or not has_port(address) or not model or "/" in model:
         raise ConfigError(
             f"a Triton server is triton://HOST:PORT/MODEL, such as triton://127.0.0.1:8001/vlm, not {location!r}"
         )

@@ -10,8 +10,9 @@ from rich.live import Live
 from rich.table import Table
 from tritonclient.utils import InferenceServerException
 
+from vlmsearch.addresses import has_port
 from vlmsearch.closing import Closable
-from vlmsearch.errors import BackendError, BackendUnavailableError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.serving.triton_connection import Security
 from vlmsearch.terminal import make_console, make_table
 
@@ -64,6 +65,8 @@ class ServerStatus(Closable):
 
     def __init__(self, url: str, *, tls: bool = False) -> None:
         self.address = url.removeprefix("triton:").removeprefix("//").partition("/")[0]
+        if not has_port(self.address):
+            raise ConfigError(f"a Triton server is triton://HOST:PORT, such as triton://127.0.0.1:8001, not {url!r}")
         security = Security.from_environment(tls=tls, host=self.address.rpartition(":")[0])
         self._headers = dict(security.headers)
         self._client = triton.InferenceServerClient(

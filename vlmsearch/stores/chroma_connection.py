@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 from chromadb.api import ServerAPI
@@ -19,6 +18,7 @@ from chromadb.api.fastapi import FastAPI
 from chromadb.config import Settings, System
 from chromadb.errors import AuthorizationError, ChromaAuthError, ChromaError, InternalError, RateLimitError
 
+from vlmsearch.addresses import parse_address
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError, one_line
 from vlmsearch.retry import retrying
 
@@ -55,20 +55,17 @@ def parse_location(location: str) -> Address | Path:
         raise ConfigError("a Chroma store needs a folder (chroma:./index) or a server (chroma://host:8000/name)")
     if not location.startswith("//") or location.startswith("///"):
         return Path(location[2:] if location.startswith("///") else location).expanduser()
-    try:
-        parts = urlsplit(location)
-        host, port = parts.hostname, parts.port or DEFAULT_PORT
-    except ValueError as exc:
-        raise ConfigError(f"the address of a Chroma server is chroma://host:8000/name: {exc}") from None
-    if "@" in parts.netloc:
+    server, _, path = location[2:].partition("/")
+    if "@" in server:
         raise ConfigError(f"a Chroma URL takes no user and password; a token goes into {TOKEN_VARIABLE}")
-    name = parts.path.strip("/")
-    if not host or not _NAME.fullmatch(name):
+    address, name = parse_address(server), path.strip("/")
+    if address is None or not _NAME.fullmatch(name):
         raise ConfigError(
             f"chroma:{location} is no address of an index on a Chroma server; that is chroma://host:8000/name, "
             "with a name of up to 128 letters, digits, _ and -"
         )
-    return Address(host, port, name)
+    host, port = address
+    return Address(host, port or DEFAULT_PORT, name)
 
 
 class ChromaConnection(ABC):

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pymongo.operations import UpdateOne
 from typing_extensions import Self
@@ -281,11 +280,13 @@ class MongoChromaStore(MongoIndex):
 
 def chroma_at(url: str, name: str, options: MongoOptions) -> ChromaConnection:
     """The Chroma that ``url`` names: a folder, or a server such as ``http://host:8000`` or ``https://host``."""
-    parts = urlsplit(url)
+    scheme, _, place = url.partition(":")
+    scheme = scheme.lower()
     timeout, retries = options.timeout, options.retries
-    if parts.scheme in ("http", "https", "chroma"):
-        location = f"//{parts.netloc}/{parts.path.strip('/') or name}"
-        return connect_chroma(location, ssl=parts.scheme == "https", timeout=timeout, retries=retries)
-    if "://" in url or not url:
+    if scheme in ("http", "https", "chroma") and place.startswith("//") and not place.startswith("///"):
+        server, _, path = place[2:].partition("/")
+        location = f"//{server}/{path.strip('/') or name}"
+        return connect_chroma(location, ssl=scheme == "https", timeout=timeout, retries=retries)
+    if not url or scheme in ("http", "https") or "://" in url.removeprefix("chroma:"):
         raise ConfigError("the option chroma is a server (http://host:8000) or a folder (./vectors)")
     return connect_chroma(url.removeprefix("chroma:"), timeout=timeout, retries=retries)

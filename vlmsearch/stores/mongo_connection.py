@@ -25,6 +25,7 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
+from vlmsearch.addresses import parse_address
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError, one_line
 from vlmsearch.retry import MOST_RETRIES, pauses
 
@@ -37,7 +38,6 @@ AuthMechanism = Literal[
 USER_VARIABLE = "VLMSEARCH_MONGO_USER"
 PASSWORD_VARIABLE = "VLMSEARCH_MONGO_PASSWORD"  # noqa: S105 - the name of a variable, not its value
 DUPLICATE_KEY = 11000
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _DATABASE = re.compile(r"[A-Za-z0-9_-]{1,38}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _RESERVED = frozenset({"admin", "config", "local"})
@@ -63,7 +63,7 @@ class MongoAddress:
             )
         hosts, _, database = location.removeprefix("//").partition("/")
         parts = tuple(hosts.split(","))
-        if not location.startswith("//") or not all(_HOST.fullmatch(part) for part in parts):
+        if not location.startswith("//") or not all(map(parse_address, parts)):
             raise ConfigError(f"the address of a database is mongodb://host:27017/database, not mongodb:{location}")
         if not _DATABASE.fullmatch(database) or database.lower() in _RESERVED:
             raise ConfigError(

@@ -1,0 +1,33 @@
+"""Addresses of servers, as URLs have them."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import AddressValueError, IPv6Address
+
+_LABEL = "[A-Za-z0-9_-]{1,63}"
+_ADDRESS = re.compile(rf"(?:({_LABEL}(?:\.{_LABEL})*\.?)|\[([^\]]*)\])(?::([0-9]{{1,5}}))?")
+_MOST_PORT = 65535
+
+
+def parse_address(text: str) -> tuple[str, int | None] | None:
+    """Host and port of ``host:8000``, ``[::1]:8000`` or ``host``; None where ``text`` is no address."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        return None
+    name, inside, digits = found.groups()
+    port = None if digits is None else int(digits)
+    if port is not None and not 1 <= port <= _MOST_PORT:
+        return None
+    if name is None:
+        try:
+            IPv6Address(inside)
+        except AddressValueError:
+            return None
+    return name or inside, port
+
+
+def has_port(text: str) -> bool:
+    """Whether ``text`` is an address with a port."""
+    found = parse_address(text)
+    return found is not None and found[1] is not None
