@@ -60,7 +60,9 @@ def machine(version: Version) -> Iterator[PretendGpu]:
 
 def quicken() -> None:
     """Builds measure little from now on, and what engines are held to is prepared once for all tests."""
-    build, measure = (importlib.import_module(f"vlmsearch.build.{name}") for name in ("tensorrt", "tensorrt_measure"))
+    build, measure = (
+        importlib.import_module(f"vlmsearch.build.{name}") for name in ("tensorrt_workshop", "tensorrt_measure")
+    )
     prepare = build.prepare_exam
 
     def remembered(bundle: Bundle, tower: str, *rest: Any) -> Any:
