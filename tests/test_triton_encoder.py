@@ -1,9 +1,11 @@
 """The Triton encoder against a server that misbehaves on purpose."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 import grpc
@@ -124,6 +126,38 @@ def place() -> Iterator[Place]:
     server.stop(None)
 
 
+class Behind:
+    """A way to a server on which connections take ``seconds`` to come about."""
+
+    def __init__(self, port: int, seconds: float) -> None:
+        self._port, self._seconds = port, seconds
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        time.sleep(self._seconds)
+        server = socket.create_connection(("127.0.0.1", self._port))
+        threading.Thread(target=self._pass, args=(client, server), daemon=True).start()
+        self._pass(server, client)
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(2**16):
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
 def first(vectors: NDArray[np.float32]) -> list[float]:
     return [float(value) for value in vectors[:, 0]]
 
@@ -133,6 +167,11 @@ def test_it_describes_itself_as_the_server_does(place: Place) -> None:
         assert encoder.fingerprint == "+".join(bundle.fingerprint for bundle in BOTH)
         assert encoder.spaces == tuple(bundle.space for bundle in BOTH)
         assert encoder.floors["clip", "image"] == 0.21
+
+
+def test_a_connection_may_take_its_time(place: Place) -> None:
+    with closing(Behind(place.port, 0.5)) as way, TritonEncoder(f"//127.0.0.1:{way.port}/vlm") as encoder:
+        assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
 
 
 def test_batches_are_split_sent_together_and_put_in_order(place: Place) -> None:

@@ -132,7 +132,7 @@ class Connection:
                 ("grpc.max_send_message_length", _LARGEST_MESSAGE),
                 ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", int(_CONNECT_SECONDS * 1000)),  # what a connection may take, too
                 ("grpc.max_reconnect_backoff_ms", 1000),
             ],
         )
