@@ -28,6 +28,7 @@ from vlmsearch.errors import (
     InvalidInputError,
 )
 from vlmsearch.registry import open_encoder
+from vlmsearch.serving import triton_connection
 
 CONFIGS = make_configs(BOTH, RepoOptions())
 Failure = tuple[grpc.StatusCode, str]
@@ -44,8 +45,12 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     under_way: int = 0
     most: int = 0
     cancelled: int = 0
+    slow: threading.Event | None = None
+    """Until it is set, a configuration is not told."""
 
     def ModelConfig(self, request: messages.ModelConfigRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
+        if self.slow:
+            self.slow.wait(30)
         if request.name not in CONFIGS:
             context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
         return messages.ModelConfigResponse(config=CONFIGS[request.name])
@@ -194,6 +199,7 @@ def test_no_request_has_more_than_the_server_takes(place: Place) -> None:
     [
         (grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size"),
         (grpc.StatusCode.UNAVAILABLE, "Socket closed"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"),
         (grpc.StatusCode.INTERNAL, "in ensemble 'vlm', Stub process 'clip_image_0_0' is not healthy."),
         (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'vlm' has no available versions"),
     ],
@@ -203,6 +209,19 @@ def test_what_passes_is_tried_again(place: Place, failure: Failure) -> None:
     with TritonEncoder(place.location) as encoder:
         assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
     assert len(place.scripted.requests) == 3
+
+
+def test_a_server_that_is_slow_to_say_what_it_has_is_unavailable_and_asked_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_connection, "_CONNECT_SECONDS", 0.5)
+    with TritonEncoder(place.location) as encoder:
+        place.scripted.failures = [(grpc.StatusCode.UNAVAILABLE, "restarting")]
+        place.scripted.slow = threading.Event()
+        with pytest.raises(BackendUnavailableError, match="Deadline Exceeded"):
+            TritonEncoder(place.location)
+        threading.Timer(1.5, place.scripted.slow.set).start()
+        assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 _LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]")
-_RETRIED_STATUS = ("StatusCode.UNAVAILABLE", "StatusCode.CANCELLED")
+_RETRIED_STATUS = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
 _RETRIED_MESSAGES = ("Stub process", "Unable to find shared memory region", "unknown model", "not ready")
 """A model that was there at connect comes back when the server has been restarted."""
 _TIMED_OUT = "timeout expired"
@@ -257,7 +257,7 @@ class Connection:
     def error(self, exc: InferenceServerException, model: str) -> BackendError:
         """What a failure of Triton's client means: BackendUnavailableError where another attempt may do better."""
         status, message = str(exc.status()).removeprefix("StatusCode."), exc.message() or "no reason given"
-        if status == "UNAVAILABLE" or _TIMED_OUT in message:
+        if status in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or _TIMED_OUT in message:
             return BackendUnavailableError(f"Triton at {self.address}: {message}")
         if status == "NOT_FOUND" or "unknown model" in message:
             return BackendUnavailableError(f"Triton at {self.address} does not serve {model}: {message}")
