@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent import futures
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -47,6 +48,9 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     cancelled: int = 0
     slow: threading.Event | None = None
     """Until it is set, a configuration is not told."""
+    busy: threading.Event | None = None
+    """Until it is set, no memory is registered."""
+    regions: dict[str, str] = field(default_factory=dict)
 
     def ModelConfig(self, request: messages.ModelConfigRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
         if self.slow:
@@ -56,6 +60,9 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
         return messages.ModelConfigResponse(config=CONFIGS[request.name])
 
     def ModelInfer(self, request: messages.ModelInferRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
+        for tensor in request.inputs:
+            if "shared_memory_region" in tensor.parameters:
+                request.raw_input_contents.append(self.shared(tensor))
         with self.lock:
             self.requests.append(request)
             self.headers.append(dict(context.invocation_metadata()))
@@ -71,6 +78,30 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
         if isinstance(failure, tuple):
             context.abort(*failure)
         return _answer(request)
+
+    def SystemSharedMemoryRegister(  # noqa: N802
+        self, request: messages.SystemSharedMemoryRegisterRequest, _context: grpc.ServicerContext
+    ) -> object:
+        if self.busy:
+            self.busy.wait(30)
+        self.regions[request.name] = request.key
+        return messages.SystemSharedMemoryRegisterResponse()
+
+    def SystemSharedMemoryUnregister(  # noqa: N802
+        self, request: messages.SystemSharedMemoryUnregisterRequest, _context: grpc.ServicerContext
+    ) -> object:
+        del self.regions[request.name]
+        return messages.SystemSharedMemoryUnregisterResponse()
+
+    def shared(self, tensor: messages.ModelInferRequest.InferInputTensor) -> bytes:
+        size, start = (
+            tensor.parameters[f"shared_memory_{name}"].int64_param
+            if f"shared_memory_{name}" in tensor.parameters
+            else 0
+            for name in ("byte_size", "offset")
+        )
+        region = self.regions[tensor.parameters["shared_memory_region"].string_param]
+        return Path(f"/dev/shm{region}").read_bytes()[start : start + size]
 
 
 def _answer(request: messages.ModelInferRequest) -> messages.ModelInferResponse:

@@ -166,7 +166,7 @@ class Connection:
             try:
                 if recovering and on_recovery:
                     on_recovery()
-                return self._attempt(model, inputs, outputs, parameters, min(self._timeout, end - time.monotonic()))
+                return self._attempt(model, inputs, outputs, parameters, end)
             except (InferenceServerException, BackendUnavailableError) as exc:
                 error = self.error(exc, model) if isinstance(exc, InferenceServerException) else exc
                 wait = pause * random.uniform(0.5, 1.5)
@@ -195,15 +195,16 @@ class Connection:
         inputs: Tensors | Prepared,
         outputs: Sequence[str],
         parameters: Mapping[str, str | bool] | None,
-        seconds: float,
+        end: float,
     ) -> dict[str, NDArray[np.generic]]:
-        slot = self._slots.take() if self._slots else None
+        slot = self._slots.take(end - time.monotonic()) if self._slots else None
+        seconds = min(self._timeout, end - time.monotonic())
         answer: Future[triton.InferResult] = Future()
         sent = False
         try:
             tensors = inputs if isinstance(inputs, tuple) else self._tensors(inputs, slot)
             if slot:
-                slot.share(self._client, self._headers)
+                slot.share(self._client, self._headers, seconds)
             wanted = [triton.InferRequestedOutput(name) for name in outputs]
             with self._changed:
                 self._outstanding += 1

@@ -14,17 +14,21 @@ import tritonclient.grpc as triton
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
-from vlmsearch.errors import BackendError
+from vlmsearch.errors import BackendError, BackendUnavailableError
 
 _FIRST_SIZE = 2**22
 
 
 class Slot:
-    """A region of shared memory that one request at a time puts its inputs into; it grows as needed."""
+    """A region of shared memory, one of ``count``, that one request at a time puts its inputs into; it grows as needed.
 
-    def __init__(self, name: str) -> None:
+    BackendError where there is not so much memory.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
         self.name = name
-        self._memory = SharedMemory(create=True, size=_FIRST_SIZE)
+        self._count = count
+        self._memory = _reserve(_FIRST_SIZE, count)
         self._parts: list[tuple[triton.InferInput, bytes]] = []
         self._version = 0
         self.registered = ""
@@ -37,18 +41,19 @@ class Slot:
             data = np.ascontiguousarray(array).tobytes()
         self._parts.append((tensor, data))
 
-    def share(self, client: triton.InferenceServerClient, headers: Mapping[str, str]) -> None:
-        """Copy what was put, and tell the server of the region unless it knows."""
+    def share(self, client: triton.InferenceServerClient, headers: Mapping[str, str], seconds: float) -> None:
+        """Copy what was put, and tell the server of the region unless it knows, which may take so many seconds."""
         total = sum(len(data) for _, data in self._parts)
         if total > self._memory.size:
+            larger = _reserve(2 * total, self._count)
             self._unregister(client, headers)
-            self._free()
-            self._memory = SharedMemory(create=True, size=2 * total)
+            _free(self._memory)
+            self._memory = larger
         if not self.registered:
             self._version += 1
             name = f"{self.name}-{self._version}"
             client.register_system_shared_memory(
-                name, f"/{self._memory.name}", self._memory.size, headers=dict(headers)
+                name, f"/{self._memory.name}", self._memory.size, headers=dict(headers), client_timeout=seconds
             )
             self.registered = name
         memory, start = self._memory.buf, 0
@@ -67,7 +72,11 @@ class Slot:
     def close(self, client: triton.InferenceServerClient, headers: Mapping[str, str]) -> None:
         """Give the memory back."""
         self._unregister(client, headers)
-        self._free()
+        self.free()
+
+    def free(self) -> None:
+        """Give the memory back without a word to the server."""
+        _free(self._memory)
 
     def _unregister(self, client: triton.InferenceServerClient, headers: Mapping[str, str]) -> None:
         if self.registered:
@@ -75,25 +84,58 @@ class Slot:
                 client.unregister_system_shared_memory(self.registered, headers=dict(headers), client_timeout=2)
         self.registered = ""
 
-    def _free(self) -> None:
-        self._memory.close()
-        self._memory.unlink()
+
+def _reserve(size: int, count: int) -> SharedMemory:
+    """Memory with all its pages: without them, the kernel would end the process that writes to it."""
+    memory = None
+    try:
+        memory = SharedMemory(create=True, size=size)
+        with open(f"/dev/shm/{memory.name}", "r+b") as file:  # noqa: S108
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as exc:
+        if memory:
+            _free(memory)
+        raise BackendError(
+            f"/dev/shm has no {_mib(size)} left ({exc.strerror}), and {count} requests at a time need "  # noqa: S108
+            f"{_mib(count * size)}: give it more (docker run --shm-size), or leave shared_memory out"
+        ) from exc
+    return memory
+
+
+def _mib(size: int) -> str:
+    return f"{-(-size // 2**20)} MiB"
+
+
+def _free(memory: SharedMemory) -> None:
+    memory.close()
+    memory.unlink()
 
 
 class SharedSlots:
-    """As many slots as there are requests at a time."""
+    """As many slots as there are requests at a time; BackendError where there is not so much memory."""
 
     def __init__(self, count: int) -> None:
-        self._all = [Slot(f"vlmsearch-{os.getpid()}-{id(self):x}-{number}") for number in range(count)]
+        self._all: list[Slot] = []
         self._free: queue.Queue[Slot] = queue.Queue()
         self._lock = threading.Lock()
         self._stale: set[str] = set()
-        for slot in self._all:
-            self._free.put(slot)
+        try:
+            for number in range(count):
+                self._all.append(Slot(f"vlmsearch-{os.getpid()}-{id(self):x}-{number}", count))
+                self._free.put(self._all[-1])
+        except BackendError:
+            for slot in self._all:
+                slot.free()
+            raise
 
-    def take(self) -> Slot:
-        """A slot that nobody uses."""
-        slot = self._free.get()
+    def take(self, seconds: float) -> Slot:
+        """A slot that nobody uses; BackendUnavailableError where none comes free for so many seconds."""
+        try:
+            slot = self._free.get(timeout=max(seconds, 0))
+        except queue.Empty:
+            raise BackendUnavailableError(
+                f"no shared memory came free in time: requests not answered hold all its regions ({len(self._all)})"
+            ) from None
         with self._lock:
             if slot.name in self._stale:
                 self._stale.discard(slot.name)
@@ -112,5 +154,6 @@ class SharedSlots:
 
     def close(self, client: triton.InferenceServerClient, headers: Mapping[str, str]) -> None:
         """Give all memory back."""
-        for slot in self._all:
+        slots, self._all = self._all, []
+        for slot in slots:
             slot.close(client, headers)
