@@ -348,6 +348,53 @@ def test_headers_and_tokens_come_from_the_environment(place: Place, monkeypatch:
     assert sent["authorization"] == "Bearer secret"
 
 
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_closed_encoder_says_so(place: Place, count: int) -> None:
+    encoder = TritonEncoder(place.location)
+    encoder.close()
+    with pytest.raises(BackendError, match="is closed"):
+        encoder.encode_texts(["abc"] * count)
+    with pytest.raises(BackendError, match="is closed"):
+        encoder.encode_images([b"abc"] * count)
+    started = time.monotonic()
+    encoder.close()
+    assert time.monotonic() - started < 5
+
+
+def test_closing_lets_requests_under_way_end_and_begins_no_other(place: Place) -> None:
+    place.scripted.failures = [1.0]
+    encoder = TritonEncoder(place.location, batch_size=1, concurrency=1)
+    with futures.ThreadPoolExecutor(1) as pool:
+        found = pool.submit(encoder.encode_images, [b"abc", b"de"])
+        while not place.scripted.under_way:
+            time.sleep(0.01)
+        encoder.close()
+        assert place.scripted.under_way == 0
+        with pytest.raises(BackendError, match="is closed"):
+            found.result(20)
+    assert len(place.scripted.requests) == 1
+
+
+@pytest.mark.parametrize("shared_memory", [False, True])
+def test_a_request_that_could_not_be_sent_holds_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, *, shared_memory: bool
+) -> None:
+    encoder = TritonEncoder(place.location, concurrency=1, deadline=1, shared_memory=shared_memory)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("Cannot invoke RPC")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(encoder._connection._client, "async_infer", refuse)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="Cannot invoke RPC"):
+                encoder.encode_images([b"abc"])
+    assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
+    started = time.monotonic()
+    encoder.close()
+    assert time.monotonic() - started < 5
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [

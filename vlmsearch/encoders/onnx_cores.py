@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from vlmsearch.closing import Closable
 from vlmsearch.encoders.onnx_session import Arrays, OnnxSession, Place
 from vlmsearch.types import Vectors
+from vlmsearch.workers import Workers
 
 IMAGE_SHARE, TEXT_SHARE = 4, 32
 """How many items one core computes at a time: what fits its cache."""
@@ -30,7 +30,7 @@ class CoresSession(Closable):
         self._spread = OnnxSession(load(), Place(threads), name)
         self._single: OnnxSession | None = None
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-onnx")
+        self._pool = Workers(threads, name="vlmsearch-onnx", owner=name)
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class CoresSession(Closable):
 
     def close(self) -> None:
         """Stop the threads."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def _one_core(self) -> OnnxSession:
         with self._lock:

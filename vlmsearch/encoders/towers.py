@@ -9,7 +9,6 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +22,7 @@ from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media import Preprocess, open_image
 from vlmsearch.types import ImageSource, Role, Vectors
+from vlmsearch.workers import Workers
 
 Ids = NDArray[np.int32]
 Pixels = NDArray[np.uint8]
@@ -49,7 +49,7 @@ class BundleEncoder(Encoder):
         self._picture = pictures[0] if pictures else None
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
         self._batch_size = self.text_batch_size = batch_size
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="vlmsearch-decode")
+        self._pool = Workers(workers, name="vlmsearch-decode", owner="the encoder")
 
     @abstractmethod
     def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
@@ -88,7 +88,7 @@ class BundleEncoder(Encoder):
 
     def close(self) -> None:
         """Stop the decoding threads."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def _pixel_batches(self, images: Sequence[ImageSource], preprocess: Preprocess) -> Iterator[Pixels]:
         """Batches of pixels in order, the next one being decoded while the caller works on this one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, Union
@@ -23,6 +22,7 @@ from vlmsearch.serving.batches import Piece, batches, piece_lengths, pooled, siz
 from vlmsearch.serving.triton_connection import Connection, Security
 from vlmsearch.serving.triton_memory import SharedSlots
 from vlmsearch.types import ImageSource, Role, Space, Vectors
+from vlmsearch.workers import Workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,7 +71,7 @@ class TritonEncoder(Encoder):
             deadline=deadline,
             slots=SharedSlots(concurrency) if shared_memory else None,
         )
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="vlmsearch-triton")
+        self._pool = Workers(concurrency, name="vlmsearch-triton", owner="the encoder")
         self._local = threading.local()
         try:
             self._deployment, most = self._look()
@@ -138,7 +138,7 @@ class TritonEncoder(Encoder):
 
     def close(self) -> None:
         """Wait for requests under way, for ten seconds at most, and close the connection."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
         self._connection.close()
 
     @property

@@ -111,6 +111,7 @@ class Connection:
         self._slots = slots
         self._retries = retries
         self._outstanding = 0
+        self._closed = False
         self._changed = threading.Condition()
         self._security = security
         self._client = self.new_client()
@@ -122,6 +123,7 @@ class Connection:
 
     def new_client(self) -> triton.InferenceServerClient:
         """A client of one's own, for a stream; close it."""
+        self._check_open()
         return triton.InferenceServerClient(
             self.address,
             ssl=self._security.tls,
@@ -139,6 +141,7 @@ class Connection:
 
     def config(self, model: str) -> model_config_pb2.ModelConfig:
         """The configuration of a model; BackendUnavailableError if the server is not reached."""
+        self._check_open()
         try:
             answer = self._client.get_model_config(model, headers=self._headers, client_timeout=_CONNECT_SECONDS)
         except InferenceServerException as exc:
@@ -184,6 +187,9 @@ class Connection:
     def close(self) -> None:
         """Wait a little for requests that are under way, then let go of the channel and the shared memory."""
         with self._changed:
+            if self._closed:
+                return
+            self._closed = True
             self._changed.wait_for(lambda: self._outstanding == 0, _CLOSE_SECONDS)
         if self._slots:
             self._slots.close(self._client, self._headers)
@@ -197,33 +203,40 @@ class Connection:
         parameters: Mapping[str, str | bool] | None,
         end: float,
     ) -> dict[str, NDArray[np.generic]]:
-        slot = self._slots.take(end - time.monotonic()) if self._slots else None
-        seconds = min(self._timeout, end - time.monotonic())
+        with self._changed:
+            self._check_open()
+            self._outstanding += 1
+        slot: Slot | None = None
         answer: Future[triton.InferResult] = Future()
         sent = False
         try:
+            slot = self._slots.take(end - time.monotonic()) if self._slots else None
+            seconds = min(self._timeout, end - time.monotonic())
             tensors = inputs if isinstance(inputs, tuple) else self._tensors(inputs, slot)
             if slot:
                 slot.share(self._client, self._headers, seconds)
             wanted = [triton.InferRequestedOutput(name) for name in outputs]
-            with self._changed:
-                self._outstanding += 1
             sent = True
-            self._client.async_infer(
-                model,
-                tensors,
-                lambda result, error: self._done(answer, slot, result, error),
-                outputs=wanted,
-                headers=self._headers,
-                timeout=max(int(seconds * 1e6), 1),
-                parameters=dict(parameters or {}),
-            )
+            try:
+                self._client.async_infer(
+                    model,
+                    tensors,
+                    lambda result, error: self._done(answer, slot, result, error),
+                    outputs=wanted,
+                    headers=self._headers,
+                    timeout=max(int(seconds * 1e6), 1),
+                    parameters=dict(parameters or {}),
+                )
+            except Exception:
+                sent = False
+                self._check_open()
+                raise
             result = answer.result(seconds)
         except FutureTimeoutError as exc:
             raise _TooSlowError(f"Triton at {self.address} did not answer within {seconds:.3g} s") from exc
         finally:
-            if slot and self._slots and not sent:
-                self._slots.give_back(slot)
+            if not sent:
+                self._release(slot)
         return {name: result.as_numpy(name) for name in outputs}
 
     def _tensors(self, inputs: Tensors, slot: Slot | None) -> Prepared:
@@ -245,15 +258,23 @@ class Connection:
         error: InferenceServerException | None,
     ) -> None:
         """What becomes of an answer, awaited or not; called from a thread of gRPC."""
+        self._release(slot)
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def _release(self, slot: Slot | None) -> None:
+        """One attempt less is under way."""
         if slot and self._slots:
             self._slots.give_back(slot)
         with self._changed:
             self._outstanding -= 1
             self._changed.notify_all()
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BackendError(f"the connection to Triton at {self.address} is closed")
 
     def error(self, exc: InferenceServerException, model: str) -> BackendError:
         """What a failure of Triton's client means: BackendUnavailableError where another attempt may do better."""

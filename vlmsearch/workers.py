@@ -1,0 +1,42 @@
+"""Threads of something that can be closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from vlmsearch.errors import BackendError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workers(ThreadPoolExecutor):
+    """``count`` threads of ``owner``; BackendError says that it is closed, also of work that had not begun by then."""
+
+    def __init__(self, count: int, *, name: str, owner: str) -> None:
+        super().__init__(count, thread_name_prefix=name)
+        self._owner = owner
+        self._closed = False
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have work done; see `concurrent.futures.Executor.submit`."""
+        try:
+            return super().submit(self._unless_closed, partial(work, *args, **kwargs))
+        except RuntimeError as exc:
+            raise self._error() from exc
+
+    def close(self) -> None:
+        """Take no more work, and wait for none."""
+        self._closed = True
+        self.shutdown(wait=False)
+
+    def _unless_closed(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise self._error()
+        return work()
+
+    def _error(self) -> BackendError:
+        return BackendError(f"{self._owner} is closed")
