@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,3 +74,19 @@ def test_any_other_end_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"exit status 1.*the repository is not there"):
         running.start().wait_ready(seconds=60)
     assert len(starts.read_text()) == 1
+
+
+def test_a_server_that_dies_while_it_answers_is_not_ready() -> None:
+    ends = free_ports()
+    with socket.create_server(("127.0.0.1", ends.http)) as listener:
+
+        def answer() -> None:
+            for _ in range(2):
+                client, _address = listener.accept()
+                with client:
+                    client.recv(999)
+                    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[]")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(BackendError, match="was not ready after"):
+            Server([], ends).wait_ready(seconds=0.15)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shlex
@@ -293,5 +294,5 @@ class Server(Closable):
             with urllib.request.urlopen(self.endpoints.url(path), data=body, timeout=5) as answer:  # noqa: S310
                 content: bytes = answer.read()
                 return content
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, OSError, http.client.HTTPException):
             return None
