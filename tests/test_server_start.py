@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
 import threading
@@ -11,7 +13,8 @@ import pytest
 
 from tests.triton_server import free_ports
 from vlmsearch.errors import BackendError
-from vlmsearch.serving.server import Server
+from vlmsearch.serving.server import Endpoints, Server
+from vlmsearch.serving.supervise import Service, supervise
 
 PROGRAM = """
 import json, os, sys
@@ -51,7 +54,11 @@ HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 def server(tmp_path: Path, races: int) -> tuple[Server, Path]:
     ends, starts = free_ports(), tmp_path / "starts"
-    return Server([sys.executable, "-c", PROGRAM, str(starts), str(races), str(ends.http)], ends), starts
+    return Server(program(starts, races, ends), ends), starts
+
+
+def program(starts: Path, races: int, ends: Endpoints) -> list[str]:
+    return [sys.executable, "-c", PROGRAM, str(starts), str(races), str(ends.http)]
 
 
 @pytest.mark.parametrize("races", [0, 2])
@@ -90,3 +97,32 @@ def test_a_server_that_dies_while_it_answers_is_not_ready() -> None:
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(BackendError, match="was not ready after"):
             Server([], ends).wait_ready(seconds=0.15)
+
+
+@pytest.mark.parametrize("moment", ["before the process is there", "while its models load"])
+def test_a_signal_stops_the_server_whenever_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    real, late, said = Server.start, threading.Event(), list[str]()
+
+    def start(self: Server) -> Server:
+        if moment.startswith("before"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return real(self)
+        started = real(self)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started
+
+    def again() -> None:
+        late.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Server, "start", start)
+    ends = free_ports()
+    service = Service(program(tmp_path / "starts", 0, ends), {}, ends, 60)
+    watchdog = threading.Timer(20, again)
+    watchdog.start()
+    supervise(service, restart=True, show=None, say=said.append)
+    watchdog.cancel()
+    assert not late.is_set()
+    assert said == []

@@ -199,6 +199,11 @@ class Server(Closable):
         """The exit status, or None while it runs."""
         return None if self._process is None else self._process.poll()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self.poll() is None
+
     def ending(self) -> str:
         """How it ended, in words."""
         code = self.poll()
@@ -211,7 +216,7 @@ class Server(Closable):
 
     def signal(self, number: int) -> None:
         """Send a signal to the server alone."""
-        if self._process and self._process.poll() is None:
+        if self._process and self.is_running:
             self._process.send_signal(number)
 
     def wait(self) -> int:

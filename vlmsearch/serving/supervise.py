@@ -39,7 +39,7 @@ def supervise(
     With ``restart`` it is started again when it, or the process of a Python model, dies. BackendError if its models
     cannot be loaded, it dies too often, or it dies and is not to be restarted.
     """
-    stop = threading.Event()
+    stop = _Stop()
     starts: deque[float] = deque(maxlen=_MOST)
     while not stop.is_set():
         starts.append(time.monotonic())
@@ -47,6 +47,7 @@ def supervise(
         server = Server(service.command, ends, environment=service.environment, show=show)
         with server, _forwarding(server, stop):
             server.start()
+            stop.hand_on(server)
             models = _wait_ready(server, stop, service.seconds)
             if models:
                 say(f"ready: {', '.join(models)}")
@@ -58,7 +59,21 @@ def supervise(
             say(f"{why}; starting again")
 
 
-def _wait_ready(server: Server, stop: threading.Event, seconds: float) -> list[str]:
+class _Stop(threading.Event):
+    """Whether to stop, which every process of a server is told once, also if it was being started at the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[int] = set()
+
+    def hand_on(self, server: Server) -> None:
+        """Tell the server, if it is to stop and runs and does not know."""
+        if self.is_set() and server.is_running and server.pid not in self._told:
+            self._told.add(server.pid)
+            server.signal(signal.SIGTERM)
+
+
+def _wait_ready(server: Server, stop: _Stop, seconds: float) -> list[str]:
     try:
         return server.wait_ready(seconds=seconds)
     except BackendError:
@@ -67,10 +82,11 @@ def _wait_ready(server: Server, stop: threading.Event, seconds: float) -> list[s
         raise
 
 
-def _watch(server: Server, stop: threading.Event) -> str:
+def _watch(server: Server, stop: _Stop) -> str:
     """Wait for the end; what happened, or "" if it was told to."""
     sick: set[int] = set()
     while server.poll() is None:
+        stop.hand_on(server)
         time.sleep(_POLL)
         lost = set() if stop.is_set() else server.lost()
         if lost & sick:  # dead, and not just ending
@@ -81,14 +97,16 @@ def _watch(server: Server, stop: threading.Event) -> str:
 
 
 @contextmanager
-def _forwarding(server: Server, stop: threading.Event) -> Iterator[None]:
+def _forwarding(server: Server, stop: _Stop) -> Iterator[None]:
     """SIGINT and SIGTERM stop the server gracefully; a second one does so at once."""
 
-    def hand_on(_number: int, _frame: FrameType | None) -> None:
-        server.signal(signal.SIGKILL if stop.is_set() else signal.SIGTERM)
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            server.signal(signal.SIGKILL)
         stop.set()
+        stop.hand_on(server)
 
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
