@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -24,6 +25,7 @@ _STOP_SECONDS = 30.0
 """How long a stop is remembered."""
 _CHECK_SECONDS = 0.05
 """How often a text is asked whether it is still wanted."""
+_CLOSED = "the engine is closed"
 
 
 @dataclass(frozen=True)
@@ -110,26 +112,31 @@ class Engine(Closable):
         self._waiting: deque[Task] = deque()
         self._changed = threading.Condition()
         self._stopped: dict[str, float] = {}
+        self._looked = math.inf
+        """When stops were last looked at for the texts that are being made."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="vlmsearch-llm", daemon=True)
         self._thread.start()
 
     def submit(self, task: Task) -> None:
-        """Have a text made."""
+        """Have a text made; once the engine is closed, the task is told so."""
         with self._changed:
-            self._waiting.append(task)
-            self._changed.notify()
+            closed = self._closed
+            if not closed:
+                self._waiting.append(task)
+                self._changed.notify()
+        if closed:
+            task.tell(Result((), True, error=_CLOSED))
 
     def stop(self, id: str) -> None:
         """End the texts of tasks with this id, also of those that are only on their way here."""
         with self._changed:
-            now = time.monotonic()
-            self._stopped = {known: since for known, since in self._stopped.items() if now - since < _STOP_SECONDS}
-            self._stopped[id] = now
+            self._forget_stops()
+            self._stopped[id] = time.monotonic()
             self._changed.notify()
 
     def close(self) -> None:
-        """End all texts and wait for the thread."""
+        """End all texts, whose tasks are told so, and wait for the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -138,18 +145,29 @@ class Engine(Closable):
     def _run(self) -> None:
         while True:
             with self._changed:
+                if not (self._texts or self._searches):
+                    self._looked = math.inf
                 self._changed.wait_for(lambda: self._closed or self._waiting or self._texts or self._searches)
                 if self._closed:
-                    return
+                    new = list(self._waiting)
+                    self._waiting.clear()
+                    break
                 room = self._most - len(self._texts) - len(self._searches)
                 new = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
-                stopped = frozenset(self._stopped)
+                self._forget_stops()
+                stopped, self._looked = frozenset(self._stopped), time.monotonic()
             try:
                 self._turn(new, stopped)
             except Exception as exc:  # noqa: BLE001 - those who wait are told, and the next texts may do better
-                self._fail(exc, new)
+                self._fail(f"{type(exc).__name__}: {exc}", new)
             with self._changed:
                 self._note(len(self._texts) + len(self._searches), len(self._waiting))
+        self._fail(_CLOSED, new)
+
+    def _forget_stops(self) -> None:
+        """Forget stops whose time is up, unless texts are being made that have not heard of them."""
+        oldest = min(time.monotonic() - _STOP_SECONDS, self._looked)
+        self._stopped = {id: since for id, since in self._stopped.items() if since > oldest}
 
     def _turn(self, new: Sequence[Task], stopped: frozenset[str]) -> None:
         """One token for every text."""
@@ -171,7 +189,8 @@ class Engine(Closable):
                 options = task.options
                 beams = Beams(task.prompt, options, options.max_tokens, task.ends, self._decode)
                 self._searches.append((task, beams, Rows(self._model), np.array([task.prompt], np.int64)))
-        self._searches = [search for search in map(self._search, self._searches) if search]
+        searches = (self._search(search, stopped) for search in self._searches)
+        self._searches = [search for search in searches if search]
 
     def _begin(self, task: Task) -> _Text:
         text = Detokenizer(self._decode)
@@ -244,11 +263,11 @@ class Engine(Closable):
             self._texts = [self._texts[number] for number in kept]
 
     def _search(
-        self, search: tuple[Task, Beams, Rows, NDArray[np.int64]]
+        self, search: tuple[Task, Beams, Rows, NDArray[np.int64]], stopped: frozenset[str]
     ) -> tuple[Task, Beams, Rows, NDArray[np.int64]] | None:
         """One token for every beam of a search; None at its end."""
         task, beams, rows, unread = search
-        if not beams.done and task.id not in self._stopped and task.wanted():
+        if not beams.done and task.id not in stopped and task.wanted():
             kept, unread = beams.advance(rows.read(unread.tolist()).cpu().numpy())
             rows.select(kept)
             if not beams.done:
@@ -258,11 +277,11 @@ class Engine(Closable):
         task.tell(Result(tuple(tuple(tokens) for _, tokens in found), True, (), scores))
         return None
 
-    def _fail(self, exc: Exception, new: Sequence[Task]) -> None:
-        """Tell everybody that the model failed, and begin anew."""
+    def _fail(self, error: str, new: Sequence[Task]) -> None:
+        """Tell everybody why there is no more to come, and begin anew."""
         told = {id(text.task) for text in self._texts} | {id(search[0]) for search in self._searches}
         tasks = [text.task for text in self._texts] + [search[0] for search in self._searches]
         tasks += [task for task in new if id(task) not in told]
         self._texts, self._searches, self._rows = [], [], Rows(self._model)
         for task in tasks:
-            task.tell(Result((), True, error=f"{type(exc).__name__}: {exc}"))
+            task.tell(Result((), True, error=error))

@@ -1,0 +1,94 @@
+"""The engine of in-flight batching, at its end and after stops."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.llm_servers import MODEL
+from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.generators.transformers import load_model
+from vlmsearch.generators.transformers_tokenizer import decode_tokens
+from vlmsearch.serving import llm_engine
+from vlmsearch.serving.llm_engine import Engine, Result, Task
+
+PROMPT = (1, 2, 3)
+
+
+class Told:
+    """What a task was told."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self, result: Result) -> None:
+        self.results.append(result)
+        self.begun.set()
+        if result.final:
+            self.ended.set()
+
+    @property
+    def last(self) -> Result:
+        assert self.ended.wait(30)
+        return self.results[-1]
+
+    @property
+    def tokens(self) -> int:
+        """How many the first beam has."""
+        assert self.last.final
+        return sum(len(result.tokens[0]) for result in self.results)
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    """A model that works on two texts at a time."""
+    model, tokenizer = load_model(MODEL, device="cpu", dtype="float32")
+    with Engine(model, lambda ids: decode_tokens(tokenizer, ids), most=2, note=lambda _active, _waiting: None) as made:
+        yield made
+
+
+@pytest.fixture
+def ask(engine: Engine) -> Callable[..., Told]:
+    def ask(*, id: str = "", most: int = 900, beams: int = 1) -> Told:
+        told = Told()
+        options = GenerationOptions(max_tokens=most, beam_width=beams)
+        engine.submit(Task(PROMPT, options, frozenset(), told, lambda: True, id=id))
+        return told
+
+    return ask
+
+
+def test_closing_tells_all_tasks_that_they_have_ended(engine: Engine, ask: Callable[..., Told]) -> None:
+    running, searching, waiting = ask(), ask(beams=2), ask()
+    assert running.begun.wait(30)
+    engine.close()
+    late = ask()
+    for told in (running, searching, waiting, late):
+        assert told.last.error == "the engine is closed"
+        assert [result.final for result in told.results].count(True) == 1
+    assert waiting.results == late.results
+    engine.close()
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_stop_holds_for_its_time_and_no_longer(
+    engine: Engine, ask: Callable[..., Told], monkeypatch: pytest.MonkeyPatch, beams: int
+) -> None:
+    engine.stop("one")
+    assert ask(id="one", most=3, beams=beams).tokens == 0
+    monkeypatch.setattr(llm_engine, "_STOP_SECONDS", 0.0)
+    assert ask(id="one", most=3, beams=beams).tokens == 3
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_text_is_stopped_however_long_its_next_token_takes(
+    engine: Engine, ask: Callable[..., Told], monkeypatch: pytest.MonkeyPatch, beams: int
+) -> None:
+    monkeypatch.setattr(llm_engine, "_STOP_SECONDS", 0.0)
+    other, told = ask(), ask(id="one", beams=beams)
+    assert other.begun.wait(30)
+    engine.stop("one")
+    engine.stop("two")
+    assert told.tokens < 900
+    assert not other.ended.is_set()
