@@ -211,10 +211,10 @@ class Connection:
         sent = False
         try:
             slot = self._slots.take(end - time.monotonic()) if self._slots else None
-            seconds = min(self._timeout, end - time.monotonic())
             tensors = inputs if isinstance(inputs, tuple) else self._tensors(inputs, slot)
             if slot:
-                slot.share(self._client, self._headers, seconds)
+                slot.share(self._client, self._headers, self._seconds(end))
+            seconds = self._seconds(end)
             wanted = [triton.InferRequestedOutput(name) for name in outputs]
             sent = True
             try:
@@ -238,6 +238,10 @@ class Connection:
             if not sent:
                 self._release(slot)
         return {name: result.as_numpy(name) for name in outputs}
+
+    def _seconds(self, end: float) -> float:
+        """How long an attempt may take yet."""
+        return max(min(self._timeout, end - time.monotonic()), 0.0)
 
     def _tensors(self, inputs: Tensors, slot: Slot | None) -> Prepared:
         return tuple(self._tensor(name, array, slot) for name, array in inputs.items())
