@@ -124,9 +124,11 @@ class TritonGenerator(Generator):
 
     def _retried(self, model: str, inputs: _Response, output: str, streams: bool) -> Iterator[NDArray[np.generic]]:
         """The responses of a request, which is sent again where the server is away before the first one comes."""
-        end, pause, begun = time.monotonic() + self._deadline, _FIRST_PAUSE, False
+        end, pause, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
         while True:
             try:
+                if away:
+                    self._look(model)
                 for response in self._responses(model, inputs, output, streams, end - time.monotonic()):
                     begun = True
                     yield response[output]
@@ -135,8 +137,7 @@ class TritonGenerator(Generator):
                 if begun or time.monotonic() + wait >= end:
                     raise
                 time.sleep(wait)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-                self._look(model)
+                pause, away = min(2 * pause, _LONGEST_PAUSE), True
             else:
                 return
 

@@ -1,0 +1,59 @@
+"""A language model of Triton whose server is away for a while: the request waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from tritonclient.grpc import model_config_pb2 as kinds
+from tritonclient.grpc import service_pb2 as messages
+from tritonclient.grpc import service_pb2_grpc
+
+from vlmsearch.generators.triton import TritonGenerator
+
+
+class Restarting(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """Says what it is once, then fails a request, and is away when it is asked again what it is."""
+
+    def __init__(self) -> None:
+        self.asked = self.requests = 0
+
+    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
+        self.asked += 1
+        if self.asked in (2, 3):
+            context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+        model = kinds.ModelConfig(name=request.name)
+        for name, kind in (("text_input", kinds.TYPE_STRING), ("max_tokens", kinds.TYPE_INT32)):
+            model.input.add(name=name, data_type=kind).dims.append(1)
+        return messages.ModelConfigResponse(config=model)
+
+    def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
+        self.requests += 1
+        if self.requests == 1:
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "Request timeout expired")
+        answer = messages.ModelInferResponse()
+        answer.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+        answer.raw_output_contents.append(b"\x02\0\0\0hi")
+        return answer
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[Restarting, int]]:
+    scripted = Restarting()
+    with ThreadPoolExecutor(4) as threads:
+        running = grpc.server(threads)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(scripted, running)
+        port = running.add_insecure_port("127.0.0.1:0")
+        running.start()
+        yield scripted, port
+        running.stop(None).wait()
+
+
+def test_a_server_that_is_still_away_when_it_is_asked_what_it_is_is_waited_for(server: tuple[Restarting, int]) -> None:
+    scripted, port = server
+    with TritonGenerator(f"//127.0.0.1:{port}/ensemble") as generator:
+        assert "".join(generator.stream("hello")) == "hi"
+    assert (scripted.requests, scripted.asked) == (2, 4)
