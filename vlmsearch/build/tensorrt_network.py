@@ -72,6 +72,7 @@ def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = N
         plan = builder.build_serialized_network(network, config)
         if plan is None:
             raise log().failure(f"TensorRT {trt.__version__} built no {settings.precision} engine")
+    log().forget()
     return bytes(memoryview(plan))
 
 
