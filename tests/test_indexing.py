@@ -14,6 +14,7 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.odd_images import odd_files
+from tests.test_sources import shut
 from vlmsearch import BackendError, Document, IndexMismatchError, InvalidInputError, Pipeline, Record
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
@@ -89,6 +90,29 @@ def test_prune_removes_what_is_gone_and_nothing_else(pipeline: Pipeline, gallery
     assert pipeline.index([tmp_path / "photos"]).pruned == 0
     assert pipeline.index([tmp_path / "photos"], prune=True).pruned == 1
     assert set(pipeline.store.ids()) == {str(second), str(tmp_path / "other/02.png"), "note"}
+
+
+def test_prune_removes_nothing_below_a_folder_that_cannot_be_listed(
+    pipeline: Pipeline, gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = tmp_path / "photos"
+    gone, kept = copy(gallery, photos, ["00.png", "01.png"])
+    (below,) = copy(gallery, photos / "shut", ["02.png"])
+    pipeline.index(photos)
+    gone.unlink()
+    with monkeypatch.context() as patch:
+        shut(patch, photos / "shut")
+        report = pipeline.index(photos, prune=True)
+    assert [(r.id, r.code) for r in report.rejects] == [(str(photos / "shut"), "unreadable")]
+    assert report.pruned == 1
+    assert set(pipeline.store.ids()) == {str(kept), str(below)}
+    assert [r.id for r in pipeline.store.rejects()] == [str(photos / "shut")]
+    with monkeypatch.context() as patch:
+        shut(patch, photos)
+        report = pipeline.index(photos, prune=True)
+    assert (report.pruned, [r.id for r in report.rejects]) == (0, [str(photos)])
+    assert pipeline.index(photos).unchanged == 2
+    assert pipeline.store.rejects() == []
 
 
 def test_a_bad_file_is_quarantined_skipped_and_released_once_it_is_mended(

@@ -1,4 +1,5 @@
 import csv
+import errno
 import json
 import os
 from pathlib import Path
@@ -25,6 +26,18 @@ def touch(path: Path, data: bytes = b"x") -> Path:
     return path
 
 
+def shut(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let a folder be one that may not be listed, also for root."""
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if Path(path) == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
 def test_a_folder_gives_images_and_texts_below_it_in_order(tmp_path: Path) -> None:
     for name in ("b.jpg", "a/z.PNG", "a/note.txt", "skip.pdf", ".hidden.jpg", ".cache/c.jpg"):
         touch(tmp_path / name)
@@ -32,6 +45,27 @@ def test_a_folder_gives_images_and_texts_below_it_in_order(tmp_path: Path) -> No
     assert [doc.id for doc in found] == [str(tmp_path / name) for name in ("b.jpg", "a/note.txt", "a/z.PNG")]
     assert [doc.image for doc in found] == [tmp_path / "b.jpg", None, tmp_path / "a/z.PNG"]
     assert found[1].text == "x"
+
+
+def test_a_folder_that_cannot_be_listed_is_rejected_and_covers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.txt", "shut/b.txt", "z/c.txt"):
+        touch(tmp_path / name)
+    source, inside = Paths([tmp_path]), str(tmp_path / "shut/b.txt")
+    with monkeypatch.context() as patch:
+        shut(patch, tmp_path / "shut")
+        assert len(source) == 3
+        found = {item.id if isinstance(item, Reject) else item.document.id: item for item in source}
+    assert list(found) == [str(tmp_path / name) for name in ("a.txt", "shut", "z/c.txt")]
+    reject = found[str(tmp_path / "shut")]
+    assert isinstance(reject, Reject)
+    assert (reject.code, reject.stamp.source) == ("unreadable", reject.id)
+    assert "Permission denied" in reject.message
+    assert not source.covers(inside, Stamp("", inside))
+    assert source.covers(f"{inside[:-6]}2", Stamp("", f"{inside[:-6]}2"))
+    assert len(list(source)) == 3
+    assert source.covers(inside, Stamp("", inside))
 
 
 def test_a_single_file_is_taken_whatever_its_name(tmp_path: Path) -> None:

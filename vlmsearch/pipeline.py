@@ -115,7 +115,8 @@ class Pipeline(Closable):
     ) -> IndexReport:
         """Index what paths name (folders, files, globs, tables: see `vlmsearch.sources`), as `add` does.
 
-        ``prune`` removes the documents that came from these folders and tables and are there no longer.
+        ``prune`` removes the documents that came from these folders and tables and are there no longer; never one from
+        below a folder that could not be read.
         """
         from vlmsearch.sources import Paths
 
@@ -131,6 +132,7 @@ class Pipeline(Closable):
         report = self._run(map(note, source), retry_failed, strict, on_progress)
         if not report.seen:
             raise ConfigError(f"no images, texts or rows in {', '.join(map(str, given))}")
+        self.store.release([r.id for r in self.store.rejects() if source.covers_folder(r.id, r.stamp)])
         return replace(report, pruned=self._prune(source.covers, seen)) if prune else report
 
     def _run(

@@ -54,6 +54,7 @@ class Paths:
         self.folders: list[str] = []
         self.tables: list[str] = []
         self._files: list[str] = []
+        self._unread: set[str] = set()
         for path in paths:
             self._take(path)
 
@@ -79,29 +80,48 @@ class Paths:
 
     def __iter__(self) -> Iterator[Item]:
         """Documents in a stable order; what cannot be read as one comes as a Reject."""
+        self._unread = set()
         for name in self._files:
             yield _read_file(name)
         for folder in self.folders:
-            for name in _walk(folder):
-                yield _read_file(name)
+            for found in _walk(folder):
+                yield _read_file(found) if isinstance(found, str) else self._skip(found.filename, found)
         for table in self.tables:
             yield from _read_table(table)
 
+    def _skip(self, name: str, exc: OSError) -> Reject:
+        """A folder that was not read, as a Reject; nothing that came from there counts as gone."""
+        self._unread.add(file_id(name))
+        return Reject(file_id(name), "unreadable", f"{name!r} cannot be read: {exc.strerror}", Stamp("", file_id(name)))
+
     def covers(self, id: str, stamp: Stamp) -> bool:
-        """Whether a document of an index belongs to these folders and tables, so that it should be among them."""
+        """Whether what an index has came from these folders and tables, as far as they were read: gone if not seen."""
+        if any(_is_in(stamp.source, unread) for unread in self._unread):
+            return False
         if stamp.source in map(file_id, self.tables):
             return True
-        return stamp.source == id and any(
-            id.startswith(file_id(folder).rstrip(os.sep) + os.sep) for folder in self.folders
-        )
+        return stamp.source == id and any(_is_in(id, file_id(folder)) for folder in self.folders)
+
+    def covers_folder(self, id: str, stamp: Stamp) -> bool:
+        """Whether an id is that of a folder that was read."""
+        return self.covers(id, stamp) and os.path.isdir(id)
 
 
-def _walk(folder: str) -> Iterator[str]:
-    for where, folders, files in os.walk(folder):
+def _is_in(id: str, folder: str) -> bool:
+    return f"{id}{os.sep}".startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _walk(folder: str) -> Iterator[str | OSError]:
+    """The files below a folder that are taken; for a folder that cannot be listed its error, which has its name."""
+    failed: list[OSError] = []
+    for where, folders, files in os.walk(folder, onerror=failed.append):
+        yield from failed
+        failed.clear()
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES | TEXT_SUFFIXES:
                 yield os.path.join(where, name)
+    yield from failed
 
 
 def _read_file(name: str) -> Item:
