@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vlmsearch import ConfigError, Document, Reject, Stamp
+from vlmsearch.media import MAX_FILE_BYTES
 from vlmsearch.sources import Paths, Sourced
 
 
@@ -165,6 +166,27 @@ def test_text_files_that_cannot_be_read_are_rejected(tmp_path: Path) -> None:
     touch(tmp_path / "latin.txt", b"caf\xe9")
     os.symlink(tmp_path / "nowhere", tmp_path / "gone.md")
     assert {Path(r.id).name: r.code for r in rejects(tmp_path)} == {"latin.txt": "unsupported", "gone.md": "unreadable"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_pipes_and_devices_are_never_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    os.symlink("/dev/zero", tmp_path / "zero.md")
+    found = rejects(tmp_path)
+    assert [(Path(r.id).name, r.code) for r in found] == [("pipe.txt", "unreadable"), ("zero.md", "unreadable")]
+    assert all("is a pipe, a socket or a device, not a text file" in r.message for r in found)
+    os.mkfifo(tmp_path / "pipe.csv")
+    os.symlink("/dev/zero", tmp_path / "zero.jsonl")
+    for table in ("pipe.csv", "zero.jsonl"):
+        with pytest.raises(ConfigError, match=f"{table}' is a pipe, a socket or a device; a table is a file"):
+            Paths([tmp_path / table])
+
+
+def test_a_text_file_that_is_too_large_is_rejected_with_its_size(tmp_path: Path) -> None:
+    os.truncate(touch(tmp_path / "long.txt"), MAX_FILE_BYTES + 1)
+    (found,) = rejects(tmp_path)
+    assert found.code == "too_large"
+    assert "long.txt' has 536,870,913 bytes; at most 536,870,912 are read" in found.message
 
 
 def test_what_a_run_covers(tmp_path: Path) -> None:

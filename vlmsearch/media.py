@@ -59,6 +59,11 @@ _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  
 
 
 def read_image(path: Path) -> bytes:
+    """The bytes of an image file; errors as `read_regular`."""
+    return read_regular(path, "an image")
+
+
+def read_regular(path: Path, what: str) -> bytes:
     """The bytes of a file; InvalidInputError ``unreadable`` (also a folder or a pipe), ``empty`` or ``too_large``."""
     name = repr(str(path))
     try:
@@ -69,8 +74,8 @@ def read_image(path: Path) -> bytes:
         reason = getattr(exc, "strerror", None) or exc
         raise InvalidInputError("unreadable", f"{name} cannot be read: {reason}") from exc
     if not usual:
-        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
-        raise InvalidInputError("unreadable", f"{name} is {what}, not an image file")
+        odd = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
+        raise InvalidInputError("unreadable", f"{name} is {odd}, not {what} file")
     _check_size(max(found.st_size, len(data)), "bytes", MAX_FILE_BYTES, name)
     return data
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeAlias, Union
 
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media import IMAGE_SUFFIXES
+from vlmsearch.media import IMAGE_SUFFIXES, read_regular
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
@@ -48,7 +48,7 @@ class Paths:
     """What some paths name, as documents. Iterating reads; every iteration starts afresh."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises ConfigError for a path that does not exist and for a glob that matches nothing."""
+        """Raises ConfigError for a path that does not exist, a glob that matches nothing or a table that is no file."""
         if not paths:
             raise ConfigError("name at least one folder, file, glob or table")
         self.folders: list[str] = []
@@ -63,7 +63,10 @@ class Paths:
         if os.path.isdir(name):
             self.folders.append(name)
         elif os.path.lexists(name):
-            (self.tables if Path(name).suffix.lower() in TABLE_SUFFIXES else self._files).append(name)
+            is_table = Path(name).suffix.lower() in TABLE_SUFFIXES
+            if is_table and os.path.exists(name) and not os.path.isfile(name):
+                raise ConfigError(f"{name!r} is a pipe, a socket or a device; a table is a file")
+            (self.tables if is_table else self._files).append(name)
         elif glob.has_magic(name):
             found = sorted(glob.glob(name, recursive=True))
             if not found:
@@ -129,10 +132,10 @@ def _read_file(name: str) -> Item:
     if path.suffix.lower() not in TEXT_SUFFIXES:
         return Sourced(Document(id, image=path), id)
     try:
-        data = path.read_bytes()
+        data = read_regular(path, "a text")
         return Sourced(Document(id, text=data.decode("utf-8-sig")), id)
-    except OSError as exc:
-        return Reject(id, "unreadable", f"{path.name}: {exc.strerror}", Stamp("", id))
+    except InvalidInputError as exc:
+        return Reject(id, exc.code, str(exc), Stamp("", id))
     except UnicodeDecodeError:
         digest = hashlib.sha256(data).hexdigest()
         return Reject(id, "unsupported", f"{path.name} is no UTF-8 text", Stamp(digest, id))
