@@ -2,6 +2,7 @@ import csv
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,9 +158,61 @@ def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
     touch(tmp_path / "a.csv", b"colour,size\nred,3\n")
     with pytest.raises(ConfigError, match="needs a header"):
         list(Paths([tmp_path / "a.csv"]))
-    touch(tmp_path / "b.jsonl", b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="UTF-8"):
-        list(Paths([tmp_path / "b.jsonl"]))
+    touch(tmp_path / "b.csv", "id,größe\na,3\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match="header is no UTF-8"):
+        list(Paths([tmp_path / "b.csv"]))
+
+
+def test_rows_that_are_nested_too_deeply_are_rejected(tmp_path: Path) -> None:
+    depths = [*range(sys.getrecursionlimit() - 200, sys.getrecursionlimit() + 50), 100_000]
+    rows = [f'{{"id": "{depth}", "m": {"[" * depth}{"]" * depth}}}\n' for depth in depths]
+    table = touch(tmp_path / "deep.jsonl", "".join([*rows, '{"id": "a", "text": "fine"}']).encode())
+    assert [doc.id for doc in documents(table)] == ["a"]
+    assert [(r.id, r.code) for r in rejects(table)] == [
+        (f"{table}:{number}", "invalid") for number in range(1, len(rows) + 1)
+    ]
+    assert "no JSON that can be read: it is nested too deeply" in rejects(table)[-1].message
+
+
+def test_long_cells_are_read(tmp_path: Path) -> None:
+    text = "many words " * 20_000
+    table = touch(tmp_path / "long.csv", f'id,text\na,"{text}"\nb,short\n'.encode())
+    assert [(doc.id, doc.text) for doc in documents(table)] == [("a", text), ("b", "short")]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (
+            "docs.jsonl",
+            b'{"id": "a", "text": "one"}\n{"id": "b", "text": "caf\xe9"}\n{"id": "c", "text": "caf\xc3\xa9"}\n',
+        ),
+        ("docs.csv", b'id,text\na,one\nb,"caf\xe9"\nc,caf\xc3\xa9\n'),
+    ],
+)
+def test_a_row_that_is_no_utf_8_is_rejected_and_the_others_are_taken(tmp_path: Path, name: str, data: bytes) -> None:
+    table = touch(tmp_path / name, data)
+    assert [(doc.id, doc.text) for doc in documents(table)] == [("a", "one"), ("c", "café")]
+    (found,) = rejects(table)
+    assert found.code == "unsupported"
+    line = 2 if name == "docs.jsonl" else 3
+    assert (found.id, found.message) == (f"{table}:{line}", f"{name}, line {line}: no UTF-8 text")
+
+
+def test_a_table_that_cannot_be_read_is_rejected_and_covers_nothing(tmp_path: Path) -> None:
+    (tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere.csv")
+    source = Paths([tmp_path / "gone.csv", touch(tmp_path / "docs.jsonl", b'{"text": "fine"}')])
+    assert len(source) == 2
+    reject, document = source
+    assert isinstance(reject, Reject)
+    assert (reject.id, reject.code) == (str(tmp_path / "gone.csv"), "unreadable")
+    assert isinstance(document, Sourced)
+    assert not source.covers("row", reject.stamp)
+    assert source.covers("row", Stamp("", document.source))
+    assert not source.was_read(reject.id, reject.stamp)
+    touch(tmp_path / "nowhere.csv", b"id,text\na,fine\n")
+    assert len(list(source)) == 2
+    assert source.was_read(reject.id, reject.stamp)
 
 
 def test_text_files_that_cannot_be_read_are_rejected(tmp_path: Path) -> None:

@@ -13,24 +13,27 @@ numbers, ``true`` and ``false`` are read as such.
 from __future__ import annotations
 
 import csv
+import errno
 import glob
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, Union
 
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media import IMAGE_SUFFIXES, read_regular
+from vlmsearch.media import IMAGE_SUFFIXES, MAX_FILE_BYTES, read_regular
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv"})
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")
+_STRAY = re.compile("[\udc80-\udcff]")  # what a byte that is no UTF-8 is read as
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Sourced:
 
 
 Item: TypeAlias = Union[Sourced, Reject]
+Row: TypeAlias = Union[str, Mapping[str, object]]
+"""A line of JSONL or a row of CSV."""
 
 
 class Paths:
@@ -62,7 +67,7 @@ class Paths:
         name = os.path.abspath(path.expanduser())
         if os.path.isdir(name):
             self.folders.append(name)
-        elif os.path.lexists(name):
+        elif _exists(name):
             is_table = Path(name).suffix.lower() in TABLE_SUFFIXES
             if is_table and os.path.exists(name) and not os.path.isfile(name):
                 raise ConfigError(f"{name!r} is a pipe, a socket or a device; a table is a file")
@@ -79,7 +84,7 @@ class Paths:
     def __len__(self) -> int:
         """How many documents there are, counted without reading images or texts."""
         files = len(self._files) + sum(1 for folder in self.folders for _ in _walk(folder))
-        return files + sum(_count_rows(table) for table in self.tables)
+        return files + sum(1 for table in self.tables for _ in _rows(table))
 
     def __iter__(self) -> Iterator[Item]:
         """Documents in a stable order; what cannot be read as one comes as a Reject."""
@@ -90,10 +95,11 @@ class Paths:
             for found in _walk(folder):
                 yield _read_file(found) if isinstance(found, str) else self._skip(found.filename, found)
         for table in self.tables:
-            yield from _read_table(table)
+            for number, row in _rows(table):
+                yield self._skip(table, row) if isinstance(row, OSError) else _read_row(table, number, row)
 
     def _skip(self, name: str, exc: OSError) -> Reject:
-        """A folder that was not read, as a Reject; nothing that came from there counts as gone."""
+        """A folder or table that was not read, as a Reject; nothing that came from there counts as gone."""
         self._unread.add(file_id(name))
         return Reject(file_id(name), "unreadable", f"{name!r} cannot be read: {exc.strerror}", Stamp("", file_id(name)))
 
@@ -105,9 +111,20 @@ class Paths:
             return True
         return stamp.source == id and any(_is_in(id, file_id(folder)) for folder in self.folders)
 
-    def covers_folder(self, id: str, stamp: Stamp) -> bool:
-        """Whether an id is that of a folder that was read."""
-        return self.covers(id, stamp) and os.path.isdir(id)
+    def was_read(self, id: str, stamp: Stamp) -> bool:
+        """Whether an id is that of a folder or table that was read."""
+        return self.covers(id, stamp) and (id in map(file_id, self.tables) or os.path.isdir(id))
+
+
+def _exists(name: str) -> bool:
+    """Whether there is such a file, or one may be there that cannot be looked at."""
+    try:
+        os.lstat(name)
+    except ValueError:  # a name that no file can have
+        return False
+    except OSError as exc:
+        return exc.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+    return True
 
 
 def _is_in(id: str, folder: str) -> bool:
@@ -147,37 +164,46 @@ def file_id(name: str) -> str:
     return CONTROLS.sub(lambda odd: "".join(f"%{byte:02X}" for byte in os.fsencode(odd[0])), path)
 
 
-def _count_rows(table: str) -> int:
-    return sum(1 for _ in _rows(table))
+def _rows(table: str) -> Iterator[tuple[int, Row | OSError]]:
+    """Rows with their line numbers: lines of JSONL, rows of CSV, last the error of a table that cannot be read on.
 
-
-def _rows(table: str) -> Iterator[tuple[int, object]]:
-    """Rows with their line numbers; a JSONL line that is no JSON comes as its ValueError."""
+    Bytes that are no UTF-8 come as surrogates.
+    """
     try:
-        with open(table, encoding="utf-8-sig", newline="") as file:
+        with open(table, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             if table.lower().endswith(".csv"):
-                reader = csv.DictReader(file)
-                _check_header(table, reader.fieldnames)
-                for row in reader:
-                    yield reader.line_num, {key: _cell(key, value) for key, value in row.items() if value}
+                yield from _csv_rows(table, file)
                 return
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield number, _json(line)
+                    yield number, line
     except OSError as exc:
-        raise ConfigError(f"{table}: {exc.strerror}") from exc
-    except (UnicodeDecodeError, csv.Error) as exc:
-        raise ConfigError(f"{table} cannot be read: {exc}; a table is UTF-8") from exc
+        yield 0, exc
 
 
-def _json(line: str) -> object:
+def _csv_rows(table: str, file: Iterable[str]) -> Iterator[tuple[int, Row]]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_FILE_BYTES))  # of the process: raised, and never lowered
+    reader = csv.DictReader(file)
+    try:
+        _check_header(table, reader.fieldnames)
+        for row in reader:
+            yield reader.line_num, {key: _cell(key, value) for key, value in row.items() if value}
+    except csv.Error as exc:
+        raise ConfigError(f"{table}, line {reader.line_num}, cannot be read as CSV: {exc}") from exc
+
+
+def _parse(line: str) -> object:
     try:
         return json.loads(line)
     except ValueError as exc:
-        return exc
+        raise InvalidInputError("invalid", f"no JSON: {exc}") from exc
+    except RecursionError as exc:
+        raise InvalidInputError("invalid", "no JSON that can be read: it is nested too deeply") from exc
 
 
 def _check_header(table: str, header: Sequence[str] | None) -> None:
+    if any(map(_STRAY.search, header or ())):
+        raise ConfigError(f"{table} cannot be read: its header is no UTF-8 text")
     if not {"id", "text", "image"} & set(header or ()):
         raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
 
@@ -193,18 +219,19 @@ def _cell(column: str, value: object) -> object:
     return {"true": True, "false": False}.get(value.lower(), value)
 
 
-def _read_table(table: str) -> Iterator[Item]:
-    for number, row in _rows(table):
-        try:
-            yield Sourced(_document(row, Path(table).parent), file_id(table))
-        except InvalidInputError as exc:
-            stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
-            yield Reject(f"{file_id(table)}:{number}", exc.code, f"{Path(table).name}, line {number}: {exc}", stamp)
+def _read_row(table: str, number: int, row: Row) -> Item:
+    try:
+        return Sourced(_document(row, Path(table).parent), file_id(table))
+    except InvalidInputError as exc:
+        stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
+        return Reject(f"{file_id(table)}:{number}", exc.code, f"{Path(table).name}, line {number}: {exc}", stamp)
 
 
-def _document(row: object, folder: Path) -> Document:
-    if isinstance(row, ValueError):
-        raise InvalidInputError("invalid", f"no JSON: {row}")
+def _document(given: Row, folder: Path) -> Document:
+    cells = [given] if isinstance(given, str) else given.values()
+    if any(isinstance(cell, str) and _STRAY.search(cell) for cell in cells):
+        raise InvalidInputError("unsupported", "no UTF-8 text")
+    row = _parse(given) if isinstance(given, str) else given
     if not isinstance(row, Mapping):
         raise InvalidInputError("invalid", "a row is a JSON object")
     text, image = _text_of(row, "text"), _text_of(row, "image")
@@ -215,7 +242,8 @@ def _document(row: object, folder: Path) -> Document:
         if key in ("id", "text", "image") or value is None:
             continue
         if not isinstance(key, str) or not isinstance(value, (str, int, float)):
-            raise InvalidInputError("invalid", f"metadata {key!r} must be a text, number or bool, not {value!r}")
+            what = reprlib.repr(value)
+            raise InvalidInputError("invalid", f"metadata {key!r} must be a text, number or bool, not {what}")
         metadata[key] = value
     return Document(_text_of(row, "id") or (file_id(str(path)) if path else digest), text, path, metadata)
 
@@ -226,4 +254,4 @@ def _text_of(row: Mapping[object, object], key: str) -> str | None:
         return None
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise InvalidInputError("invalid", f"{key!r} is a text, not {value!r}")
+    raise InvalidInputError("invalid", f"{key!r} is a text, not {reprlib.repr(value)}")
