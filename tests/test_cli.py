@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -210,6 +211,37 @@ def test_a_refused_encoder_leaves_the_index_as_it_was(folder: Path) -> None:
     before = json.loads(ok("info", "--json", cwd=folder, **SETTINGS))
     assert run("index", "pics", "--encoder", "mock:", cwd=folder, VLMSEARCH_STORE="chroma:index").returncode == 1
     assert json.loads(ok("info", "--json", cwd=folder, **SETTINGS)) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may read every file")
+def test_files_that_may_not_be_read_stop_no_others(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.jsonl", "sealed/d.txt", "sub/e.txt", "sub/shut/f.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('{"text": "a red star"}')
+    shut = ["b.txt", "c.jsonl", "sealed", "sub/shut"]
+    command = ["index", "a.txt", "b.txt", "c.jsonl", "sealed/d.txt", "sub", "--prune", "--json"]
+    assert json.loads(ok(*command, cwd=tmp_path, **SETTINGS))["added"] == 6
+    for name in shut:
+        (tmp_path / name).chmod(0)
+    caps = "-dac_override,-dac_read_search"
+    limits = [] if os.geteuid() else ["setpriv", f"--bounding-set={caps}", f"--inh-caps={caps}"]
+    limited = [*limits, sys.executable, "-m", "vlmsearch", *command]
+    try:
+        done = subprocess.run(
+            limited, capture_output=True, text=True, cwd=tmp_path, env=os.environ | SETTINGS, timeout=120, check=False
+        )
+    finally:
+        for name in shut:
+            (tmp_path / name).chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["unchanged"], report["pruned"]) == (2, 0)
+    unread = ["b.txt", "c.jsonl", "sealed/d.txt", "sub/shut"]
+    assert sorted((r["id"], r["code"]) for r in report["rejects"]) == [
+        (str(tmp_path / name), "unreadable") for name in unread
+    ]
+    assert json.loads(ok(*command, cwd=tmp_path, **SETTINGS))["unchanged"] == 6
+    assert json.loads(ok("info", "--json", cwd=tmp_path, **SETTINGS))["failed"] == {}
 
 
 def test_doctor_finds_this_installation_sound() -> None:

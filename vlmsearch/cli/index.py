@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
 @store_option
 @encoder_option
 @option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
