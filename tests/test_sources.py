@@ -10,6 +10,7 @@ import pytest
 from vlmsearch import ConfigError, Document, Reject, Stamp
 from vlmsearch.media import MAX_FILE_BYTES
 from vlmsearch.sources import Paths, Sourced
+from vlmsearch.types import CONTROLS
 
 
 def documents(*paths: Path) -> list[Document]:
@@ -71,8 +72,22 @@ def test_a_folder_that_cannot_be_listed_is_rejected_and_covers_nothing(
 
 
 def test_a_single_file_is_taken_whatever_its_name(tmp_path: Path) -> None:
-    path = touch(tmp_path / "photo.unknown")
+    path = touch(tmp_path / "photo.unknown", b"\x89PNG and so on")
     assert documents(path) == [Document(str(path), image=path)]
+
+
+def test_a_file_of_no_kind_that_is_taken_is_rejected_with_those_that_are(tmp_path: Path) -> None:
+    (found,) = rejects(touch(tmp_path / "x.json", b"{}"))
+    assert found.code == "unsupported"
+    assert found.message.startswith(f"'{tmp_path}/x.json' is neither an image in a format that can be read nor named")
+    assert "a text (.md, .txt) or a table (.csv, .jsonl, .ndjson)" in found.message
+
+
+def test_messages_hold_no_byte_that_no_store_takes(tmp_path: Path) -> None:
+    text = touch(tmp_path / "two\nlines\udcff.txt", b"caf\xe9")
+    table = touch(tmp_path / "two\nlines\udcff.jsonl", b"no json")
+    for reject in rejects(text, table):
+        assert not CONTROLS.search(reject.id + reject.message)
 
 
 def test_a_glob_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

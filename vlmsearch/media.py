@@ -87,6 +87,11 @@ def _check_size(count: int, unit: str, limit: int, name: str) -> None:
         raise InvalidInputError("too_large", f"{name} has {count:,} {unit}; at most {limit:,} are read")
 
 
+def format_of(data: bytes) -> str:
+    """The image format that a file begins as; empty for none that is read here."""
+    return next((kind for kind, signature in _SIGNATURES.items() if signature.match(data)), "")
+
+
 def open_image(source: ImageSource, *, at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """An upright 8-bit RGB image in sRGB, on white where it was transparent; of an animation, the first frame.
 
@@ -109,7 +114,7 @@ def open_image(source: ImageSource, *, at_least: int | None = None, max_pixels: 
         _check_size(len(data), "bytes", MAX_FILE_BYTES, name)
     else:
         raise TypeError(f"an image is a Path, bytes or a PIL image, not {type(source).__name__}")
-    kind = next((kind for kind, signature in _SIGNATURES.items() if signature.match(data)), "")
+    kind = format_of(data)
     with _rejecting(name, kind, data):
         image = _header(kind, data, name)
         _check_size(image.width * image.height, "pixels", max_pixels, name)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TypeAlias, Union
 
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media import IMAGE_SUFFIXES, MAX_FILE_BYTES, read_regular
+from vlmsearch.media import IMAGE_SUFFIXES, MAX_FILE_BYTES, format_of, read_regular
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
@@ -146,16 +146,23 @@ def _walk(folder: str) -> Iterator[str | OSError]:
 
 def _read_file(name: str) -> Item:
     path, id = Path(name), file_id(name)
-    if path.suffix.lower() not in TEXT_SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix in IMAGE_SUFFIXES:
         return Sourced(Document(id, image=path), id)
     try:
-        data = read_regular(path, "a text")
-        return Sourced(Document(id, text=data.decode("utf-8-sig")), id)
+        data = read_regular(path, "a text" if suffix in TEXT_SUFFIXES else "an image")
+        if suffix in TEXT_SUFFIXES:
+            return Sourced(Document(id, text=data.decode("utf-8-sig")), id)
     except InvalidInputError as exc:
         return Reject(id, exc.code, str(exc), Stamp("", id))
     except UnicodeDecodeError:
-        digest = hashlib.sha256(data).hexdigest()
-        return Reject(id, "unsupported", f"{path.name} is no UTF-8 text", Stamp(digest, id))
+        reason = "is no UTF-8 text"
+    else:
+        if format_of(data):
+            return Sourced(Document(id, image=path), id)
+        texts, tables = (", ".join(sorted(suffixes)) for suffixes in (TEXT_SUFFIXES, TABLE_SUFFIXES))
+        reason = f"is neither an image in a format that can be read nor named as a text ({texts}) or a table ({tables})"
+    return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
 
 
 def file_id(name: str) -> str:
@@ -224,7 +231,8 @@ def _read_row(table: str, number: int, row: Row) -> Item:
         return Sourced(_document(row, Path(table).parent), file_id(table))
     except InvalidInputError as exc:
         stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
-        return Reject(f"{file_id(table)}:{number}", exc.code, f"{Path(table).name}, line {number}: {exc}", stamp)
+        message = CONTROLS.sub("?", f"{Path(table).name}, line {number}: {exc}")
+        return Reject(f"{file_id(table)}:{number}", exc.code, message, stamp)
 
 
 def _document(given: Row, folder: Path) -> Document:
