@@ -248,6 +248,7 @@ def test_pipes_and_devices_are_never_read(tmp_path: Path) -> None:
     for table in ("pipe.csv", "zero.jsonl"):
         with pytest.raises(ConfigError, match=f"{table}' is a pipe, a socket or a device; a table is a file"):
             Paths([tmp_path / table])
+    assert [(Path(r.id).name, r.code) for r in rejects(tmp_path / "*.csv")] == [("pipe.csv", "unreadable")]
 
 
 def test_a_text_file_that_is_too_large_is_rejected_with_its_size(tmp_path: Path) -> None:

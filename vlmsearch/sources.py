@@ -63,21 +63,22 @@ class Paths:
         for path in paths:
             self._take(path)
 
-    def _take(self, path: Path) -> None:
+    def _take(self, path: Path, *, is_named: bool = True) -> None:
         name = os.path.abspath(path.expanduser())
         if os.path.isdir(name):
             self.folders.append(name)
         elif _exists(name):
             is_table = Path(name).suffix.lower() in TABLE_SUFFIXES
-            if is_table and os.path.exists(name) and not os.path.isfile(name):
+            is_odd = os.path.exists(name) and not os.path.isfile(name)
+            if is_table and is_odd and is_named:
                 raise ConfigError(f"{name!r} is a pipe, a socket or a device; a table is a file")
-            (self.tables if is_table else self._files).append(name)
+            (self.tables if is_table and not is_odd else self._files).append(name)
         elif glob.has_magic(name):
             found = sorted(glob.glob(name, recursive=True))
             if not found:
                 raise ConfigError(f"nothing matches {str(path)!r}")
             for each in found:
-                self._take(Path(glob.escape(each) if not os.path.lexists(each) else each))
+                self._take(Path(glob.escape(each) if not os.path.lexists(each) else each), is_named=False)
         else:
             raise ConfigError(f"no such file or folder: {str(path)!r}")
 
