@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
+from vlmsearch.folders import expand_home
 from vlmsearch.media import Preprocess
 from vlmsearch.types import Modality, Space
 
@@ -195,7 +196,7 @@ def built_bundles() -> list[Bundle]:
 
 def _folder_of(name: str) -> Path:
     if "/" in name or os.sep in name:
-        return Path(name).expanduser()
+        return expand_home(name)
     places = [cache_folder() / "bundles" / name, data_folder("engines") / name / "bundle"]
     for place in places:
         if (place / "bundle.json").is_file():

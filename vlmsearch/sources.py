@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TypeAlias, Union
 
 from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.folders import expand_home
 from vlmsearch.media import IMAGE_SUFFIXES, MAX_FILE_BYTES, format_of, read_regular
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
 
@@ -64,7 +65,7 @@ class Paths:
             self._take(path)
 
     def _take(self, path: Path, *, is_named: bool = True) -> None:
-        name = os.path.abspath(path.expanduser())
+        name = os.path.abspath(expand_home(path))
         if os.path.isdir(name):
             self.folders.append(name)
         elif _exists(name):

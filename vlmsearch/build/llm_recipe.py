@@ -11,6 +11,7 @@ from typing import Literal
 from vlmsearch.build.tables import as_dataclass, read_table, suggest
 from vlmsearch.bundles import LANGUAGE, data_folder, recipe_names
 from vlmsearch.errors import ConfigError
+from vlmsearch.folders import expand_home
 
 Family = Literal["gpt", "llama", "phi"]
 Rope = Literal["none", "default", "llama3", "longrope"]
@@ -127,7 +128,7 @@ class LlmRecipe:
 def find_llm_recipe(location: str) -> LlmRecipe:
     """The recipe of a name, or of a file or folder (with a ``/`` or ``.toml``); ConfigError says which there are."""
     if "/" in location or os.sep in location or location.endswith(".toml"):
-        path = Path(location).expanduser()
+        path = expand_home(location)
         return read_llm_recipe(path / "recipe.toml" if path.is_dir() else path)
     known = recipe_names(LANGUAGE)
     if location in recipe_names():

@@ -11,6 +11,7 @@ from typing import Literal
 from vlmsearch.build.tables import as_dataclass, read_table, suggest
 from vlmsearch.bundles import LANGUAGE, PROFILES, Precision, Tower, data_folder, padded_length, recipe_names
 from vlmsearch.errors import ConfigError
+from vlmsearch.folders import expand_home
 
 Range = tuple[int, int, int]
 """Least, usual and greatest."""
@@ -113,7 +114,7 @@ class Recipe:
 def find_recipe(location: str) -> Recipe:
     """The recipe of a name, or of a file or folder (with a ``/`` or ``.toml``); ConfigError says which there are."""
     if "/" in location or os.sep in location or location.endswith(".toml"):
-        path = Path(location).expanduser()
+        path = expand_home(location)
         return read_recipe(path / "recipe.toml" if path.is_dir() else path)
     known = recipe_names()
     if location in recipe_names(LANGUAGE):

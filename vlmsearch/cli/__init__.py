@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
 import sys
 import warnings
+from contextlib import suppress
 from types import FrameType
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import click
 
@@ -32,6 +34,7 @@ _COMMANDS = {
     "bench": "Measure, on this machine.",
 }
 """Commands and what --help says of them, so that --help loads none of them."""
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _LazyGroup(click.Group):
@@ -62,6 +65,10 @@ def main() -> None:
     """Run the command line. Exits 1 for an error, 2 for wrong usage, 130 after Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _show_warning
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
+    if sys.stdout is None:  # what is opened next would get its number, and all that is printed by libraries
+        _fail("the standard output is closed")
     try:
         cli.main(prog_name="vlmsearch", standalone_mode=False)
         sys.stdout.flush()
@@ -69,15 +76,39 @@ def main() -> None:
         exc.show()
         sys.exit(exc.exit_code)
     except VlmsearchError as exc:
-        click.echo(f"Error: {exc}", err=True)
-        sys.exit(1)
+        _fail(str(exc))
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted.", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of a pipe has gone; nothing more can be written, not even by the interpreter at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader of a pipe has gone
         sys.exit(1)
+    except OSError as exc:
+        _fail(_explain(exc))
+
+
+def _fail(message: str) -> NoReturn:
+    with suppress(OSError):
+        click.echo(f"Error: {message}", err=True)
+    sys.exit(1)
+
+
+def _explain(exc: OSError) -> str:
+    """What an error of the operating system was about: a file, the current folder or the output."""
+    reason = exc.strerror or str(exc)
+    if exc.filename is not None:
+        return f"{reason}: {str(exc.filename)!r}"
+    try:
+        os.getcwd()
+    except OSError:
+        return f"the current folder cannot be used: {reason}"
+    _drop_output()
+    return f"the output cannot be written: {reason}" if exc.errno in _CANNOT_WRITE else reason
+
+
+def _drop_output() -> None:
+    """Write nothing more, not even at the interpreter's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -12,6 +12,7 @@ from vlmsearch.cli.common import json_option, match_json, option, print_json, pr
 from vlmsearch.cli.contact_sheet import Section, write_sheet
 from vlmsearch.cli.index import print_report, progress
 from vlmsearch.demo.scenes import Scene, make_scene
+from vlmsearch.errors import ConfigError
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.types import Match
 
@@ -31,7 +32,10 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
 
     Every second scene is indexed with its caption, the others as images alone.
     """
-    table = draw_gallery(out, scenes, quiet=as_json)
+    try:
+        table = draw_gallery(out, scenes, quiet=as_json)
+    except OSError as exc:
+        raise ConfigError(f"cannot draw into {out}: {exc.strerror or exc}: {str(exc.filename or out)!r}") from exc
     with Pipeline.open(encoder="onnx:demo", store=f"chroma:{out / 'index'}", generator="onnx:demo-gpt2") as pipeline:
         with progress(scenes, quiet=as_json) as advance:
             report = pipeline.index([table], prune=True, on_progress=advance)

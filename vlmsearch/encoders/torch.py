@@ -19,6 +19,7 @@ from vlmsearch.build.recipe import Recipe, find_recipe
 from vlmsearch.bundles import Bundle, bundle_names
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
 from vlmsearch.errors import BackendError, ConfigError, one_line
+from vlmsearch.folders import expand_home
 from vlmsearch.loading import ONE_AT_A_TIME, no_progress_bars
 from vlmsearch.types import Vectors
 
@@ -139,7 +140,7 @@ def _unit(rows: torch.Tensor) -> Vectors:
 
 def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
     """A checkpoint's folder, and the recipe it belongs to."""
-    folder = Path(location).expanduser()
+    folder = expand_home(location)
     if "/" not in location or not (folder / "config.json").is_file():
         recipe = find_recipe(location)
         return checkpoint_folder(recipe), recipe

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from vlmsearch.bundles import cache_folder, data_folder
 from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.folders import expand_home
 
 FORMAT = 1
 DESCRIPTION = "generator.json"
@@ -44,7 +45,7 @@ def generator_names() -> list[str]:
 def generator_folder(location: str) -> Path | None:
     """The folder of a language model that is on this machine, by name or path; None if there is none."""
     if "/" in location:
-        folder = Path(location).expanduser()
+        folder = expand_home(location)
         return folder if folder.is_dir() else None
     places = [cache_folder() / "generators" / location, data_folder("engines") / location / "bundle"]
     return next((place for place in places if (place / "config.json").is_file()), None)

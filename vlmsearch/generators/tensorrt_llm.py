@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
-from pathlib import Path
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
+from vlmsearch.folders import expand_home
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.child import Child, Message
 from vlmsearch.generators.stopping import until_stop
@@ -43,7 +43,7 @@ class TensorrtLlmGenerator(Generator):
     ) -> None:
         if tensor_parallel < 1:
             raise ConfigError(f"tensor_parallel is at least 1, not {tensor_parallel}")
-        folder = Path(location).expanduser()
+        folder = expand_home(location)
         if location.startswith(("/", ".", "~")) and not folder.is_dir():
             raise ConfigError(f"tensorrt_llm: {location} is no folder of engines or of a checkpoint")
         self.name = f"tensorrt_llm:{location}"

@@ -20,6 +20,7 @@ from chromadb.errors import AuthorizationError, ChromaAuthError, ChromaError, In
 
 from vlmsearch.addresses import parse_address
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError, one_line
+from vlmsearch.folders import expand_home
 from vlmsearch.retry import retrying
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ def parse_location(location: str) -> Address | Path:
     if not location.strip():
         raise ConfigError("a Chroma store needs a folder (chroma:./index) or a server (chroma://host:8000/name)")
     if not location.startswith("//") or location.startswith("///"):
-        return Path(location[2:] if location.startswith("///") else location).expanduser()
+        return expand_home(location[2:] if location.startswith("///") else location)
     server, _, path = location[2:].partition("/")
     if "@" in server:
         raise ConfigError(f"a Chroma URL takes no user and password; a token goes into {TOKEN_VARIABLE}")

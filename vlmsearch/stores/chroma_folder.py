@@ -27,7 +27,7 @@ from chromadb.api import ServerAPI
 from chromadb.config import System
 from chromadb.errors import InternalError
 
-from vlmsearch.errors import BackendUnavailableError, ConfigError, VlmsearchError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.stores.chroma_connection import EXPECTED, ChromaConnection, chroma_settings, is_damage, translate
 from vlmsearch.stores.chroma_log import DATABASE, PREFIX, copy_of, drop_files, drop_index, keep_log, trim_log
 from vlmsearch.stores.folder_lock import FolderLock, LockedError
@@ -50,8 +50,11 @@ class EmbeddedChroma(ChromaConnection):
         self._leave: weakref.finalize[..., EmbeddedChroma] | None = None
 
     def exists(self) -> bool:
-        """Whether the folder has a database."""
-        return (self._path / DATABASE).is_file()
+        """Whether the folder has a database; BackendError where nobody may look."""
+        try:
+            return (self._path / DATABASE).is_file()
+        except OSError as exc:
+            raise BackendError(f"{self.name} cannot be opened: {exc.strerror}: {str(exc.filename)!r}") from exc
 
     def prepare(self) -> None:
         """Make the folder; ConfigError where there is a file or a folder with other things in it."""

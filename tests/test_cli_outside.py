@@ -1,0 +1,95 @@
+"""The command line where the world around it is not as it should be."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import Result, run
+from vlmsearch import Document, Pipeline
+
+WITHOUT_RIGHTS = "" if os.geteuid() else "setpriv --bounding-set=-all --inh-caps=-all "
+RIGHTS = not WITHOUT_RIGHTS or shutil.which("setpriv") is not None
+"""Whether what a folder's mode forbids is forbidden to a script: to root only once it has given up its rights."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("outside")
+    with Pipeline.open(encoder="mock:", store=f"chroma:{folder / 'index'}") as pipeline:
+        pipeline.add([Document("a", text="a red star"), Document("b", text="a blue heart")])
+    return folder
+
+
+SEARCH = ("search", "star", "--store", "chroma:index", "--encoder", "mock:")
+
+
+def in_a_shell(script: str, *, cwd: Path) -> Result:
+    """What a script does, in which ``vlmsearch`` is this one."""
+    prefix = WITHOUT_RIGHTS if RIGHTS else ""
+    defined = f'vlmsearch() {{ {prefix}{shlex.quote(sys.executable)} -m vlmsearch "$@"; }}\n{script}'
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(
+        ["bash", "-c", defined], capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, check=False
+    )
+
+
+def assert_one_line(done: Result, message: str) -> None:
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("Error: ")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [SEARCH, (*SEARCH, "--json"), ("--help",), ("search", "--help")])
+def test_output_that_cannot_be_written_is_one_line(folder: Path, arguments: tuple[str, ...]) -> None:
+    done = in_a_shell(f"vlmsearch {shlex.join(arguments)} > /dev/full", cwd=folder)
+    assert_one_line(done, "the output cannot be written: No space left on device")
+
+
+@pytest.mark.parametrize("arguments", [SEARCH, (*SEARCH, "--json"), ("--help",)])
+def test_a_closed_output_is_one_line(folder: Path, arguments: tuple[str, ...]) -> None:
+    assert_one_line(in_a_shell(f"vlmsearch {shlex.join(arguments)} >&-", cwd=folder), "standard output is closed")
+
+
+def test_nothing_is_lost_where_standard_error_is_closed(folder: Path) -> None:
+    done = in_a_shell(f"vlmsearch {shlex.join(SEARCH)} 2>&-", cwd=folder)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ("touch gallery", "cannot draw into .: File exists: 'gallery'"),
+        ("mkdir gallery.jsonl", "cannot draw into .: Is a directory: 'gallery.jsonl'"),
+    ],
+)
+def test_a_demo_that_cannot_be_drawn_is_one_line(tmp_path: Path, before: str, message: str) -> None:
+    subprocess.run(["bash", "-c", before], cwd=tmp_path, check=True)
+    assert_one_line(run("demo", "--scenes", "10", "--out", ".", "--json", cwd=tmp_path), message)
+
+
+def test_a_current_folder_that_was_removed_is_named(tmp_path: Path) -> None:
+    done = in_a_shell("mkdir gone && cd gone && rmdir ../gone && vlmsearch info", cwd=tmp_path)
+    assert_one_line(done, "the current folder cannot be used")
+
+
+@pytest.mark.parametrize("arguments", ["index '~nouser/x'", "info --store chroma:~nouser/x"])
+def test_a_home_that_is_not_there_is_named(tmp_path: Path, arguments: str) -> None:
+    done = in_a_shell(f"unset HOME; vlmsearch {arguments}", cwd=tmp_path)
+    assert_one_line(done, "'~nouser/x' has no home folder here")
+
+
+@pytest.mark.skipif(not RIGHTS, reason="root may open everything")
+@pytest.mark.parametrize("arguments", [SEARCH, ("info", "--store", "chroma:index")])
+def test_an_index_that_may_not_be_looked_at_is_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "index").mkdir(mode=0)
+    done = in_a_shell(f"vlmsearch {shlex.join(arguments)}", cwd=tmp_path)
+    assert_one_line(done, "chroma:index cannot be opened: Permission denied")
