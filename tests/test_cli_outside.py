@@ -87,6 +87,16 @@ def test_a_home_that_is_not_there_is_named(tmp_path: Path, arguments: str) -> No
     assert_one_line(done, "'~nouser/x' has no home folder here")
 
 
+@pytest.mark.parametrize(
+    ("where", "code"), [("[" * 50_000, 2), ('{"$and": [' * 400 + '{"n": 1}' + "]}" * 400, 1)], ids=["JSON", "a filter"]
+)
+def test_a_filter_that_nests_too_deep_is_no_crash(folder: Path, where: str, code: int) -> None:
+    done = run(*SEARCH, "--where", where, cwd=folder)
+    assert done.returncode == code
+    assert "a filter nests objects and lists at most 200 deep" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.skipif(not RIGHTS, reason="root may open everything")
 @pytest.mark.parametrize("arguments", [SEARCH, ("info", "--store", "chroma:index")])
 def test_an_index_that_may_not_be_looked_at_is_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:

@@ -157,6 +157,36 @@ def test_a_long_list_of_values_works_and_one_that_is_too_long_is_refused(tmp_pat
             store.search(FIELD, vector[None], limit=9, where=too_long)
 
 
+def nested(depth: int, operators: tuple[str, ...] = ("$and",)) -> dict[str, object]:
+    where: dict[str, object] = {"x": 1}
+    for level in range(depth):
+        where = {operators[level % len(operators)]: [where]}
+    return where
+
+
+@pytest.mark.parametrize("where", [nested(100), nested(400), nested(100_000), {"x": nested(3000)}])
+def test_a_filter_that_nests_too_deep_is_refused(where: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="nests objects and lists at most 200 deep"):
+        parse_filter(where)
+
+
+def test_a_filter_that_contains_itself_is_refused() -> None:
+    endless: list[object] = []
+    endless += [{"$or": endless}, {"$and": endless}]
+    with pytest.raises(ConfigError, match="at most 200 deep"):
+        parse_filter({"$and": endless})
+
+
+def test_the_deepest_filter_works(tmp_path: Path) -> None:
+    vector = np.array([1, 0, 0, 0], np.float32)
+    with ChromaStore(str(tmp_path / "index")) as store:
+        store.bind("encoder", [SPACE])
+        store.upsert([Record(Document("a", metadata={"x": 1}), {FIELD: vector})])
+        for operators in (("$and",), ("$and", "$or")):
+            where = parse_filter(nested(99, operators))
+            assert len(store.search(FIELD, vector[None], limit=9, where=where)[0]) == 1
+
+
 def test_deeply_nested_filters_work(tmp_path: Path) -> None:
     vector = np.array([1, 0, 0, 0], np.float32)
     where: dict[str, object] = {"x": 1}

@@ -32,6 +32,7 @@ def test_what_is_no_url_is_refused_with_what_there_is(text: str) -> None:
         ("onnx:demo?precision=int4", "precision of encoder onnx: is one of int8, fp32, fp16, not 'int4'"),
         ("onnx:demo?threads=two", "threads of encoder onnx: is a whole number, not 'two'"),
         ("onnx:demo?threads=0", "threads is at least 1"),
+        ("onnx:demo?threads=99999999999", "at most 1,024, not 99999999999"),
         ("onnx:demo?threads", "not of the form name=value"),
         ("onnx:no-such-model", "no model 'no-such-model'; there are default, demo"),
     ],

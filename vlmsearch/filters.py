@@ -11,13 +11,15 @@ The notation is MongoDB's: ``{"year": 2024}``, ``{"year": {"$gte": 2020, "$lt": 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, Union, get_args
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.types import Scalar
 
+_DEEPEST = 200
+TOO_DEEP = f"a filter nests objects and lists at most {_DEEPEST} deep"
 Operator = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin"]
 _OPERATORS: tuple[str, ...] = get_args(Operator)
 _ORDER: dict[str, Callable[[float, float], bool]] = {
@@ -71,6 +73,28 @@ def normalise(value: Scalar) -> str | bool | float:
 
 def parse_filter(where: Mapping[str, object]) -> Filter:
     """The filter that a JSON object stands for; ConfigError says which part is wrong and what there is instead."""
+    _check_depth(where)
+    return _parse(where)
+
+
+def _check_depth(where: object) -> None:
+    """ConfigError where objects and lists nest too deep to be taken apart, or for ever."""
+    level = [where]
+    for _ in range(_DEEPEST + 1):
+        inner = [part for each in level for part in _parts(each)]
+        level = list({id(part): part for part in inner}.values())
+        if not level:
+            return
+    raise ConfigError(TOO_DEEP)
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else ()
+
+
+def _parse(where: object) -> Filter:
     if not isinstance(where, Mapping) or not where:
         raise ConfigError(f'a filter is a JSON object such as {{"year": {{"$gte": 2020}}}}, not {where!r}')
     parts = [part for key, value in where.items() for part in _parse_entry(key, value)]
@@ -81,7 +105,7 @@ def _parse_entry(key: object, value: object) -> list[Filter]:
     if key in ("$and", "$or"):
         if not isinstance(value, Sequence) or isinstance(value, str) or not value:
             raise ConfigError(f"{key} takes a list of filters, not {value!r}")
-        parts = tuple(parse_filter(part) for part in value)
+        parts = tuple(_parse(part) for part in value)
         return [Group("$and" if key == "$and" else "$or", parts)]
     if not isinstance(key, str) or not key or key[0] == "$":
         raise ConfigError(f"no such operator: {key!r}; beside keys of the metadata there are $and and $or")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vlmsearch.filters import TOO_DEEP
 from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
 from vlmsearch.plain import visible
 from vlmsearch.types import Manifest, Match
@@ -55,6 +56,8 @@ class _Where(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, object]:
         try:
             found = json.loads(str(value))
+        except RecursionError:
+            self.fail(TOO_DEEP, param, ctx)
         except ValueError as exc:
             self.fail(f'no JSON: {exc}; write it as \'{{"year": {{"$gte": 2020}}}}\'', param, ctx)
         if not isinstance(found, dict):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, find_bundles
 from vlmsearch.encoders.onnx_cores import IMAGE_SHARE, TEXT_SHARE, CoresSession
-from vlmsearch.encoders.onnx_session import Arrays, OnnxSession, Place, Profile, gpu_index
+from vlmsearch.encoders.onnx_session import Arrays, OnnxSession, Place, Profile, check_threads, gpu_index
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
 from vlmsearch.errors import ConfigError
 from vlmsearch.gpu.diagnosis import Provider
@@ -39,8 +39,7 @@ class OnnxEncoder(BundleEncoder):
         device: str = "cpu",
         provider: Provider = "cuda",
     ) -> None:
-        if threads is not None and threads < 1:
-            raise ConfigError(f"threads is at least 1, not {threads}")
+        check_threads(threads)
         cores, gpu = threads or available_cores(), gpu_index(device)
         bundles = find_bundles(location)
         size = batch_size if batch_size is not None else _BATCH if gpu is None else _GPU_BATCH

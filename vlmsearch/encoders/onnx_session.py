@@ -22,6 +22,13 @@ Arrays = Mapping[str, NDArray[np.generic]]
 _OUTPUT = "embedding"
 _CPU = "CPUExecutionProvider"
 _WARNING, _FATAL = 2, 4
+_MOST_THREADS = 1024
+
+
+def check_threads(threads: int | None) -> None:
+    """ConfigError for a number of threads that nobody means."""
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise ConfigError(f"threads is at least 1 and at most {_MOST_THREADS:,}, not {threads}")
 
 
 def gpu_index(device: str) -> int | None:

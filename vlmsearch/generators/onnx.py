@@ -9,7 +9,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.encoders.onnx_session import check_threads
+from vlmsearch.errors import BackendError
 from vlmsearch.generators.bundle import GRAPH, TOKENIZER, GeneratorBundle, open_generator_bundle
 from vlmsearch.generators.decoding import Cache
 from vlmsearch.generators.local import LocalGenerator
@@ -23,8 +24,7 @@ class OnnxGenerator(LocalGenerator):
     """
 
     def __init__(self, location: str, *, threads: int = 1) -> None:
-        if threads < 1:
-            raise ConfigError(f"threads is at least 1, not {threads}")
+        check_threads(threads)
         bundle = open_generator_bundle(location)
         self._tokenizer = Tokenizer.from_file(str(bundle.folder / TOKENIZER))
         self._tokenizer.no_truncation()
