@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli import Result, run
+from tests.test_cli import Result, ok, run
 from vlmsearch import Document, Pipeline
 
 WITHOUT_RIGHTS = "" if os.geteuid() else "setpriv --bounding-set=-all --inh-caps=-all "
@@ -103,3 +103,16 @@ def test_an_index_that_may_not_be_looked_at_is_one_line(tmp_path: Path, argument
     (tmp_path / "index").mkdir(mode=0)
     done = in_a_shell(f"vlmsearch {shlex.join(arguments)}", cwd=tmp_path)
     assert_one_line(done, "chroma:index cannot be opened: Permission denied")
+
+
+def test_reindex_takes_its_model_from_the_command_line_only(tmp_path: Path) -> None:
+    environment = {"VLMSEARCH_STORE": "chroma:index", "VLMSEARCH_ENCODER": "mock:"}
+    (tmp_path / "a.txt").write_text("a red star")
+    ok("index", "a.txt", cwd=tmp_path, **environment)
+    assert ok("reindex", "--drop-old", cwd=tmp_path, **environment) == "there is no replaced index\n"
+    done = run("reindex", cwd=tmp_path, **environment)
+    assert done.returncode == 2
+    assert "name the new model with --encoder URL on the command line" in done.stderr
+    ok("reindex", "--encoder", "onnx:demo", cwd=tmp_path, **environment)
+    assert ok("reindex", "--drop-old", cwd=tmp_path, **environment) == "removed the replaced index\n"
+    assert "demo-clip:" in ok("info", cwd=tmp_path, **environment)

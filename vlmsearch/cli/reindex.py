@@ -19,7 +19,7 @@ _SHOWN = 20
 
 @click.command()
 @store_option
-@option("--encoder", metavar="URL", help="What makes the new vectors.")
+@click.option("--encoder", metavar="URL", help="What makes the new vectors. No environment variable sets it.")
 @option("--drop-old", is_flag=True, help="Remove the index that was replaced.")
 @option("--allow-missing", is_flag=True, help="Switch even where documents cannot be encoded again.")
 @json_option
@@ -32,7 +32,10 @@ def reindex(store: str, encoder: str | None, drop_old: bool, allow_missing: bool
     from vlmsearch import reindexing
 
     if not encoder and not drop_old:
-        raise click.UsageError("name the new model with --encoder URL, or remove a replaced index with --drop-old")
+        raise click.UsageError(
+            "name the new model with --encoder URL on the command line (VLMSEARCH_ENCODER is for all other commands), "
+            "or remove a replaced index with --drop-old"
+        )
     result: dict[str, object] = {}
     with open_store(store) as opened:
         need_manifest(opened)
