@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.terminal import on_a_terminal
 from tests.test_cli import Result, ok, run
 from vlmsearch import Document, Pipeline
 
@@ -116,3 +117,10 @@ def test_reindex_takes_its_model_from_the_command_line_only(tmp_path: Path) -> N
     ok("reindex", "--encoder", "onnx:demo", cwd=tmp_path, **environment)
     assert ok("reindex", "--drop-old", cwd=tmp_path, **environment) == "removed the replaced index\n"
     assert "demo-clip:" in ok("info", cwd=tmp_path, **environment)
+
+
+def test_no_color_is_heeded_on_a_terminal() -> None:
+    assert b"\x1b[32mok" in on_a_terminal("doctor", environment={"NO_COLOR": ""})
+    plain = on_a_terminal("doctor", environment={"NO_COLOR": "1"})
+    assert plain.startswith(b"ok  python")
+    assert b"\x1b" not in plain

@@ -54,11 +54,14 @@ class _LazyGroup(click.Group):
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="vlmsearch")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Search images and texts together.
 
     Every option can also be set by an environment variable: --store by VLMSEARCH_STORE, and so on.
     """
+    if os.environ.get("NO_COLOR"):
+        context.color = False
 
 
 def main() -> None:
