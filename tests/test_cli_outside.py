@@ -14,6 +14,7 @@ import pytest
 from tests.terminal import on_a_terminal
 from tests.test_cli import Result, ok, run
 from vlmsearch import Document, Pipeline
+from vlmsearch.cli.demo import draw_gallery
 
 WITHOUT_RIGHTS = "" if os.geteuid() else "setpriv --bounding-set=-all --inh-caps=-all "
 RIGHTS = not WITHOUT_RIGHTS or shutil.which("setpriv") is not None
@@ -69,12 +70,45 @@ def test_nothing_is_lost_where_standard_error_is_closed(folder: Path) -> None:
     ("before", "message"),
     [
         ("touch gallery", "cannot draw into .: File exists: 'gallery'"),
+        ("mkdir -p gallery/scene-0000.png", "cannot draw into .: Is a directory: 'gallery/scene-0000.png'"),
         ("mkdir gallery.jsonl", "cannot draw into .: Is a directory: 'gallery.jsonl'"),
     ],
 )
 def test_a_demo_that_cannot_be_drawn_is_one_line(tmp_path: Path, before: str, message: str) -> None:
     subprocess.run(["bash", "-c", before], cwd=tmp_path, check=True)
     assert_one_line(run("demo", "--scenes", "10", "--out", ".", "--json", cwd=tmp_path), message)
+
+
+def test_a_picture_of_the_demo_that_was_cut_off_is_drawn_again(tmp_path: Path) -> None:
+    ok("demo", "--scenes", "10", "--json", cwd=tmp_path)
+    cut, whole = (tmp_path / "demo" / "gallery" / f"scene-{number:04}.png" for number in (3, 4))
+    drawn, written = cut.read_bytes(), whole.stat().st_mtime_ns
+    for size in (len(drawn) // 2, len(drawn) - 100, 40, 0):
+        cut.write_bytes(drawn[:size])
+        draw_gallery(tmp_path / "demo", 10, quiet=True)
+        assert cut.read_bytes() == drawn
+    assert whole.stat().st_mtime_ns == written
+    cut.write_bytes(drawn[:99])
+    ok("demo", "--scenes", "10", "--json", cwd=tmp_path)
+
+
+def test_an_image_without_a_path_is_asked_for(folder: Path) -> None:
+    done = run(*SEARCH, "--image", "", cwd=folder)
+    assert done.returncode == 2
+    assert "'--image': an image needs a path" in done.stderr
+
+
+@pytest.mark.skipif(not RIGHTS, reason="root may write everywhere")
+def test_an_index_that_may_not_be_written_gets_no_advice_for_several_processes(folder: Path, tmp_path: Path) -> None:
+    index = shutil.copytree(folder / "index", tmp_path / "index")
+    for path in (*index.rglob("*"), index):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    done = in_a_shell("vlmsearch delete a --store chroma:index", cwd=tmp_path)
+    assert done.returncode == 1
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("Error: chroma:index cannot ")
+    assert "Permission denied" in error
+    assert "chroma run" not in done.stderr
 
 
 def test_a_current_folder_that_was_removed_is_named(tmp_path: Path) -> None:

@@ -47,7 +47,16 @@ json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
 limit_option = option(
     "--limit", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many matches at most."
 )
-image_option = option("--image", type=click.Path(path_type=Path), metavar="FILE", help="Search by this image.")
+
+
+class _ImagePath(click.Path):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value):
+            self.fail("an image needs a path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+image_option = option("--image", type=_ImagePath(path_type=Path), metavar="FILE", help="Search by this image.")
 
 
 class _Where(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click

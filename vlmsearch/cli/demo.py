@@ -12,7 +12,8 @@ from vlmsearch.cli.common import json_option, match_json, option, print_json, pr
 from vlmsearch.cli.contact_sheet import Section, write_sheet
 from vlmsearch.cli.index import print_report, progress
 from vlmsearch.demo.scenes import Scene, make_scene
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.media import open_image
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.types import Match
 
@@ -59,7 +60,7 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
 
 
 def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:
-    """Draw ``count`` scenes as PNG files and write the table that describes them; what is drawn already stays."""
+    """Draw ``count`` scenes as PNG files, but those that are there whole, and write the table that describes them."""
     folder = out / "gallery"
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -68,12 +69,21 @@ def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:
     for number in range(count):
         scene = make_scene(GALLERY_SEED + number)
         path = folder / f"scene-{number:04}.png"
-        if not path.exists():
+        if not _is_whole(path):
             scene.draw(256).save(path)
         rows.append(_row(scene, number, path))
     table = out / "gallery.jsonl"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return table
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a picture that can be indexed, with nothing cut off."""
+    try:
+        open_image(path)
+    except InvalidInputError:
+        return False
+    return True
 
 
 def _row(scene: Scene, number: int, path: Path) -> dict[str, object]:

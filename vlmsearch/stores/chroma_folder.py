@@ -34,6 +34,10 @@ from vlmsearch.stores.folder_lock import FolderLock, LockedError
 
 T = TypeVar("T")
 _LOCK = "vlmsearch.lock"
+_SEVERAL = (
+    ". An embedded Chroma is written by one process at a time; for several, run `chroma run --path FOLDER` and open "
+    "chroma://localhost:8000/vlmsearch"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -113,13 +117,16 @@ class _OpenFolder:
         self._loaded: set[str] = set()
         self._lock: FolderLock | None = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._advice = ""
         try:
             self._lock = FolderLock(path / _LOCK)
             if self._lock.torn and drop_index(path):
                 _log.warning("%s: a write was cut off, so its vectors are indexed again", name)
                 self._lock.mended()
         except (LockedError, OSError) as exc:
-            self._why = f"process {exc.process} has it open" if isinstance(exc, LockedError) else str(exc)
+            self._why = str(exc)
+            if isinstance(exc, LockedError):
+                self._why, self._advice = f"process {exc.process} has it open", _SEVERAL
             self._copy = copy_of(path, name, self._why)
             _log.warning("%s: %s, so a copy of it is searched, as it is now", name, self._why)
         self._start()
@@ -150,10 +157,7 @@ class _OpenFolder:
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
         """What ``call`` returns. Loading a collection may rewrite its files, so that counts as a write."""
         if writes and self._copy is not None:
-            raise BackendUnavailableError(
-                f"{self._name} cannot {operation}: {self._why}. An embedded Chroma is written by one process at a "
-                "time; for several, run `chroma run --path FOLDER` and open chroma://localhost:8000/vlmsearch"
-            )
+            raise BackendUnavailableError(f"{self._name} cannot {operation}: {self._why}{self._advice}")
         while True:
             generation, server = self._generation, self._server
             try:
