@@ -150,10 +150,10 @@ class Flow:
     def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[Item]) -> list[Future[Outcome]]:
         latest = {item.id if isinstance(item, Reject) else item.document.id: item for item in batch}
         usable = [id for id, item in latest.items() if isinstance(item, Sourced) and is_id(id)]
-        known = self._store.stamps(usable)
         with self._counting:
             again = {id for id in latest if self._under_way[id]}
             self._under_way.update(latest.keys())
+        known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
         return [workers.submit(self._examine, item, known.get(id), id in again) for id, item in latest.items()]
 
     def _examine(self, item: Item, known: Stamp | None, is_again: bool) -> Outcome:
