@@ -172,9 +172,9 @@ class Pipeline(Closable):
         self._check_process()
         if not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
             raise ConfigError(f"limit is from 1 to {_LONGEST_PAGE}, not {limit!r}")
-        known = {field for space in self.encoder.spaces for field in space.fields}
-        for field in weights or ():
-            if field not in known:
+        if weights:
+            known = {field for space in self.encoder.spaces for field in space.fields}
+            for field in weights.keys() - known:
                 there = ", ".join(sorted(map(str, known)))
                 raise ConfigError(f"no field {field!r} to weigh; each is a Field, and there are {there}")
         if not isinstance(text, (str, type(None))):
