@@ -172,18 +172,24 @@ def test_int8_that_tensorrt_miscomputes_is_refused_as_such(at: Any, tmp_path: Pa
     assert not list((tmp_path / "cache" / "plans").glob("*.plan"))
 
 
-def test_a_form_that_failed_is_not_tried_with_other_linears(at: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    bundle = _coarse(at.bundle, tmp_path / "coarse", lambda names: names[-1:])
+def _refuse(at: Any, monkeypatch: Any, *, over: int) -> list[int]:
+    """Have TensorRT refuse plans of more profiles than that; how many each plan that is tried has, as they come."""
     build, seen = at.module.build_plan, []
 
     def refuse_several(model: bytes, settings: Any, **options: Any) -> bytes:
         seen.append(len(settings.profiles))
-        if len(settings.profiles) > 3:
+        if len(settings.profiles) > over:
             raise BackendError("Myelin")
         plan: bytes = build(model, settings, **options)
         return plan
 
     monkeypatch.setattr(at.module, "build_plan", refuse_several)
+    return seen
+
+
+def test_a_form_that_failed_is_not_tried_with_other_linears(at: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    bundle = _coarse(at.bundle, tmp_path / "coarse", lambda names: names[-1:])
+    seen = _refuse(at, monkeypatch, over=3)
     plan = at.ensure(precision="int8", bundle=bundle)
     assert plan.report["fp16_layers"]
     assert seen == ([4, 3, 3] if at.version == "8.6" else [4, 1, 1])
@@ -214,16 +220,7 @@ def test_what_tensorrt_says_is_in_the_error(at: Any) -> None:
 
 
 def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypatch: Any) -> None:
-    build, seen = at.module.build_plan, []
-
-    def refuse_several(onnx: bytes, settings: Any, **options: Any) -> bytes:
-        seen.append(len(settings.profiles))
-        if len(settings.profiles) > 1:
-            raise BackendError("Myelin")
-        plan: bytes = build(onnx, settings, **options)
-        return plan
-
-    monkeypatch.setattr(at.module, "build_plan", refuse_several)
+    seen = _refuse(at, monkeypatch, over=1)
     steps: list[str] = []
     plan = at.ensure(precision="fp16", progress=lambda step, done, total: steps.append(step))
     assert steps.count("image: fp16 failed in this form: Myelin") == len(seen) - 1
