@@ -296,6 +296,13 @@ def test_the_deadline_ends_all_attempts(place: Place) -> None:
     assert 2 < len(place.scripted.requests) < 20
 
 
+def test_an_attempt_that_the_deadline_cuts_short_is_told_with_the_failure_before_it(place: Place) -> None:
+    place.scripted.failures = [(grpc.StatusCode.UNAVAILABLE, "busy"), 4.0]
+    told = r"did not answer within 0\.\d+ s; the attempt before it: .*busy"
+    with TritonEncoder(place.location, deadline=1) as encoder, pytest.raises(BackendUnavailableError, match=told):
+        encoder.encode_images([b"abc"])
+
+
 def test_a_bad_item_is_named_and_the_others_are_not_computed_again(place: Place) -> None:
     images = [b"x" * i for i in range(1, 20)]
     images[4], images[11] = b"bad one", b"bad two"

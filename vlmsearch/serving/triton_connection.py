@@ -161,24 +161,29 @@ class Connection:
         """What a model makes of ``inputs``, by output.
 
         Raises BackendUnavailableError when time is up, and BackendError for what another attempt would not change.
-        ``on_recovery`` is called before the first attempt after a failure.
+        ``on_recovery`` is called before each attempt after a failure. An attempt that was too slow, or was cut short by
+        the deadline, is told with the failure before it, which may say what was wrong with the server.
         """
         end = time.monotonic() + self._deadline
-        pause, recovering = _FIRST_PAUSE, False
+        pause = _FIRST_PAUSE
+        before: BackendError | None = None
         while True:
             try:
-                if recovering and on_recovery:
+                if before and on_recovery:
                     on_recovery()
                 return self._attempt(model, inputs, outputs, parameters, end)
             except (InferenceServerException, BackendUnavailableError) as exc:
                 error = self.error(exc, model) if isinstance(exc, InferenceServerException) else exc
                 wait = pause * random.uniform(0.5, 1.5)
+                if before and _is_too_slow(exc):
+                    raise BackendUnavailableError(f"{error}; the attempt before it: {before}") from exc
                 if not (self._retries and _is_retried(exc)) or time.monotonic() + wait >= end:
                     raise error from exc
+                before = error
             if self._slots:
                 self._slots.forget()
             time.sleep(wait)
-            pause, recovering = min(2 * pause, _LONGEST_PAUSE), True
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def prepare(self, inputs: Tensors) -> Prepared:
         """Inputs for `infer`, to be sent many times with less work each."""
@@ -290,11 +295,18 @@ class Connection:
         return BackendError(f"Triton at {self.address}: {model}: {message} ({status})")
 
 
+def _is_too_slow(exc: Exception) -> bool:
+    """Whether an attempt took all the time that it had, for this side or for the server."""
+    if isinstance(exc, InferenceServerException):
+        return _TIMED_OUT in (exc.message() or "")
+    return isinstance(exc, _TooSlowError)
+
+
 def _is_retried(exc: Exception) -> bool:
     """Whether another attempt may do better, and does no harm."""
-    if not isinstance(exc, InferenceServerException):
-        return not isinstance(exc, _TooSlowError)
-    message = exc.message() or ""
-    if _TIMED_OUT in message:
+    if _is_too_slow(exc):
         return False
+    if not isinstance(exc, InferenceServerException):
+        return True
+    message = exc.message() or ""
     return exc.status() in _RETRIED_STATUS or any(part in message for part in _RETRIED_MESSAGES)
