@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -69,19 +68,14 @@ def test_an_address_that_is_none_is_one_line(arguments: tuple[str, ...], tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_is_quick_and_lists_every_command() -> None:
-    times = []
-    for _ in range(5):
-        started = time.monotonic()
-        text = ok("--help")
-        times.append(time.monotonic() - started)
+def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
+    text = ok("--help")
     for command in ("index", "search", "ask", "delete", "info", "demo", "backends", "doctor", "build", "models"):
         assert f"  {command} " in text
-    heavy = "import sys; import vlmsearch.cli; print([m for m in sys.modules if m in HEAVY])".replace(
-        "HEAVY", "('numpy.linalg', 'onnxruntime', 'chromadb', 'rich', 'PIL', 'tokenizers', 'torch')"
-    )
-    loaded = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
-    assert set(eval(loaded)) <= {"numpy.linalg"}
+    code = "import sys, vlmsearch.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "vlmsearch.cli" in loaded
+    assert not {"onnxruntime", "chromadb", "rich", "PIL", "tokenizers", "torch"} & set(loaded)
 
 
 def test_importing_loads_nothing_heavier_than_numpy() -> None:

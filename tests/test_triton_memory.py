@@ -54,7 +54,7 @@ def test_memory_that_never_comes_back_is_waited_for_until_the_deadline(place: Pl
         started = time.monotonic()
         with pytest.raises(BackendUnavailableError, match="no shared memory came free in time"):
             encoder.encode_images([b"abc"])
-        assert 0.5 < time.monotonic() - started < 2
+        assert time.monotonic() - started > 0.5
 
 
 def test_a_server_that_does_not_register_memory_is_given_up(place: Place) -> None:
