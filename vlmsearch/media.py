@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
 from math import ceil
@@ -19,8 +18,9 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageChops, ImageCms
+from PIL import Image
 
+from vlmsearch.colours import as_rgb
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.types import ImageSource
 
@@ -36,8 +36,6 @@ With 3 embeddings keep a cosine of at least 0.9999 with those of a full decode, 
 0.999, and where an image is only a little larger than that, to 0.991.
 """
 
-_PROFILE_BYTES = range(128, 4 * 2**20 + 1)
-_SAME_COLOUR = 2
 _FORMATS = {  # how it begins, what reads it, and how its files end
     "JPEG": (rb"\xff\xd8\xff", "PIL.JpegImagePlugin.JpegImageFile", "jpg jpeg jpe jfif"),
     "PNG": (rb"\x89PNG", "PIL.PngImagePlugin.PngImageFile", "png apng"),
@@ -55,7 +53,6 @@ IMAGE_SUFFIXES = frozenset(f".{ending}" for _, _, endings in _FORMATS.values() f
 _SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FORMATS.items()}
 _END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
 _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|unknown pixel")
-_TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  # by EXIF's orientation
 
 
 def read_image(path: Path) -> bytes:
@@ -106,7 +103,7 @@ def open_image(source: ImageSource, *, at_least: int | None = None, max_pixels: 
         name = repr(filename) if (filename := str(getattr(source, "filename", ""))) else "the image"
         _check_size(source.width * source.height, "pixels", max_pixels, name)
         with _rejecting(name, "", b""):
-            return _as_rgb(source.copy())
+            return as_rgb(source.copy())
     if isinstance(source, Path):
         name, data = repr(str(source)), read_image(source)
     elif isinstance(source, bytes):
@@ -121,7 +118,7 @@ def open_image(source: ImageSource, *, at_least: int | None = None, max_pixels: 
         drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
         if drafted and drafted[1] != (0, 0, *image.size):  # the last column or row is only part of a pixel
             image = image.resize(image.size, Image.Resampling.BICUBIC, drafted[1])
-        return _as_rgb(image)
+        return as_rgb(image)
 
 
 def _header(kind: str, data: bytes, name: str) -> Image.Image:
@@ -174,82 +171,6 @@ def _end_is_missing(kind: str, data: bytes) -> bool:
         length = int.from_bytes(data[at : at + 4], "big") or len(data) - at
         at += max(8, length if length > 1 else int.from_bytes(data[at + 8 : at + 16], "big"))
     return kind in ("AVIF", "HEIC") and (at != len(data) or b"mdat" not in data)
-
-
-def _as_rgb(image: Image.Image) -> Image.Image:
-    """An image that may be changed, as RGB with no orientation, profile or transparency left to apply."""
-    image.load()
-    profile, turn = image.info.get("icc_profile"), None
-    with suppress(Exception):  # which damaged EXIF data raise
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    colour, alpha = _split(image.transpose(turn) if turn is not None else image)
-    colour = _in_srgb(colour, profile)
-    if alpha is not None:
-        white = Image.new("RGB", colour.size, "white")
-        white.paste(colour, mask=alpha)
-        colour = white
-    colour.info = {}
-    return colour
-
-
-def _split(image: Image.Image) -> tuple[Image.Image, Image.Image | None]:
-    """The image without palette and alpha, 8 bits deep, and its alpha channel unless that is opaque."""
-    mode, key = image.mode, image.info.get("transparency")
-    if mode in ("I", "F") or mode.startswith("I;"):
-        return _in_8_bits(image)
-    if mode in ("RGBa", "La"):
-        image = image.convert(mode.upper())
-    elif mode in ("P", "PA"):
-        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
-    elif key is not None and mode in ("1", "L", "RGB"):
-        image = image.convert("RGBA" if mode == "RGB" else "LA")
-    if image.mode not in ("RGBA", "LA"):
-        return image, None
-    alpha = image.getchannel("A")
-    return image.convert(image.mode[:-1]), None if alpha.getextrema() == (255, 255) else alpha
-
-
-def _in_8_bits(image: Image.Image) -> tuple[Image.Image, Image.Image | None]:
-    """A deep grey image as mode L, and its alpha where one value is transparent.
-
-    Of 16 bits the high byte is kept. Otherwise the smallest of 1 (float only), 255 and 65,535 that no pixel exceeds
-    is white; if there is none, or there are negative values, black and white are the extremes that occur.
-    """
-    values, key = np.asarray(image), image.info.get("transparency")
-    alpha = None if key is None else Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8))
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((values >> 8).astype(np.uint8)), alpha
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    whites = (255, 65535) if image.mode == "I" else (1, 255, 65535)
-    white = next((white for white in whites if low >= 0 and high <= white), None)
-    low, span = (0.0, float(white)) if white else (low, high - low or 1.0)
-    scaled = np.nan_to_num((values.astype(np.float32) - low) * np.float32(255 / span))
-    return Image.fromarray((np.clip(scaled, 0, 255) + 0.5).astype(np.uint8)), alpha
-
-
-def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
-    """The image as RGB, through its ICC profile where that is sound and made for such pixels."""
-    if isinstance(profile, bytes) and len(profile) in _PROFILE_BYTES:
-        mode = {b"RGB ": "RGB", b"GRAY": "L", b"CMYK": "CMYK"}.get(profile[16:20], "")
-        if mode == image.mode or (mode == "RGB" and image.mode in ("1", "L", "YCbCr", "HSV")):
-            transform = to_srgb(profile, mode)
-            if transform is not None:
-                return transform.apply(image if image.mode == mode else image.convert(mode))
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-@lru_cache(maxsize=16)
-def to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """The transform from a profile to sRGB; None if it is broken, or no colour would visibly change."""
-    with suppress(Exception):  # which damaged profiles raise
-        source = ImageCms.ImageCmsProfile(BytesIO(profile))
-        transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
-        levels = np.arange(0, 256, 15, dtype=np.uint8)
-        probe = Image.fromarray(np.stack(np.meshgrid(levels, levels, levels), -1).reshape(len(levels), -1, 3))
-        if mode != "RGB" or np.asarray(ImageChops.difference(probe, transform.apply(probe))).max() > _SAME_COLOUR:
-            return transform
-    return None
 
 
 @dataclass(frozen=True)

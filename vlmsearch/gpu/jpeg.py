@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import PIL.Image
 from PIL import ExifTags
 
-from vlmsearch.media import to_srgb
+from vlmsearch.colours import to_srgb
 
 _SCAN = 0xDA
 _FRAMES = {0xC0, 0xC1, 0xC2}
