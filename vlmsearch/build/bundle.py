@@ -18,7 +18,7 @@ from vlmsearch.build.data import Samples, gather
 from vlmsearch.build.disk import Json, folder_in_the_making, publish, write_description
 from vlmsearch.build.fetch import as_bundle, checkpoint_folder
 from vlmsearch.build.inputs import Feeds, machine, run
-from vlmsearch.build.quantize import Plan, Report, Result, Subject, export, quantise
+from vlmsearch.build.quantize import Plan, Report, Result, Subject, export, quantise, silent
 from vlmsearch.build.recipe import Recipe
 from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, model_file, open_bundle
 from vlmsearch.encoders.towers import open_tokenizer
@@ -72,7 +72,7 @@ def build_bundle(
     _need_peers()
     chosen = tuple(dict.fromkeys(("fp32", *(precisions or recipe.precisions))))
     target = out or cache_folder() / "bundles" / recipe.name
-    report = progress or _silent
+    report = progress or silent
     report("reading the checkpoint", 0, 1)
     loaded = load_checkpoint(checkpoint or checkpoint_folder(recipe))
     _check_kind(recipe, loaded)
@@ -87,10 +87,6 @@ def build_bundle(
         _finish(work, chosen, forced=failed)
         publish(folder, target)
     return open_bundle(target)
-
-
-def _silent(step: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 def _need_peers() -> None:

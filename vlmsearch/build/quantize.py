@@ -29,6 +29,10 @@ _SEARCH_SECONDS = 180.0
 _SEARCH_SAMPLES = 32
 
 
+def silent(step: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How a tower is quantised.

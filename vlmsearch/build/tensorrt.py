@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from vlmsearch.build.quantize import Report
+from vlmsearch.build.quantize import Report, silent
 from vlmsearch.build.recipe import Range, Recipe, Shapes, find_recipe
-from vlmsearch.build.tensorrt_workshop import Workshop, silent
+from vlmsearch.build.tensorrt_workshop import Workshop
 from vlmsearch.bundles import Bundle, Tower, recipe_names
 from vlmsearch.gpu.plans import EnginePrecision, Plan, building, choose_plan, chosen_plan
 

@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 import tensorrt as trt
 
+from vlmsearch.bundles import cache_folder
 from vlmsearch.errors import BackendError
 from vlmsearch.gpu.files import replace_file
-from vlmsearch.gpu.plans import Profile
+from vlmsearch.gpu.plans import Machine, Profile
 from vlmsearch.gpu.tensorrt import log
 
 BuiltPrecision = Literal["int8", "fp16", "fp32"]
@@ -48,6 +49,12 @@ class Settings:
 def strongly_typed() -> bool:
     """Whether a network's precisions are those of its ONNX file, and FP16 must be in the file."""
     return hasattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
+
+
+def timing_file(machine: Machine) -> Path:
+    """The timing cache of a kind of machine, in the user's cache."""
+    name = f"{machine.tensorrt}-{machine.gpu}-{machine.architecture}.cache"
+    return cache_folder() / "timings" / name.replace(" ", "-").replace("/", "-")
 
 
 def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = None) -> bytes:

@@ -16,14 +16,14 @@ from functools import cached_property
 from pathlib import Path
 
 from vlmsearch.build.inputs import run
-from vlmsearch.build.quantize import Drift, Report
+from vlmsearch.build.quantize import Drift, Report, silent
 from vlmsearch.build.recipe import Range, Recipe
 from vlmsearch.build.tensorrt_fallback import by_damage
 from vlmsearch.build.tensorrt_graph import Int8, engine_graph, read_int8
 from vlmsearch.build.tensorrt_measure import BATCHES, Exam, encode, prepare_exam, slowness, time_engine, timings_of
-from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_plan
+from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_plan, timing_file
 from vlmsearch.build.tensorrt_shapes import Form, batches, forms, profiles
-from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, model_file
+from vlmsearch.bundles import Bundle, Precision, Tower, model_file
 from vlmsearch.errors import BackendError, ConfigError, QualityError
 from vlmsearch.gpu.cuda import current, find_gpu
 from vlmsearch.gpu.engine import Engine
@@ -59,10 +59,6 @@ class Missed:
 
     drift: Drift
     right: float | None = None
-
-
-def silent(step: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 @dataclass
@@ -253,8 +249,9 @@ class Workshop:
             onnx = engine_graph(onnx, self.int8 if names else {}, names, spelled_out=form.spelled_out)
         self.report(f"{self.tower}: building {_words(precision, kept)}", 0, 1)
         begun = time.perf_counter()
+        timings = self.timing_cache or timing_file(self.machine)
         with current(self.device):
-            data = build_plan(onnx, Settings(precision, key.profiles, self.level), timing_cache=self._timings())
+            data = build_plan(onnx, Settings(precision, key.profiles, self.level), timing_cache=timings)
         return data, time.perf_counter() - begun
 
     def _key(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> PlanKey:
@@ -275,11 +272,6 @@ class Workshop:
     def _digest(self, precision: Precision) -> str:
         found = self.bundle.files.get(model_file(self.tower, precision))
         return found.sha256 if found else ""
-
-    def _timings(self) -> Path:
-        machine = self.machine
-        name = f"{machine.tensorrt}-{machine.gpu}-{machine.architecture}.cache"
-        return self.timing_cache or cache_folder() / "timings" / name.replace(" ", "-").replace("/", "-")
 
     def _story(self, drift: Drift) -> dict[str, object]:
         gpu = find_gpu(self.device)
