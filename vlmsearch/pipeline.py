@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -91,18 +91,9 @@ class Pipeline(Closable):
         ``retry_failed``; with ``strict`` it raises InvalidInputError. ``on_progress`` gets the number of documents
         done. What was done when an error or Ctrl-C ends the run stays, and the next run completes it.
         """
-        from vlmsearch.sources import Sourced
+        from vlmsearch.sources import given_documents
 
-        def sourced() -> Iterator[Sourced]:
-            for document in [documents] if isinstance(documents, Document) else documents:
-                if not isinstance(document, Document):
-                    kind = type(document).__name__
-                    raise TypeError(f"a Document is added, not {kind}: Document(id, text=..., image=...)")
-                if not isinstance(document.id, str):
-                    raise TypeError(f"the id of a document is a string, not {document.id!r}")
-                yield Sourced(document, "")
-
-        return self._run(sourced(), retry_failed, strict, on_progress)
+        return self._run(given_documents(documents), retry_failed, strict, on_progress)
 
     def index(
         self,
@@ -173,10 +164,7 @@ class Pipeline(Closable):
         if not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
             raise ConfigError(f"limit is from 1 to {_LONGEST_PAGE}, not {limit!r}")
         if weights:
-            known = {field for space in self.encoder.spaces for field in space.fields}
-            for field in weights.keys() - known:
-                there = ", ".join(sorted(map(str, known)))
-                raise ConfigError(f"no field {field!r} to weigh; each is a Field, and there are {there}")
+            ranking.check_fields(weights, self.encoder.spaces)
         if not isinstance(text, (str, type(None))):
             raise TypeError(f"the text of a query is a string, not {type(text).__name__}; a picture goes into image=")
         if image is None and not (text and text.strip()):

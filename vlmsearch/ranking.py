@@ -66,6 +66,15 @@ def _mean(vectors: Sequence[Vectors]) -> Vectors:
     return mean
 
 
+def check_fields(weights: Collection[Field], spaces: Sequence[Space]) -> None:
+    """Raise ConfigError for a field that is weighed and not there."""
+    known = {field for space in spaces for field in space.fields}
+    for field in weights:
+        if field not in known:
+            there = ", ".join(sorted(map(str, known)))
+            raise ConfigError(f"no field {field!r} to weigh; each is a Field, and there are {there}")
+
+
 def fuse(
     ranked: Mapping[Field, Sequence[Hit]],
     owned: Mapping[str, Collection[Field]],

@@ -39,7 +39,7 @@ _STRAY = re.compile("[\udc80-\udcff]")  # what a byte that is no UTF-8 is read a
 
 @dataclass(frozen=True)
 class Sourced:
-    """A document and the file that it was read from."""
+    """A document and the file that it was read from, empty for none."""
 
     document: Document
     source: str
@@ -48,6 +48,17 @@ class Sourced:
 Item: TypeAlias = Union[Sourced, Reject]
 Row: TypeAlias = Union[str, Mapping[str, object]]
 """A line of JSONL or a row of CSV."""
+
+
+def given_documents(documents: Document | Iterable[Document]) -> Iterator[Sourced]:
+    """Documents that come from no file; TypeError for what is none."""
+    for document in [documents] if isinstance(documents, Document) else documents:
+        if not isinstance(document, Document):
+            kind = type(document).__name__
+            raise TypeError(f"a Document is added, not {kind}: Document(id, text=..., image=...)")
+        if not isinstance(document.id, str):
+            raise TypeError(f"the id of a document is a string, not {document.id!r}")
+        yield Sourced(document, "")
 
 
 class Paths:
