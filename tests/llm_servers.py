@@ -19,7 +19,7 @@ from vlmsearch.answers import TEMPLATE
 from vlmsearch.build.llm_python import LlmOptions, write_repository
 from vlmsearch.bundles import data_folder
 from vlmsearch.demo.questions import Gallery
-from vlmsearch.serving.server import Binary
+from vlmsearch.serving.commands import Binary
 
 MODEL = "demo-gpt2"
 BUNDLE = data_folder("engines") / MODEL / "bundle"

@@ -26,8 +26,8 @@ from vlmsearch.build.llm_api import write_llmapi_repository
 from vlmsearch.build.llm_repo import write_llm_repository
 from vlmsearch.build.llm_versions import find_target
 from vlmsearch.errors import ConfigError
+from vlmsearch.serving.commands import Binary, Endpoints
 from vlmsearch.serving.ranks import Ranks, ranks_command
-from vlmsearch.serving.server import Binary, Endpoints
 
 MPIRUN = """
 import os, signal, subprocess, sys, time

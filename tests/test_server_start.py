@@ -13,7 +13,8 @@ import pytest
 
 from tests.triton_server import free_ports
 from vlmsearch.errors import BackendError
-from vlmsearch.serving.server import Endpoints, Server
+from vlmsearch.serving.commands import Endpoints
+from vlmsearch.serving.server import Server
 from vlmsearch.serving.supervise import Service, supervise
 
 PROGRAM = """

@@ -20,7 +20,7 @@ from vlmsearch.build.triton import write_repository
 from vlmsearch.build.triton_options import RepoOptions
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.serving.server import Binary
+from vlmsearch.serving.commands import Binary
 
 SEED = 24_000_000
 

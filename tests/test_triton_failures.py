@@ -23,7 +23,7 @@ from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError
 from vlmsearch.registry import open_encoder
-from vlmsearch.serving.server import Binary
+from vlmsearch.serving.commands import Binary
 from vlmsearch.types import Vectors
 
 
@@ -125,7 +125,8 @@ def test_a_new_version_is_loaded_while_requests_flow(
 ) -> None:
     running = private("--model-control-mode=explicit", "--load-model=*")
     folder = Path(running.command[1].partition("=")[2])
-    with TritonEncoder(running.url.removeprefix("triton:"), deadline=1) as encoder:  # no time for a second attempt
+    with TritonEncoder(running.url.removeprefix("triton:")) as encoder:
+        encoder._connection._retries = False
         load = Load(encoder, pictures, local.encode_images(pictures)["clip"])
         load.settle()
         shutil.copytree(folder / "clip_image" / "1", folder / "clip_image" / "2")

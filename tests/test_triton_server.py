@@ -27,7 +27,7 @@ from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError
 from vlmsearch.registry import open_encoder
-from vlmsearch.serving.server import Binary
+from vlmsearch.serving.commands import Binary
 from vlmsearch.types import Vectors
 
 SEED = 23_000_000

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from vlmsearch.build.triton import write_repository
 from vlmsearch.build.triton_install import install, installed
 from vlmsearch.build.triton_options import RepoOptions
-from vlmsearch.serving.server import Binary, Endpoints, Server, server_command
+from vlmsearch.serving.commands import Binary, Endpoints, server_command
+from vlmsearch.serving.server import Server
 
 _STUB = "triton_python_backend_stub"
 CACHE = Path(sys.prefix) / "vlmsearch-tests"

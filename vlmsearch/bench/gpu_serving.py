@@ -16,8 +16,9 @@ from vlmsearch.build.triton_options import Device, Queue, RepoOptions
 from vlmsearch.bundles import Precision
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ModelUnavailableError
+from vlmsearch.serving.commands import Binary, Endpoints, on_path, server_command
 from vlmsearch.serving.protocol import ENSEMBLE
-from vlmsearch.serving.server import Binary, Endpoints, Server, on_path, server_command
+from vlmsearch.serving.server import Server
 
 _WARM_UP = 2.0
 

@@ -19,7 +19,8 @@ from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.serving import protocol
 from vlmsearch.serving.batches import split_location
-from vlmsearch.serving.triton_connection import Connection, Security
+from vlmsearch.serving.triton_connection import Connection
+from vlmsearch.serving.triton_security import Security
 
 Kind = Literal["images", "texts"]
 _TIMEOUT = 60.0

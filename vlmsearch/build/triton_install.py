@@ -16,7 +16,7 @@ from pathlib import Path
 from vlmsearch.build.disk import folder_in_the_making, publish
 from vlmsearch.bundles import cache_folder
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.serving.server import Binary
+from vlmsearch.serving.commands import Binary
 
 WHEEL = "nvidia-pytriton==0.7.0"
 SERVER = "2.51.0"

@@ -12,8 +12,8 @@ from vlmsearch.cli.common import json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.build.llm_versions import Target
+    from vlmsearch.serving.commands import Endpoints
     from vlmsearch.serving.ranks import Ranks
-    from vlmsearch.serving.server import Endpoints
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -226,8 +226,8 @@ def serve(
     """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so."""
     from vlmsearch.build.llm_repo import Served, read_repository
     from vlmsearch.cli.triton import run_server
+    from vlmsearch.serving.commands import Endpoints
     from vlmsearch.serving.ranks import Ranks, ranks_docker_command
-    from vlmsearch.serving.server import Endpoints
 
     served = Served(world_size, 1, ()) if world_size and not docker else read_repository(folder)
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
@@ -263,8 +263,8 @@ def _here(
 ) -> tuple[list[str], dict[str, str]]:
     from vlmsearch.build.triton_install import installed
     from vlmsearch.cli.triton import find_server
+    from vlmsearch.serving.commands import Binary, on_path
     from vlmsearch.serving.ranks import find_mpirun, ranks_command
-    from vlmsearch.serving.server import Binary, on_path
 
     if dry_run:  # prints: nothing is installed for it
         binary, mpirun = on_path() or installed() or Binary("tritonserver"), "mpirun"

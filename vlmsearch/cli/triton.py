@@ -12,7 +12,7 @@ import click
 from vlmsearch.cli.common import is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
-    from vlmsearch.serving.server import Binary, Endpoints
+    from vlmsearch.serving.commands import Binary, Endpoints
     from vlmsearch.serving.triton_status import Status
 
 
@@ -133,7 +133,7 @@ def serve(
     The server is the tritonserver on PATH, or else the one that `vlmsearch triton install` installs, which is done
     now if need be.
     """
-    from vlmsearch.serving.server import Endpoints, docker_command, server_command
+    from vlmsearch.serving.commands import Endpoints, docker_command, server_command
 
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
     flags = [*([] if control == "none" else [f"--model-control-mode={control}"]), *extra]
@@ -158,7 +158,7 @@ def _release_image(release: str) -> str:
 
 def find_server() -> Binary:
     """The tritonserver on PATH, or else the one that is installed here, now if need be."""
-    from vlmsearch.serving.server import on_path
+    from vlmsearch.serving.commands import on_path
 
     found = on_path()
     if found:

@@ -19,8 +19,9 @@ from vlmsearch.errors import BackendError, ConfigError, IndexMismatchError, Inva
 from vlmsearch.media import Preprocess, read_image
 from vlmsearch.serving import protocol
 from vlmsearch.serving.batches import Piece, batches, piece_lengths, pooled, size_of, split_location, utf8
-from vlmsearch.serving.triton_connection import Connection, Security
+from vlmsearch.serving.triton_connection import Connection
 from vlmsearch.serving.triton_memory import SharedSlots
+from vlmsearch.serving.triton_security import Security
 from vlmsearch.types import ImageSource, Role, Space, Vectors
 from vlmsearch.workers import Workers
 
@@ -43,7 +44,7 @@ class TritonEncoder(Encoder):
     all its attempts ``deadline``: so long a restart of the server is waited for. ``tls`` encrypts;
     ``shared_memory`` hands inputs over without copying them into messages, where the server is on this host and
     allows it (from 26.05 on, if it is started with ``--allow-client-shm=true``). The environment has certificates,
-    token and headers: see `vlmsearch.serving.triton_connection.Security`.
+    token and headers: see `vlmsearch.serving.triton_security.Security`.
     """
 
     def __init__(

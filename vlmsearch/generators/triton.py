@@ -20,7 +20,8 @@ from vlmsearch.generators.pieces import Detokenizer
 from vlmsearch.generators.stopping import until_stop
 from vlmsearch.generators.tokens import read_tokenizer
 from vlmsearch.serving.llm_names import Dialect, inputs_of, stop_request
-from vlmsearch.serving.triton_connection import Connection, Security
+from vlmsearch.serving.triton_connection import Connection
+from vlmsearch.serving.triton_security import Security
 from vlmsearch.serving.triton_stream import Request, stream_responses
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
@@ -39,7 +40,7 @@ class TritonGenerator(Generator):
 
     A piece may take ``timeout`` seconds after the one before it, a text ``deadline``: so long a restart of the server
     is waited for, too, unless the text had begun. ``tls`` encrypts. The environment has certificates, token and
-    headers: see `vlmsearch.serving.triton_connection.Security`.
+    headers: see `vlmsearch.serving.triton_security.Security`.
     """
 
     context: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.serving.server import Binary, Endpoints, server_command, shm_prefix
+from vlmsearch.serving.commands import Binary, Endpoints, server_command, shm_prefix
 
 
 @dataclass(frozen=True)

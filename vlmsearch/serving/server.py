@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,13 +15,13 @@ import urllib.request
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from typing_extensions import Self
 
 from vlmsearch.closing import Closable
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import BackendError
+from vlmsearch.serving.commands import Endpoints, shm_prefix
 from vlmsearch.serving.sessions import kill_session
 
 _LINES = 60
@@ -31,95 +29,14 @@ _LINES = 60
 _POLL = 0.1
 _STUB_NAME = "triton_python_b"
 """What the kernel calls the processes of Python models."""
-_STUB_SECONDS = 120
-"""How long a Python model may take to load."""
 _RACE = "boost::interprocess::lock_exception"
 _STARTS = 3
 """How often a server is started that ends over a race of its own."""
 
 
-@dataclass(frozen=True)
-class Binary:
-    """A server program: what it needs in its environment, and where its backends and caches are, if not as built."""
-
-    program: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-    backends: Path | None = None
-    caches: Path | None = None
-
-
-def on_path() -> Binary | None:
-    """The ``tritonserver`` on PATH, as in NVIDIA's containers."""
-    found = shutil.which("tritonserver")
-    return Binary(found) if found else None
-
-
 def _reason(model: Mapping[str, str]) -> str:
     """Why a model failed, without the traceback of a Python model."""
     return " ".join(model.get("reason", "no reason given").partition("\nAt:")[0].split())
-
-
-@dataclass(frozen=True)
-class Endpoints:
-    """Where a server listens."""
-
-    host: str = "127.0.0.1"
-    http: int = 8000
-    grpc: int = 8001
-    metrics: int = 8002
-
-    @property
-    def reach(self) -> str:
-        """The host to connect to."""
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
-
-    def url(self, path: str) -> str:
-        """A URL of the HTTP endpoint."""
-        host = f"[{self.reach}]" if ":" in self.reach else self.reach
-        return f"http://{host}:{self.http}/{path}"
-
-
-def shm_prefix(ends: Endpoints) -> str:
-    """What the shared memory of a server's Python models is called, so that it can be removed."""
-    return f"vlmsearch_{ends.grpc}_{os.getpid()}_"
-
-
-def server_command(
-    binary: Binary, folder: Path, ends: Endpoints, *, cache_mib: int = 0, extra: Sequence[str] = ()
-) -> list[str]:
-    """The command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
-    command = [binary.program, f"--model-repository={folder.absolute()}", "--exit-on-error=false"]
-    for protocol, port in (("http", ends.http), ("grpc", ends.grpc), ("metrics", ends.metrics)):
-        command += [f"--{protocol}-address={ends.host}", f"--{protocol}-port={port}"]
-    command.append(f"--backend-config=python,stub-timeout-seconds={_STUB_SECONDS}")
-    if binary.backends:
-        command.append(f"--backend-directory={binary.backends}")
-    if cache_mib:
-        command.append(f"--cache-config=local,size={cache_mib * 2**20}")
-        if binary.caches:
-            command.append(f"--cache-directory={binary.caches}")
-    return [*command, *extra]
-
-
-def docker_command(
-    folder: Path, ends: Endpoints, image: str, *, gpu: bool = False, cache_mib: int = 0, extra: Sequence[str] = ()
-) -> list[str]:
-    """The ``docker run`` that serves a repository with NVIDIA's container, after installing what its models need."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
-    inside = Endpoints("0.0.0.0")  # noqa: S104 - in the container; outside it is what was asked for
-    ports = ((ends.http, inside.http), (ends.grpc, inside.grpc), (ends.metrics, inside.metrics))
-    serve = server_command(Binary("tritonserver"), folder, inside, cache_mib=cache_mib, extra=extra)
-    serve[1] = "--model-repository=/models"
-    script = f"pip install --quiet -r /models/requirements.txt && exec {shlex.join(serve)}"
-    return [
-        *("docker", "run", "--rm", "--init", "--shm-size=1g", "--ulimit", "memlock=-1"),
-        *(("--gpus", "all") if gpu else ()),
-        *(part for outer, inner in ports for part in ("-p", f"{ends.host}:{outer}:{inner}")),
-        *("-v", f"{folder.absolute()}:/models:ro", image, "bash", "-c", script),
-    ]
 
 
 class Server(Closable):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import FrameType
 
 from vlmsearch.errors import BackendError
-from vlmsearch.serving.server import Endpoints, Server
+from vlmsearch.serving.commands import Endpoints
+from vlmsearch.serving.server import Server
 
 _POLL = 0.5
 _MOST, _WITHIN = 5, 120.0

@@ -7,15 +7,12 @@ before 25.03 may crash when a request is cancelled (github.com/triton-inference-
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import tritonclient.grpc as triton
@@ -23,8 +20,9 @@ from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.serving.triton_memory import SharedSlots, Slot
+from vlmsearch.serving.triton_security import Security
 
 Tensors = Mapping[str, NDArray[np.generic]]
 Prepared = tuple[triton.InferInput, ...]
@@ -34,7 +32,6 @@ _LARGEST_MESSAGE = 2**31 - 1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
-_LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]")
 _RETRIED_STATUS = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
 _RETRIED_MESSAGES = ("Stub process", "Unable to find shared memory region", "unknown model", "not ready")
 """A model that was there at connect comes back when the server has been restarted."""
@@ -43,48 +40,6 @@ _TIMED_OUT = "timeout expired"
 
 class _TooSlowError(BackendUnavailableError):
     """An attempt took all the time that it had; another one would add to the server's load."""
-
-
-@dataclass(frozen=True)
-class Security:
-    """How to reach a server that is protected, from the environment.
-
-    ``VLMSEARCH_TRITON_CA`` is a file with the certificates to trust, ``VLMSEARCH_TRITON_CERT`` and
-    ``VLMSEARCH_TRITON_KEY`` are the client's own (mutual TLS), ``VLMSEARCH_TRITON_TOKEN`` becomes ``authorization:
-    Bearer ...``, and ``VLMSEARCH_TRITON_HEADERS`` has further headers, ``name: value``, one a line.
-    """
-
-    tls: bool
-    root: str | None
-    certificate: str | None
-    key: str | None
-    headers: Mapping[str, str]
-
-    @classmethod
-    def from_environment(cls, *, tls: bool, host: str) -> Security:
-        """The settings for a host; ConfigError for a file that is not there, or a token that anybody could read."""
-        root, certificate, key = (_file(f"VLMSEARCH_TRITON_{name}") for name in ("CA", "CERT", "KEY"))
-        if bool(certificate) != bool(key):
-            raise ConfigError("VLMSEARCH_TRITON_CERT and VLMSEARCH_TRITON_KEY go together")
-        headers = {}
-        for line in os.environ.get("VLMSEARCH_TRITON_HEADERS", "").splitlines():
-            header, colon, value = line.partition(":")
-            if not colon:
-                raise ConfigError("VLMSEARCH_TRITON_HEADERS has a line that is not of the form name: value")
-            headers[header.strip().lower()] = value.strip()
-        token = os.environ.get("VLMSEARCH_TRITON_TOKEN")
-        if token and not tls and host not in _LOCAL:
-            raise ConfigError("VLMSEARCH_TRITON_TOKEN would cross the network unencrypted: add tls=true to the URL")
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        return cls(tls, root, certificate, key, headers)
-
-
-def _file(variable: str) -> str | None:
-    path = os.environ.get(variable) or None
-    if path and not Path(path).is_file():
-        raise ConfigError(f"{variable} is {path}, and there is no such file")
-    return path
 
 
 class Connection:

@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 from vlmsearch.addresses import has_port
 from vlmsearch.closing import Closable
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
-from vlmsearch.serving.triton_connection import Security
+from vlmsearch.serving.triton_security import Security
 from vlmsearch.terminal import make_console, make_table
 
 _SECONDS = 5.0

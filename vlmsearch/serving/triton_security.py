@@ -1,0 +1,54 @@
+"""Certificates, tokens and headers for a Triton server that is protected."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlmsearch.errors import ConfigError
+
+_LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]")
+
+
+@dataclass(frozen=True)
+class Security:
+    """How to reach a server that is protected, from the environment.
+
+    ``VLMSEARCH_TRITON_CA`` is a file with the certificates to trust, ``VLMSEARCH_TRITON_CERT`` and
+    ``VLMSEARCH_TRITON_KEY`` are the client's own (mutual TLS), ``VLMSEARCH_TRITON_TOKEN`` becomes ``authorization:
+    Bearer ...``, and ``VLMSEARCH_TRITON_HEADERS`` has further headers, ``name: value``, one a line.
+    """
+
+    tls: bool
+    root: str | None
+    certificate: str | None
+    key: str | None
+    headers: Mapping[str, str]
+
+    @classmethod
+    def from_environment(cls, *, tls: bool, host: str) -> Security:
+        """The settings for a host; ConfigError for a file that is not there, or a token that anybody could read."""
+        root, certificate, key = (_file(f"VLMSEARCH_TRITON_{name}") for name in ("CA", "CERT", "KEY"))
+        if bool(certificate) != bool(key):
+            raise ConfigError("VLMSEARCH_TRITON_CERT and VLMSEARCH_TRITON_KEY go together")
+        headers = {}
+        for line in os.environ.get("VLMSEARCH_TRITON_HEADERS", "").splitlines():
+            header, colon, value = line.partition(":")
+            if not colon:
+                raise ConfigError("VLMSEARCH_TRITON_HEADERS has a line that is not of the form name: value")
+            headers[header.strip().lower()] = value.strip()
+        token = os.environ.get("VLMSEARCH_TRITON_TOKEN")
+        if token and not tls and host not in _LOCAL:
+            raise ConfigError("VLMSEARCH_TRITON_TOKEN would cross the network unencrypted: add tls=true to the URL")
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        return cls(tls, root, certificate, key, headers)
+
+
+def _file(variable: str) -> str | None:
+    path = os.environ.get(variable) or None
+    if path and not Path(path).is_file():
+        raise ConfigError(f"{variable} is {path}, and there is no such file")
+    return path
