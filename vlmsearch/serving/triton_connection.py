@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 
 import numpy as np
 import tritonclient.grpc as triton
@@ -175,21 +176,11 @@ class Connection:
             if slot:
                 slot.share(self._client, self._headers, self._seconds(end))
             seconds = self._seconds(end)
-            wanted = [triton.InferRequestedOutput(name) for name in outputs]
             sent = True
             try:
-                self._client.async_infer(
-                    model,
-                    tensors,
-                    lambda result, error: self._done(answer, slot, result, error),
-                    outputs=wanted,
-                    headers=self._headers,
-                    timeout=max(int(seconds * 1e6), 1),
-                    parameters=dict(parameters or {}),
-                )
+                self._send(model, tensors, outputs, parameters, seconds, partial(self._done, answer, slot))
             except Exception:
                 sent = False
-                self._check_open()
                 raise
             result = answer.result(seconds)
         except FutureTimeoutError as exc:
@@ -198,6 +189,29 @@ class Connection:
             if not sent:
                 self._release(slot)
         return {name: result.as_numpy(name) for name in outputs}
+
+    def _send(
+        self,
+        model: str,
+        tensors: Prepared,
+        outputs: Sequence[str],
+        parameters: Mapping[str, str | bool] | None,
+        seconds: float,
+        answered: Callable[[triton.InferResult | None, InferenceServerException | None], None],
+    ) -> None:
+        try:
+            self._client.async_infer(
+                model,
+                tensors,
+                answered,
+                outputs=[triton.InferRequestedOutput(name) for name in outputs],
+                headers=self._headers,
+                timeout=max(int(seconds * 1e6), 1),
+                parameters=dict(parameters or {}),
+            )
+        except Exception:
+            self._check_open()
+            raise
 
     def _seconds(self, end: float) -> float:
         """How long an attempt may take yet."""
