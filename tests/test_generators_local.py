@@ -267,6 +267,8 @@ def test_what_top_k_and_top_p_leave_out_is_never_sampled() -> None:
         (GenerationOptions(temperature=1.0, top_k=2, seed=1), {0, 1}),
         (GenerationOptions(temperature=1.0, top_p=0.8, seed=1), {0, 1, 2}),
         (GenerationOptions(temperature=1.0, top_p=0.01, seed=1), {0}),
+        (GenerationOptions(temperature=1e-38, seed=1), {0}),
+        (GenerationOptions(temperature=5e-324, top_k=3, seed=1), {0}),
         (GenerationOptions(temperature=1.0, seed=1), {0, 1, 2, 3, 4}),
         (GenerationOptions(temperature=0.0), {0}),
     ):

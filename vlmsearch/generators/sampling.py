@@ -38,7 +38,8 @@ class Sampler:
         options = self._options
         if options.temperature == 0:
             return int(np.argmax(scores))
-        scores = scores / np.float32(options.temperature)
+        with np.errstate(over="ignore", invalid="ignore"):  # near 0 one token is left; where all are forbidden, none
+            scores = (scores - scores.max()).astype(np.float64) / options.temperature
         if options.top_k is None and options.top_p == 1:
             return _at(_softmax(scores), share)
         order = _likeliest(scores, options.top_k)
