@@ -33,9 +33,13 @@ class Workers(ThreadPoolExecutor):
         self._closed = True
         self.shutdown(wait=False)
 
-    def _unless_closed(self, work: Callable[[], T]) -> T:
+    def check_open(self) -> None:
+        """Raise BackendError once it is closed."""
         if self._closed:
             raise self._error()
+
+    def _unless_closed(self, work: Callable[[], T]) -> T:
+        self.check_open()
         return work()
 
     def _error(self) -> BackendError:

@@ -55,11 +55,8 @@ class OnnxEncoder(BundleEncoder):
             for bundle in self.bundles
             for tower in bundle.towers
         }
-
-    @property
-    def providers(self) -> tuple[str, ...]:
+        self.providers = next(iter(self._sessions.values())).providers
         """The execution providers that ONNX Runtime really bound, most preferred first."""
-        return next(iter(self._sessions.values())).providers
 
     def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
         """Vectors of one batch of pixels."""
@@ -70,12 +67,15 @@ class OnnxEncoder(BundleEncoder):
         return self._run(bundle, "text", {"input_ids": ids, "attention_mask": mask})
 
     def _run(self, bundle: Bundle, tower: Tower, inputs: Arrays) -> Vectors:
-        return self._sessions[bundle.name, tower].run(inputs)
+        sessions = self._sessions
+        self.check_open()
+        return sessions[bundle.name, tower].run(inputs)
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads, and let go of the models and their memory."""
         super().close()
-        for session in self._sessions.values():
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
             if isinstance(session, CoresSession):
                 session.close()
 

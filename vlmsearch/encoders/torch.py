@@ -42,11 +42,21 @@ class TorchEncoder(BundleEncoder):
 
     def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
         """Vectors of one batch of pixels."""
-        return self._references[bundle.name].images(pixels)
+        return self._reference(bundle).images(pixels)
 
     def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
         """Vectors of one batch of token ids."""
-        return self._references[bundle.name].texts(ids, mask)
+        return self._reference(bundle).texts(ids, mask)
+
+    def close(self) -> None:
+        """Stop the threads, and let go of the models and their memory."""
+        super().close()
+        self._references = {}
+
+    def _reference(self, bundle: Bundle) -> Reference:
+        references = self._references
+        self.check_open()
+        return references[bundle.name]
 
 
 class Reference(Protocol):

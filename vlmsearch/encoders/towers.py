@@ -61,6 +61,7 @@ class BundleEncoder(Encoder):
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Vectors per space; see `Encoder.encode_texts`."""
+        self.check_open()
         return {
             bundle.space.name: self._texts[bundle.space.name].encode(
                 texts, role, self.text_batch_size, partial(self.run_texts, bundle)
@@ -70,6 +71,7 @@ class BundleEncoder(Encoder):
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
         """Vectors of the image space; see `Encoder.encode_images`. Decodes ahead while a batch runs."""
+        self.check_open()
         bundle = self._picture
         if bundle is None:
             return {}
@@ -85,6 +87,10 @@ class BundleEncoder(Encoder):
         if self._picture is None:
             raise ConfigError(f"{self.fingerprint} encodes no images")
         return PIL.Image.fromarray(to_pixels(image, _preprocess_of(self._picture)))
+
+    def check_open(self) -> None:
+        """Raise BackendError once the encoder is closed."""
+        self._pool.check_open()
 
     def close(self) -> None:
         """Stop the decoding threads."""
