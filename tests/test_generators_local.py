@@ -1,11 +1,13 @@
 """Language models in this process: ONNX Runtime and transformers."""
 
+import gc
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,7 +25,7 @@ from tests.llm_servers import BUNDLE, prompts
 from vlmsearch.answers import TEMPLATE
 from vlmsearch.build.gpt2 import Sizes, add_graph
 from vlmsearch.demo.questions import UNANSWERED, Gallery
-from vlmsearch.errors import ConfigError, InvalidInputError, ModelUnavailableError
+from vlmsearch.errors import BackendError, ConfigError, InvalidInputError, ModelUnavailableError
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.generators.onnx import OnnxGenerator
 from vlmsearch.generators.pieces import Detokenizer
@@ -162,6 +164,24 @@ def test_the_context_is_the_limit(onnx: OnnxGenerator, local: TransformersGenera
         prompt = PROMPTS[0] + " star" * (1020 - generator.count_tokens(PROMPTS[0]))
         assert generator.count_tokens(prompt) == 1020
         assert len(generator.encode(generator.generate(prompt, GIBBERISH))) <= 8
+
+
+@pytest.mark.parametrize("kind", ["onnx", "transformers"])
+def test_closed_it_lets_go_of_its_model_and_ends_what_is_under_way(kind: str) -> None:
+    generator = open_generator(f"{kind}:demo-gpt2")
+    options = GenerationOptions(max_tokens=12)
+    whole = generator.generate("Sources:", options)
+    stream = generator.stream("Sources:", options)
+    first = next(stream)
+    model = weakref.ref(generator._model)  # type: ignore[attr-defined]
+    generator.close()
+    assert first + "".join(stream) == whole
+    generator.close()
+    with pytest.raises(BackendError, match="demo-gpt2 is closed"):
+        generator.generate("Sources:", options)
+    del stream
+    gc.collect()
+    assert model() is None
 
 
 def test_beams_and_temperature_exclude_each_other(onnx: OnnxGenerator) -> None:

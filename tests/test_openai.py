@@ -324,6 +324,14 @@ def indexed(folder: Path, url: str) -> Pipeline:
     return pipeline
 
 
+def test_closed_it_says_so(server: OpenAIServer) -> None:
+    generator = open_generator(f"openai:{server.url}")
+    generator.close()
+    generator.close()
+    with pytest.raises(BackendError, match=r"^openai:http.* is closed$"):
+        generator.generate("?")
+
+
 def test_an_answer_cites_what_was_found(server: OpenAIServer, tmp_path: Path) -> None:
     with indexed(tmp_path, server.url) as pipeline:
         answer = pipeline.ask("a red star?")

@@ -78,7 +78,7 @@ class Child(Closable):
                 pipe.flush()
         except OSError as exc:
             self._reader.join(_END_SECONDS)
-            raise BackendError(self._ended or f"{self._name} has been closed") from exc
+            raise BackendError(self._ended or f"the process of {self._name} takes no requests") from exc
 
     def last_words(self) -> str:
         """The last lines that the process printed, to be put behind a message."""
@@ -88,6 +88,7 @@ class Child(Closable):
     def close(self) -> None:
         """End the process and all that it started."""
         with self._lock, suppress(OSError):
+            self._ended = self._ended or f"{self._name} is closed"
             if self._process.stdin:
                 self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
@@ -116,7 +117,7 @@ class Child(Closable):
         self._log.join(_END_SECONDS)
         reason = f"was ended by {_signal(-code)}" if code < 0 else f"ended with status {code}"
         with self._lock:
-            self._ended = f"the process of {self._name} {reason}{self.last_words()}"
+            self._ended = self._ended or f"the process of {self._name} {reason}{self.last_words()}"
             waiting = list(self._waiting.values())
         for answers in waiting:
             answers.put({"ended": self._ended})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.decoding import LanguageModel, generate_text
 from vlmsearch.generators.stopping import until_stop
@@ -19,7 +19,11 @@ class LocalGenerator(Generator):
     def __init__(self, name: str, model: LanguageModel) -> None:
         self.name = name
         self.context = model.context
-        self._model = model
+        self._model: LanguageModel | None = model
+
+    def close(self) -> None:
+        """Let go of the model and its memory; a text that is under way is finished first."""
+        self._model = None
 
     @abstractmethod
     def encode(self, prompt: str) -> list[int]:
@@ -38,7 +42,9 @@ class LocalGenerator(Generator):
 
         Raises InvalidInputError (``too_long``) for a prompt that leaves no room in the model's context.
         """
-        chosen = options or GenerationOptions()
+        model, chosen = self._model, options or GenerationOptions()
+        if model is None:
+            raise BackendError(f"{self.name} is closed")
         if chosen.beam_width > 1 and chosen.temperature:
             raise ConfigError("beam search finds the likeliest text: beam_width goes with temperature 0")
         tokens = self.encode(prompt)
@@ -48,4 +54,4 @@ class LocalGenerator(Generator):
             raise InvalidInputError(
                 "too_long", f"the prompt is {len(tokens)} tokens, and {self.name} reads {self.context} with its answer"
             )
-        return until_stop(generate_text(self._model, tokens, chosen, self.decode), chosen.stop)
+        return until_stop(generate_text(model, tokens, chosen, self.decode), chosen.stop)

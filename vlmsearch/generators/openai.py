@@ -90,6 +90,7 @@ class OpenAIGenerator(Generator):
 
     def models(self) -> list[str]:
         """The models that the server has."""
+        self._check_open()
         try:
             response = self._client.get("models")
         except httpx.HTTPError as exc:
@@ -104,6 +105,10 @@ class OpenAIGenerator(Generator):
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+    def _check_open(self) -> None:
+        if self._client.is_closed:
+            raise BackendError(f"{self.name} is closed")
 
     def _pieces(self, prompt: str, options: GenerationOptions) -> Iterator[str]:
         waits = pauses(self._retries)
@@ -124,6 +129,7 @@ class OpenAIGenerator(Generator):
 
     def _open(self, prompt: str, options: GenerationOptions) -> httpx.Response:
         """The answer to one request, its body not read yet; `Passing` where another try may help."""
+        self._check_open()
         path = "chat/completions" if self._api == "chat" else "completions"
         request = self._client.build_request("POST", path, json=self._body(prompt, options))
         try:
