@@ -4,6 +4,8 @@ import multiprocessing
 import pickle
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -413,6 +415,23 @@ def writing(location: Path, turn: int, count: int) -> Iterator[tuple[ForkServerP
     finally:
         pipe.close()
         process.join()
+
+
+def test_a_folder_that_another_process_is_making_is_one_clear_error(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from vlmsearch.stores.folder_lock import FolderLock;"
+        "lock = FolderLock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
+    )
+    (tmp_path / "index").mkdir()
+    command = [sys.executable, "-c", code, str(tmp_path / "index" / "vlmsearch.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(BackendUnavailableError, match=rf"process {holder.pid} has it open, and is just making it"):
+            ChromaStore(str(tmp_path / "index")).bind("encoder", SPACES)
+        holder.communicate()
+    with ChromaStore(str(tmp_path / "index")) as store:
+        store.bind("encoder", SPACES)
 
 
 def test_killed_processes_lose_nothing_that_was_written(tmp_path: Path) -> None:

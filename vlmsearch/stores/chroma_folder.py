@@ -127,6 +127,8 @@ class _OpenFolder:
             self._why = str(exc)
             if isinstance(exc, LockedError):
                 self._why, self._advice = f"process {exc.process} has it open", _SEVERAL
+                if not (path / DATABASE).is_file():
+                    raise BackendUnavailableError(f"{name}: {self._why}, and is just making it{_SEVERAL}") from exc
             self._copy = copy_of(path, name, self._why)
             _log.warning("%s: %s, so a copy of it is searched, as it is now", name, self._why)
         self._start()
