@@ -308,6 +308,12 @@ def test_what_is_no_plan_of_this_tensorrt_is_refused(make: MakeEngine, gpu: Pret
     assert gpu.used == 0
 
 
+def test_tensorrt_that_does_not_start_is_an_error(make: MakeEngine, gpu: PretendGpu) -> None:
+    gpu.no_context = True
+    with pytest.raises(BackendError, match="TensorRT does not start: 6: CUDA initialization failure with error: 2"):
+        make()
+
+
 def test_without_driver_gpu_or_that_gpu_it_says_what_is_missing(make: MakeEngine, gpu: PretendGpu) -> None:
     with pytest.raises(ConfigError, match="no GPU 1: there are 1, numbered from 0"):
         make(device=1)

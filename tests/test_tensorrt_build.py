@@ -217,6 +217,9 @@ def test_what_tensorrt_says_is_in_the_error(at: Any) -> None:
     at.gpu.refuse_build = True
     with pytest.raises(BackendError, match="Could not find any implementation for node"):
         at.ensure(precision="fp32")
+    at.gpu.no_context = True
+    with pytest.raises(BackendError, match="TensorRT does not start: 6: CUDA initialization failure with error: 2"):
+        at.ensure(precision="fp32")
 
 
 def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypatch: Any) -> None:

@@ -85,6 +85,8 @@ class PretendGpu:
         """Whether TensorRT's work cannot be captured."""
         self.built = 0
         self.refuse_build = False
+        self.no_context = False
+        """Whether TensorRT finds no room for what CUDA itself takes."""
         self.may_build = threading.Event()
         """Builds wait for it."""
         self.may_build.set()
@@ -103,6 +105,12 @@ class PretendGpu:
             raise CudaError(NO_DEVICE)
         if self.poison:
             raise CudaError(self.poison)
+
+    def use(self) -> None:
+        """What TensorRT does first."""
+        self.check()
+        if self.no_context:
+            raise CudaError(MEMORY_ALLOCATION)
 
     def register(self, thing: object) -> int:
         with self.lock:

@@ -93,8 +93,9 @@ def start(logger: ILogger) -> ILogger:
     """What a builder and a runtime do first: the logger is one, and there is a GPU."""
     found = check_logger(logger)
     try:
-        STATE.check()
+        STATE.use()
     except CudaError as error:
+        found.log(ILogger.ERROR, f"6: CUDA initialization failure with error: {error.code}")
         raise TypeError("pybind11::init(): factory function returned nullptr") from error
     return found
 

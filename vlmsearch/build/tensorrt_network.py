@@ -21,7 +21,7 @@ from vlmsearch.bundles import cache_folder
 from vlmsearch.errors import BackendError
 from vlmsearch.gpu.files import replace_file
 from vlmsearch.gpu.plans import Machine, Profile
-from vlmsearch.gpu.tensorrt import log
+from vlmsearch.gpu.tensorrt import log, started
 
 BuiltPrecision = Literal["int8", "fp16", "fp32"]
 _LIBRARIES = {
@@ -63,7 +63,7 @@ def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = N
     ``timing_cache`` is a file that is read and renewed; one of another TensorRT or GPU is replaced. Where it
     cannot be read or written, a TimingCacheWarning says so, and the plan is built all the same.
     """
-    builder = trt.Builder(log())
+    builder = started(trt.Builder)
     network = builder.create_network(_network_flags())
     parser = trt.OnnxParser(network, log())
     if not parser.parse(onnx):

@@ -7,7 +7,7 @@ a tuple, and the caller owns the memory of activations.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -62,6 +62,15 @@ def log() -> Log:
     return Log()
 
 
+def started(kind: Callable[[Log], Any]) -> Any:
+    """TensorRT's runtime or builder; BackendError where CUDA does not start for it, as on a GPU that is full."""
+    log().forget()
+    try:
+        return kind(log())
+    except TypeError as exc:  # the bindings' word for nothing
+        raise log().failure("TensorRT does not start") from exc
+
+
 def this_machine(device: int = 0) -> Machine:
     """What plans for the GPU ``device`` are bound to; ConfigError or ModelUnavailableError where there is none."""
     gpu = find_gpu(device)
@@ -85,8 +94,7 @@ class Program(Closable):
     profiles: tuple[Profile, ...]
 
     def __init__(self, plan: bytes) -> None:
-        log().forget()
-        self._runtime = trt.Runtime(log())
+        self._runtime = started(trt.Runtime)
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise log().failure("TensorRT cannot load the plan")
