@@ -203,6 +203,15 @@ def test_auto_publishes_the_fastest_that_passes(at: Any, monkeypatch: Any) -> No
     assert at.ensure(precision="auto").key.precision == "fp32"
 
 
+@pytest.mark.parametrize("precision", ["fp32", "auto"])
+def test_a_damaged_plan_is_built_again(at: Any, precision: str) -> None:
+    plan = at.ensure(precision="fp32")
+    whole = plan.path.read_bytes()
+    plan.path.write_bytes(whole[:-1] + b"?")
+    at.ensure(precision=precision)
+    assert plan.path.read_bytes() == whole
+
+
 def test_a_bundle_without_the_files_names_the_command(at: Any, tmp_path: Path) -> None:
     from vlmsearch.bundles import data_folder
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -188,6 +190,23 @@ def test_a_damaged_plan_is_built_again(gpu: PretendGpu, damage: Callable[[bytes]
     assert gpu.built == 2 * TOWERS
     make().close()
     assert gpu.built == 2 * TOWERS
+
+
+def test_a_plan_that_cannot_be_read_now_is_kept(gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    make().close()
+    read = Path.read_bytes
+
+    def busy(path: Path) -> bytes:
+        if path.suffix == ".plan":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", busy)
+        with pytest.raises(ModelUnavailableError, match=r"read: Too many open files$"):
+            make()
+    make().close()
+    assert gpu.built == TOWERS
 
 
 def test_onnx_runtime_works_until_the_engines_are_built(gpu: PretendGpu) -> None:

@@ -9,7 +9,7 @@ from vlmsearch.build.quantize import Report, silent
 from vlmsearch.build.recipe import Range, Recipe, Shapes, find_recipe
 from vlmsearch.build.tensorrt_workshop import Workshop
 from vlmsearch.bundles import Bundle, Tower, recipe_names
-from vlmsearch.gpu.plans import EnginePrecision, Plan, building, choose_plan, chosen_plan
+from vlmsearch.gpu.plans import EnginePrecision, Plan, building, choose_plan, chosen_plan, read_or_discard
 
 
 def ensure_engine(
@@ -37,7 +37,7 @@ def ensure_engine(
     workshop = Workshop(bundle, tower, device, given, profile, level, timing_cache, progress or silent)
     choice = workshop.choice(precision)
     found = chosen_plan(choice)
-    if found:
+    if found and read_or_discard(found, here=workshop.machine) is not None:
         return found
     with building(choice) as done:
         if done:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from vlmsearch.build.recipe import read_batches
 from vlmsearch.bundles import Bundle, Tower, find_bundles
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
-from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
+from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError
 from vlmsearch.gpu.cuda import find_gpu
 from vlmsearch.gpu.engine import Engine
-from vlmsearch.gpu.plans import EnginePrecision, Plan, discard_plan, read_plan
+from vlmsearch.gpu.plans import EnginePrecision, Plan, read_or_discard, read_plan
 from vlmsearch.gpu.tensorrt import this_machine
 from vlmsearch.gpu.texts import pad_texts
 from vlmsearch.media import read_image
@@ -211,24 +211,14 @@ class TensorRTEncoder(BundleEncoder):
                     bundle, tower, precision=precision, profile=profile, device=device, progress=progress
                 )
 
-        plan = find()
-        data = self._read(plan)
+        plan, here = find(), this_machine(device)
+        data = read_or_discard(plan, here=here) if plan else None
         if plan and data is None:
             plan = find()
-            data = read_plan(plan, here=this_machine(self.gpu.index)) if plan else None
+            data = read_plan(plan, here=here) if plan else None
         if data is None:
             return None
         return Engine(data, device=self.gpu.index, contexts=self._contexts, max_batch=self._batch_size)
-
-    def _read(self, plan: Plan | None) -> bytes | None:
-        """The content of a plan; one that is damaged or of another machine is removed."""
-        if plan is None:
-            return None
-        try:
-            return read_plan(plan, here=this_machine(self.gpu.index))
-        except ModelUnavailableError:
-            discard_plan(plan)
-            return None
 
     def _open_decoder(self) -> GpuImages | None:
         if self._decode == "cpu" or self._picture is None or self._picture.preprocess is None:

@@ -146,10 +146,24 @@ def read_plan(plan: Plan, *, here: Machine, onnx: str | None = None) -> bytes:
     try:
         data = plan.path.read_bytes()
     except OSError as exc:
-        raise ModelUnavailableError(f"{plan.path} cannot be read: {exc.strerror}; build it again") from exc
+        raise ModelUnavailableError(f"{plan.path} cannot be read: {exc.strerror}") from exc
     if hashlib.sha256(data).hexdigest() != plan.sha256:
         raise ModelUnavailableError(f"{plan.path} is damaged (its SHA-256 differs); build it again")
     return data
+
+
+def read_or_discard(plan: Plan, *, here: Machine) -> bytes | None:
+    """The content of a plan; None for one that is damaged or not for ``here``, which is removed.
+
+    ModelUnavailableError where it cannot be read now: it may be whole.
+    """
+    try:
+        return read_plan(plan, here=here)
+    except ModelUnavailableError as exc:
+        if isinstance(exc.__cause__, OSError) and not isinstance(exc.__cause__, FileNotFoundError):
+            raise
+        discard_plan(plan)
+        return None
 
 
 def mismatches(key: PlanKey, here: Machine, onnx: str | None = None) -> list[str]:
@@ -224,10 +238,11 @@ def all_choices() -> list[tuple[Choice, Plan]]:
 def building(what: PlanKey | Choice) -> Iterator[Plan | None]:
     """Only one thread of one process is in this block for one key or choice; others wait their turn.
 
-    Gives the plan that somebody else finished meanwhile, which then need not be built.
+    Gives the plan that somebody else finished meanwhile, which then need not be built. One that is damaged is removed.
     """
     with only_one(plans_folder() / f"{what.digest}.lock"):
-        yield find_plan(what) if isinstance(what, PlanKey) else chosen_plan(what)
+        found = find_plan(what) if isinstance(what, PlanKey) else chosen_plan(what)
+        yield found if found and read_or_discard(found, here=found.key.machine) is not None else None
 
 
 def _text(entry: Mapping[str, object]) -> bytes:
