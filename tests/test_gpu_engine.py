@@ -178,9 +178,18 @@ def test_a_profile_with_a_least_batch_gets_rows_added(make: MakeEngine) -> None:
 
 
 def test_fewer_rows_than_a_plan_computes_at_least_are_no_way_out(make: MakeEngine, gpu: PretendGpu) -> None:
-    engine = make(image_ranges(SIZE, 16, 16, 16), max_batch=8)
-    with pytest.raises(BackendError, match="computes 16 rows at least, and there is memory for 8"):
-        engine.run({"pixels": ALL[:4]})
+    profile = image_ranges(SIZE, 16, 16, 40)
+    with pytest.raises(ConfigError, match="the plan computes 16 rows at least, not 8"):
+        make(profile, max_batch=8)
+    row = SIZE * SIZE * 3 + DIM * 4
+    gpu.memory = len(IMAGE) + 40 * 4096 + 17 * row
+    engine = make(profile)
+    assert engine.max_batch == 16
+    check(engine, 4, 40)
+    engine.close()
+    gpu.memory -= 2 * row
+    with pytest.raises(BackendError, match="out of memory: the engine computes in"):
+        make(profile)
     assert gpu.poison == 0
 
 

@@ -358,6 +358,8 @@ def test_a_profile_gives_the_engine_that_was_built_with_it(gpu: PretendGpu, tmp_
     for wrong in ("8,4", ""):
         with pytest.raises(ConfigError, match=f"'{wrong}' is not the least, usual and greatest batch, as 1,32,256"):
             open_encoder(f"tensorrt:demo-minilm?profile={wrong}")
+    with pytest.raises(ConfigError, match="batch_size is at least 8 with profile=8,16,32, not 4"):
+        open_encoder("tensorrt:demo-minilm?profile=8,16,32&batch_size=4")
 
 
 def test_texts_of_all_lengths_run_in_few_shapes(gpu: PretendGpu) -> None:

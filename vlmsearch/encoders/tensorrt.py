@@ -69,6 +69,8 @@ class TensorRTEncoder(BundleEncoder):
         super().__init__(find_bundles(location), batch_size=batch_size, workers=available_cores())
         self.precision: EnginePrecision = precision
         self._profile = None if profile is None else read_batches(profile)
+        if self._profile and batch_size < self._profile[0]:
+            raise ConfigError(f"batch_size is at least {self._profile[0]} with profile={profile}, not {batch_size}")
         self._contexts = contexts
         self._decode = decode
         self._engines: dict[_Key, Engine] = {}

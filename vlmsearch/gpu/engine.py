@@ -54,7 +54,7 @@ class Engine(Closable):
             self._program = Program(plan)
             try:
                 self._steps = Steps(self._program, graphs)
-                self._limit = min(max_batch or self._steps.max_batch, self._steps.max_batch)
+                self._limit = self._steps.limit(max_batch)
                 with self._pool.take():
                     pass
             except BaseException:
@@ -123,9 +123,9 @@ class Engine(Closable):
             except OutOfMemoryError as exc:
                 if self._pool.all:
                     raise
-                if limit == 1:
+                if limit <= self._steps.min_batch:
                     raise OutOfMemoryError(f"{exc}: {self._shortage()}") from exc
-                self._limit = limit // 2
+                self._limit = max(limit // 2, self._steps.min_batch)
 
     def _shortage(self) -> str:
         least = max(map(self._program.activations, self._steps.profiles_for(1)))

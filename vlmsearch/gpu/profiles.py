@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from vlmsearch.errors import BackendError
+from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.gpu.lanes import Step
 from vlmsearch.gpu.plans import Profile, Shape
 from vlmsearch.gpu.tensorrt import Program
@@ -18,8 +18,8 @@ _ALWAYS_PADDED = 8  # batches that take the GPU less time than the CPU takes to 
 class Steps:
     """The steps of one program; ``graphs`` are the batch sizes that run as graphs.
 
-    ``usual`` are the batch sizes that the program was tuned for, ``max_batch`` is the greatest that it takes, ``sizes``
-    the most elements of a row of each input and of the output.
+    ``usual`` are the batch sizes that the program was tuned for, ``min_batch`` and ``max_batch`` the least and the
+    greatest that it takes, ``sizes`` the most elements of a row of each input and of the output.
     """
 
     def __init__(self, program: Program, graphs: Sequence[int]) -> None:
@@ -28,11 +28,18 @@ class Steps:
         self._graphs = sorted(set(graphs))
         self._steps: dict[tuple[int, int, tuple[Shape, ...], bool], Step] = {}
         self.usual = sorted({profile[0].opt[0] for profile in program.profiles})
+        self.min_batch = min(_least(profile) for profile in program.profiles)
         self.max_batch = max(_most(profile) for profile in program.profiles)
         self.sizes = {
             r.input: max(_row(profile, i) for profile in program.profiles)
             for i, r in enumerate(program.profiles[0])
         } | {program.output.name: int(np.prod(program.output.shape[1:]))}  # fmt: skip
+
+    def limit(self, most: int | None) -> int:
+        """The greatest batch of at most ``most`` rows; ConfigError where the program computes more at least."""
+        if most and most < self.min_batch:
+            raise ConfigError(f"the plan computes {self.min_batch} rows at least, not {most}")
+        return min(most or self.max_batch, self.max_batch)
 
     def batch_for(self, shapes: Mapping[str, Shape]) -> int:
         """The most rows of such inputs that fit one profile; BackendError where none takes them."""
