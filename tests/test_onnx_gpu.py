@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
+from vlmsearch.bundles import find_bundles
 from vlmsearch.encoders import onnx_session
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
@@ -165,6 +168,25 @@ def test_tensorrt_inside_onnx_runtime_gets_profiles_and_a_cache(tmp_path: Path) 
     assert folder.is_dir()
     assert tmp_path in folder.parents
     assert "trt_fp16_enable" not in options
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_tensorrt_inside_onnx_runtime_has_a_cache_for_each_file(tmp_path: Path) -> None:
+    """It finds an engine by the names in a graph: one that was calibrated again would get the engine of before."""
+    folder = tmp_path / "bundle"
+    shutil.copytree(find_bundles("demo-minilm")[0].folder, folder)
+    description, model = folder / "bundle.json", folder / "text.onnx"
+    caches = []
+    for _ in range(2):
+        OnnxEncoder(str(folder), device="cuda:1", provider="tensorrt").close()
+        caches.append(Session.given[0][1]["trt_engine_cache_path"])
+        before = hashlib.sha256(model.read_bytes()).hexdigest()
+        proto = onnx.load(model)
+        proto.doc_string = "calibrated again"
+        onnx.save(proto, model)
+        after = hashlib.sha256(model.read_bytes()).hexdigest()
+        description.write_text(description.read_text().replace(before, after))
+    assert caches[0] != caches[1]
 
 
 @pytest.mark.parametrize(

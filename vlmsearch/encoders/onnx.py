@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, find_bundles
+from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, find_bundles, model_file
 from vlmsearch.encoders.onnx_cores import IMAGE_SHARE, TEXT_SHARE, CoresSession
 from vlmsearch.encoders.onnx_session import Arrays, OnnxSession, Place, Profile, check_threads, gpu_index
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
@@ -86,10 +86,12 @@ def _on_cpu(bundle: Bundle, tower: Tower, file: Precision, cores: int) -> CoresS
 
 
 def _on_gpu(bundle: Bundle, tower: Tower, file: Precision, place: Place, most: int) -> OnnxSession:
-    if place.provider == "tensorrt":
-        cache = cache_folder() / "onnxruntime" / bundle.fingerprint / f"{tower}-{place.precision}-{most}"
+    model = bundle.model(tower, file)
+    if place.provider == "tensorrt":  # which finds an engine by the graph's names, whatever the weights and scales are
+        digest = bundle.files[model_file(tower, file)].sha256[:32]
+        cache = cache_folder() / "onnxruntime" / digest / f"{tower}-{place.precision}-{most}"
         place = replace(place, profile=_profile(bundle, tower, most), cache=cache)
-    return OnnxSession(bundle.model(tower, file), place, _named(bundle, tower))
+    return OnnxSession(model, place, _named(bundle, tower))
 
 
 def _named(bundle: Bundle, tower: Tower) -> str:
