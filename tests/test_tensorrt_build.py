@@ -203,6 +203,20 @@ def test_auto_publishes_the_fastest_that_passes(at: Any, monkeypatch: Any) -> No
     assert at.ensure(precision="auto").key.precision == "fp32"
 
 
+def test_auto_says_what_it_had_no_file_for_and_chooses_again_once_it_is_there(at: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(at.module.Workshop, "time_plan", lambda shop, plan: plan.key.precision)
+    monkeypatch.setattr(at.module, "slowness", lambda precision, sizes: ("fp16", "int8", "fp32").index(precision))
+    bare = replace(at.bundle, files={n: f for n, f in at.bundle.files.items() if "fp16" not in n and "qdq" not in n})
+    steps: list[str] = []
+    plan = at.ensure(bundle=bare, precision="auto", progress=lambda step, done, total: steps.append(step))
+    assert plan.key.precision == "fp32"
+    told = [(row["precision"], "vlmsearch build tiny-clip" in str(row.get("failed"))) for row in plan.attempts]
+    assert told == [("fp16", True), ("int8", True), ("fp32", False)]
+    assert any(step.startswith("image: fp16 is left out: tiny-clip has no image.fp16.onnx") for step in steps)
+    more = replace(bare, files={name: file for name, file in at.bundle.files.items() if "qdq" not in name})
+    assert at.ensure(bundle=more, precision="auto").key.precision == "fp16"
+
+
 @pytest.mark.parametrize("precision", ["fp32", "auto"])
 def test_a_damaged_plan_is_built_again(at: Any, precision: str) -> None:
     plan = at.ensure(precision="fp32")

@@ -1,9 +1,9 @@
-"""Which Linears INT8 hurts most."""
+"""Which Linears INT8 hurts most, and what is said of those that are left in FP16."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vlmsearch.build.inputs import run
 from vlmsearch.build.quantize import Report
@@ -33,3 +33,8 @@ def by_damage(model: bytes, int8: Mapping[str, Int8], exam: Exam, report: Report
         report(f"{exam.tower}: looking for the Linears that hurt most", place, len(names))
     damage.sort(key=lambda item: -item[0] / len(item[1]))
     return [name for _, group in damage for name in group]
+
+
+def words(precision: str, kept: Sequence[str]) -> str:
+    """A precision in a few words, with the Linears that are ``kept`` in FP16."""
+    return f"{precision} with {len(kept)} Linears in fp16" if kept else precision

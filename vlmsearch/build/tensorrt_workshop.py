@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 from vlmsearch.build.inputs import run
 from vlmsearch.build.quantize import Drift, Report, silent
 from vlmsearch.build.recipe import Range, Recipe
-from vlmsearch.build.tensorrt_fallback import by_damage
+from vlmsearch.build.tensorrt_fallback import by_damage, words
 from vlmsearch.build.tensorrt_graph import Int8, engine_graph, read_int8
 from vlmsearch.build.tensorrt_measure import BATCHES, Exam, encode, prepare_exam, slowness, time_engine, timings_of
 from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_plan, timing_file
@@ -102,6 +102,7 @@ class Workshop:
         options = {
             "batches": str(self.profile or self.batches),
             "form": _FORM,
+            "fp16": self._digest("fp16"),
             "gate": f"{gate.mean_cosine} {gate.overlap}",
             "lengths": str(self.recipe.shapes.text_length),
             "level": str(self.level),
@@ -118,6 +119,9 @@ class Workshop:
                 made.append(self.make(precision))
             except (BackendError, ConfigError, QualityError) as exc:
                 failed.append(str(exc))
+                if isinstance(exc, ConfigError):
+                    self.attempts.append({**self._named(precision), "failed": str(exc)})
+                    self.report(f"{self.tower}: {precision} is left out: {exc}", 1, 1)
         if not made:
             raise QualityError("; ".join(failed))
         self.report(f"{self.tower}: measuring all that passed", 0, 1)
@@ -137,7 +141,7 @@ class Workshop:
             if isinstance(result, Made):
                 return result
             drift = result.drift
-            failed.append(f"{_words(precision, kept)}: cosine {drift.mean_cosine:.5f}, overlap {drift.overlap:.3f}")
+            failed.append(f"{words(precision, kept)}: cosine {drift.mean_cosine:.5f}, overlap {drift.overlap:.3f}")
             if result.right is not None:
                 failed.append(
                     f"ONNX Runtime computes the same graph at {result.right:.5f}, so TensorRT {self.machine.tensorrt} "
@@ -178,7 +182,7 @@ class Workshop:
                 refused.append(exc)
                 self.attempts.append({**self._what(precision, kept, form), "failed": str(exc)})
                 self._failed.add((precision, form))
-                self.report(f"{self.tower}: {_words(precision, kept)} failed in this form: {exc}", 1, 1)
+                self.report(f"{self.tower}: {words(precision, kept)} failed in this form: {exc}", 1, 1)
                 continue
             if cosine >= NEAR or (precision == "int8" and (isinstance(result, Made) or result.right is None)):
                 return result
@@ -187,7 +191,7 @@ class Workshop:
         if not tried:
             raise refused[-1]
         cosine, nearest = max(tried, key=lambda each: each[0])
-        told = f"{_words(precision, kept)} is miscomputed, at a cosine of {cosine:.5f} to float32 in its nearest form"
+        told = f"{words(precision, kept)} is miscomputed, at a cosine of {cosine:.5f} to float32 in its nearest form"
         self.report(f"{self.tower}: {told}", 1, 1)
         return nearest
 
@@ -218,7 +222,7 @@ class Workshop:
     ) -> tuple[bytes, Drift, dict[str, object], tuple[Timing, ...]]:
         """An engine that is built now, how it differs from float32, its report, and what batches take."""
         data, seconds = self._build(precision, kept, form, key)
-        self.report(f"{self.tower}: measuring {_words(precision, kept)}", 0, 1)
+        self.report(f"{self.tower}: measuring {words(precision, kept)}", 0, 1)
         with Engine(data, device=self.device, contexts=1) as engine:
             vectors = encode(engine, self.exam.feeds)
             timings = self.time(engine)
@@ -233,7 +237,7 @@ class Workshop:
     def _on_onnx_runtime(self, kept: tuple[str, ...]) -> float:
         """The mean cosine to float32 that the same Linears in INT8 come to on ONNX Runtime, on the CPU."""
         names = [name for name in self.int8 if name not in kept]
-        self.report(f"{self.tower}: {_words('int8', kept)} on ONNX Runtime", 0, 1)
+        self.report(f"{self.tower}: {words('int8', kept)} on ONNX Runtime", 0, 1)
         vectors, _ = run(engine_graph(self._file("fp32"), self.int8, names, spelled_out=False), self.exam.feeds)
         return self.exam.judge(vectors).mean_cosine
 
@@ -247,7 +251,7 @@ class Workshop:
         if precision == "int8" or form.spelled_out:
             names = [name for name in self.int8 if name not in kept] if precision == "int8" else []
             onnx = engine_graph(onnx, self.int8 if names else {}, names, spelled_out=form.spelled_out)
-        self.report(f"{self.tower}: building {_words(precision, kept)}", 0, 1)
+        self.report(f"{self.tower}: building {words(precision, kept)}", 0, 1)
         begun = time.perf_counter()
         timings = self.timing_cache or timing_file(self.machine)
         with current(self.device):
@@ -286,14 +290,11 @@ class Workshop:
 
     def _what(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> dict[str, object]:
         return {
-            "model": self.bundle.name,
-            "tower": self.tower,
-            "precision": precision,
+            **self._named(precision),
             "fp16_layers": list(kept),
             "int8_layers": len(self.int8) - len(kept) if precision == "int8" else 0,
             "form": dataclasses.asdict(form),
         }
 
-
-def _words(precision: str, kept: Sequence[str]) -> str:
-    return f"{precision} with {len(kept)} Linears in fp16" if kept else precision
+    def _named(self, precision: BuiltPrecision) -> dict[str, object]:
+        return {"model": self.bundle.name, "tower": self.tower, "precision": precision}
