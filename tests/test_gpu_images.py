@@ -18,7 +18,7 @@ from PIL import ImageCms
 from tests.codec_standin import SOURCE, Decoder, pretend_gpu
 from tests.tensorrt_standin.gpu import STATE
 from vlmsearch.bundles import find_bundles
-from vlmsearch.errors import InvalidInputError
+from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.gpu.jpeg import read_header
 from vlmsearch.media import Preprocess, open_image
 from vlmsearch.serving.stages import ImageStage
@@ -149,6 +149,32 @@ def test_a_caller_that_stops_early_leaves_no_work_behind(gpu: type[GpuImages], p
         next(batches)
         batches.close()  # type: ignore[attr-defined]
         assert len(pixels_of(images, list(data))) == 9
+
+
+def test_who_waits_for_images_is_told_that_it_is_closed(
+    gpu: type[GpuImages], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, decode = threading.Event(), threading.Event(), Decoder._one
+
+    def held(decoder: Decoder, data: bytes, stream: int) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return decode(decoder, data, stream)
+
+    monkeypatch.setattr(Decoder, "_one", held)
+    images, given = gpu(Preprocess(32), pool=pool, batch=1), [picture(60, 60)] * 9
+    with ThreadPoolExecutor(2) as callers:
+        waiting = callers.submit(pixels_of, images, list(given))
+        assert begun.wait(60)
+        closing = callers.submit(images.close)
+        while not images._threads._shutdown:
+            threading.Event().wait(0.01)
+        go_on.set()
+        with pytest.raises(BackendError, match="the image decoder is closed"):
+            waiting.result()
+        closing.result()
+    with pytest.raises(BackendError, match="the image decoder is closed"):
+        pixels_of(images, list(given))
 
 
 def test_many_threads_are_served_one_after_another(gpu: type[GpuImages], pool: ThreadPoolExecutor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from vlmsearch.gpu.resizing import Geometry, Raster, Resizer, plan
 from vlmsearch.groups import groups
 from vlmsearch.media import MAX_FILE_BYTES, MAX_PIXELS, Preprocess, read_image
 from vlmsearch.types import ImageSource
+from vlmsearch.workers import Workers
 
 _AHEAD = 2
 """Batches that are decoded while another is used."""
@@ -55,7 +56,7 @@ class GpuImages(Closable):
     def __init__(self, preprocess: Preprocess, *, pool: Executor, device: int = 0, batch: int = 256) -> None:
         self._preprocess, self._pool, self._device, self._batch = preprocess, pool, device, batch
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(_AHEAD, thread_name_prefix="vlmsearch-gpu-decode")
+        self._threads = Workers(_AHEAD, name="vlmsearch-gpu-decode", owner="the image decoder")
         self._making = threading.Lock()
         self._slots: dict[int, _Slot] = {}
         self.counts = {"gpu": 0, "cpu": 0}
@@ -68,7 +69,7 @@ class GpuImages(Closable):
         """Pixels in order, uint8 (n, size, size, 3) on the GPU; each is valid until the next is asked for.
 
         An image that cannot be used is put into ``refused`` by its number, and black; without that, the first such
-        image raises InvalidInputError with ``item`` set.
+        image raises InvalidInputError with ``item`` set. BackendError once it is closed.
         """
         waiting: deque[Future[DeviceArray]] = deque()
         with self._lock:
@@ -102,7 +103,7 @@ class GpuImages(Closable):
 
     def close(self) -> None:
         """Wait for what is under way, and free all memory."""
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.close()
         with self._lock, current(self._device):
             slots, self._slots = self._slots, {}
             for slot in slots.values():
