@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -320,6 +321,19 @@ def test_a_decoder_that_does_not_start_is_said() -> None:
         with pytest.raises(BackendError, match="does not start"):
             make(decode="gpu")
         assert STATE.used == 0
+
+
+def test_a_decoder_that_cannot_be_loaded_is_said(gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> None:
+            raise ImportError("libnvjpeg.so.12: cannot open shared object file")
+
+    monkeypatch.setitem(sys.modules, "nvidia", Broken())
+    with pytest.warns(UserWarning, match=r"decoded on the CPU: nvImageCodec cannot be loaded: libnvjpeg.so.12"):
+        make().close()
+    with pytest.raises(BackendError, match=r"nvImageCodec cannot be loaded: libnvjpeg.so.12"):
+        make(decode="gpu")
+    assert gpu.used == 0
 
 
 def jpeg(picture: PIL.Image.Image) -> bytes:

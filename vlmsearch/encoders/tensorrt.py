@@ -226,9 +226,8 @@ class TensorRTEncoder(BundleEncoder):
         if self._decode == "cpu" or self._picture is None or self._picture.preprocess is None:
             return None
         try:
-            with _importing:  # a failed import is no module yet for a thread that waited for it
-                from vlmsearch.gpu.images import GpuImages
-            return GpuImages(self._picture.preprocess, pool=self._pool, device=self.gpu.index, batch=self._batch_size)
+            decoder = _gpu_images()
+            return decoder(self._picture.preprocess, pool=self._pool, device=self.gpu.index, batch=self._batch_size)
         except ModuleNotFoundError as exc:
             if self._decode == "gpu":
                 raise MissingDependencyError(
@@ -239,6 +238,18 @@ class TensorRTEncoder(BundleEncoder):
                 raise
             _warn(f"JPEGs are decoded on the CPU: {exc}")
         return None
+
+
+def _gpu_images() -> type[GpuImages]:
+    """What decodes on the GPU; BackendError where nvImageCodec is installed and lacks a library."""
+    try:
+        with _importing:  # a failed import is no module yet for a thread that waited for it
+            from vlmsearch.gpu.images import GpuImages
+    except ModuleNotFoundError:
+        raise
+    except ImportError as exc:
+        raise BackendError(f"nvImageCodec cannot be loaded: {exc}") from exc
+    return GpuImages
 
 
 def _warn(message: str) -> None:
