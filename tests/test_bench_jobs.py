@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from vlmsearch.bench.gpu_jobs import run_jobs
+from vlmsearch.errors import ConfigError
 
 SHOW = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
@@ -26,6 +27,9 @@ def test_every_gpu_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, 7")
     found = dict(run_jobs({"a": [sys.executable, "-c", SHOW]}, gpus=(1,), report=silent))
     assert found["a"].output.strip() == "7"
+    for number in (2, -1):
+        with pytest.raises(ConfigError, match=f"there is no GPU {number}: CUDA_VISIBLE_DEVICES is 5, 7"):
+            list(run_jobs({"a": [sys.executable, "-c", SHOW]}, gpus=(number,), report=silent))
 
 
 def test_one_gpu_runs_one_command_at_a_time(tmp_path: Path) -> None:

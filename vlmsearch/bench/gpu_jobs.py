@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TypeVar
 
+from vlmsearch.errors import ConfigError
+
 Job = TypeVar("Job", bound=Hashable)
 _POLL_SECONDS = 0.2
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -67,10 +69,10 @@ class _Running:
 
     def __init__(self, command: Sequence[str], gpu: int) -> None:
         self.gpu = gpu
+        environment = {**os.environ, _VISIBLE: _visible(gpu)}
         self._begun = time.monotonic()
         self._said: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - files, as pipes fill up unread
         self._printed: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        environment = {**os.environ, _VISIBLE: _visible(gpu)}
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
             list(command), stdout=self._printed, stderr=self._said, env=environment
         )
@@ -103,7 +105,10 @@ class _Running:
 def _visible(gpu: int) -> str:
     """One GPU of those that this process sees, as the driver knows it."""
     seen = os.environ.get(_VISIBLE, "")
-    return seen.split(",")[gpu].strip() if seen else str(gpu)
+    names = seen.split(",")
+    if seen and not 0 <= gpu < len(names):
+        raise ConfigError(f"there is no GPU {gpu}: {_VISIBLE} is {seen}, whose first is number 0")
+    return names[gpu].strip() if seen else str(gpu)
 
 
 def _content(file: IO[str]) -> str:
