@@ -185,6 +185,33 @@ def test_a_section_without_its_packages_is_left_out_and_named(gpu: Any, tmp_path
         bench.run_sections(dataclasses.replace(task, engines=("fp16", "int4")), ["engines"], out, said.append)
 
 
+def test_a_section_that_needs_no_cuda_bindings_is_kept_without_them(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    from vlmsearch.bench import gpu as bench
+
+    monkeypatch.setattr(bench, "SECTIONS", {"onnx": (("onnxruntime",), lambda task, say: {"rows": [1]})})
+    monkeypatch.setattr(bench, "_is_installed", lambda package: not package.startswith("cuda"))
+    monkeypatch.setitem(sys.modules, "vlmsearch.gpu.cuda", None)
+    bench.run_sections(bench.Task([], tmp_path), ["onnx"], tmp_path / "report.json", print)
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert found["onnx"] == {"rows": [1]}
+    assert "python_of_onnx" in found["machine"]
+
+
+@pytest.mark.parametrize("content", [None, "[]", "<<<<<<< HEAD", "\xff"])
+def test_what_is_no_report_is_named_before_anything_is_measured(gpu: Any, tmp_path: Path, content: str | None) -> None:
+    from vlmsearch.bench import gpu as bench
+
+    out = tmp_path / "report.json"
+    if content is None:
+        out.mkdir()
+    else:
+        out.write_text(content, encoding="latin-1")
+    said: list[str] = []
+    with pytest.raises(ConfigError, match=r"report\.json is (a folder|no report)"):
+        bench.run_sections(bench.Task(["demo-minilm"], tmp_path), ["onnx"], out, said.append)
+    assert said == []
+
+
 def test_spearman_is_that_of_scipy(gpu: Any, tmp_path: Path) -> None:
     from vlmsearch.bench.gpu_quality import sts_spearman
 

@@ -63,7 +63,8 @@ def standing_in(version: Version) -> Iterator[PretendGpu]:
     before = dict(sys.modules)
     _forget()
     cuda, bindings = ModuleType("cuda"), ModuleType("cuda.bindings")
-    cuda.__spec__ = importlib.machinery.ModuleSpec("cuda", None)
+    for module in (cuda, bindings):
+        module.__spec__ = importlib.machinery.ModuleSpec(module.__name__, None)
     cuda.__path__ = bindings.__path__ = []
     bindings.runtime = cuda_runtime.make_module()  # type: ignore[attr-defined]
     cuda.bindings = bindings  # type: ignore[attr-defined]

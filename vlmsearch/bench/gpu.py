@@ -59,7 +59,7 @@ class Task:
 
 def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
     """Measure the sections and write the report after each; what is in the file already is kept and added to."""
-    report: Json = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
+    report = _report(out)
     for what, given, known in (("section", names, SECTIONS), ("engine", task.engines, KINDS)):
         unknown = [name for name in given if name not in known]
         if unknown:
@@ -80,6 +80,21 @@ def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
         report["machine"] = {**_old(report, "machine"), **_machine(name)}
         replace_file(out, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
     return report
+
+
+def _report(path: Path) -> Json:
+    """What is in the file already; ConfigError where that is no report, before anything is measured."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file for the report")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as exc:
+        raise ConfigError(f"{path} is no report, which would be added to ({exc}): name another file") from exc
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} is no report, which would be added to: name another file")
+    return found
 
 
 def _require(packages: Sequence[str]) -> None:
@@ -103,7 +118,7 @@ def _old(report: Json, name: str) -> Json:
 
 def _machine(section: str) -> Json:
     found: Json = {"cpu_cores": os.cpu_count(), f"python_of_{section}": platform.python_version()}
-    if section != "torch":  # with no CUDA bindings
+    if section != "torch" and _is_installed("cuda.bindings"):  # which ONNX Runtime needs not
         from vlmsearch.gpu.cuda import find_gpu
 
         gpu = find_gpu(0)
