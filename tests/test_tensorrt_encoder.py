@@ -244,6 +244,21 @@ def test_a_build_that_fails_beside_the_fallback_is_told_once(gpu: PretendGpu) ->
         encoder.encode_texts(["a"])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_build_that_fails_in_any_way_beside_the_fallback_is_told(gpu: PretendGpu, monkeypatch: Any) -> None:
+    def fail(*given: Any, **options: Any) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(importlib.import_module("vlmsearch.build.tensorrt_workshop"), "build_plan", fail)
+    with pytest.warns(UserWarning, match="until the engines are built"):
+        encoder = make(fallback="onnx")
+    assert encoder._builder
+    encoder._builder.join(60)
+    with pytest.warns(UserWarning, match=r"an engine could not be built, and ONNX Runtime goes on: MemoryError\(\)"):
+        encoder.encode_texts(["a"])
+    encoder.close()
+
+
 def test_closing_while_engines_are_built_leaves_none(gpu: PretendGpu) -> None:
     gpu.may_build.clear()
     with pytest.warns(UserWarning, match="until the engines are built"):

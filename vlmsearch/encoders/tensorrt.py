@@ -78,7 +78,7 @@ class TensorRTEncoder(BundleEncoder):
         self._closed = False
         self._meanwhile: OnnxEncoder | None = None
         self._builder: threading.Thread | None = None
-        self._failure: VlmsearchError | None = None
+        self._failure: Exception | None = None
         self._jpegs: GpuImages | None = None
         try:
             self._open(location, fallback=fallback is not None)
@@ -157,7 +157,8 @@ class TensorRTEncoder(BundleEncoder):
             raise BackendError("the encoder is closed")
         failure, self._failure = self._failure, None
         if failure:
-            _warn(f"no engine could be built, and ONNX Runtime goes on: {failure}")
+            said = failure if isinstance(failure, VlmsearchError) else repr(failure)
+            _warn(f"an engine could not be built, and ONNX Runtime goes on: {said}")
         return meanwhile(onnx)
 
     def _open(self, location: str, *, fallback: bool) -> None:
@@ -193,6 +194,9 @@ class TensorRTEncoder(BundleEncoder):
                         engine.close()
         except VlmsearchError as exc:
             self._failure = exc
+        except Exception as exc:  # a bug, or no memory: the thread shows its traceback
+            self._failure = exc
+            raise
         else:
             self._meanwhile = None
 
