@@ -380,6 +380,9 @@ def test_the_command_builds_reports_and_lists_engines(at: Any, built: tuple[Path
     assert {(row["tower"], row["precision"]) for row in report["engines"]} == {("image", "fp16"), ("text", "fp16")}
     assert report["machine"]["gpu"] == at.gpu.name
     assert "\tfp16\t" in done.output
+    path.write_text("<<<<<<< HEAD")
+    with pytest.raises(ConfigError, match=r"pretend\.json is no report to add them to: move it away"):
+        CliRunner().invoke(build, [str(built[1]), *options], catch_exceptions=False)
     listed = json.loads(CliRunner().invoke(models, ["--json"], catch_exceptions=False).stdout)["engines"]
     assert sorted(engine["tower"] for engine in listed) == ["image", "text"]
     for batches in ("8,4,16", ""):
