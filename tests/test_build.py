@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints import make_bert, make_clip, make_recipe
 from vlmsearch.build.bundle import build_bundle
@@ -120,6 +121,18 @@ def test_the_wrong_kind_of_checkpoint_is_refused(recipe: Path, sentences: Path, 
         build_bundle(read_recipe(long), out=tmp_path / "b")
     with pytest.raises(ModelUnavailableError, match="has no config"):
         build_bundle(read_recipe(recipe), checkpoint=tmp_path, out=tmp_path / "b")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_weights_that_are_no_numbers_are_one_clear_line(recipe: Path, tmp_path: Path, value: str) -> None:
+    checkpoint = make_clip(tmp_path / "checkpoint")
+    file = checkpoint / "model.safetensors"
+    weights = load_file(file)
+    weights["vision_model.encoder.layers.0.mlp.fc1.bias"][0] = float(value)
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match="checkpoint: the image tower computes NaN or infinity: its weights are dam"):
+        build_bundle(read_recipe(recipe), checkpoint=checkpoint, out=tmp_path / "b")
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize("step", ["image: exporting", "text: int8: dynamic", "comparing token ids"])

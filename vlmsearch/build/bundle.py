@@ -141,6 +141,9 @@ def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
     model = export(work.checkpoint, tower)
     work.write(model_file(tower, "fp32"), model)
     work.vectors[tower], work.speed[f"{tower}.fp32"] = run(model, work.feeds[tower])
+    if not np.isfinite(work.vectors[tower]).all():
+        reason = f"the {tower} tower computes NaN or infinity: its weights are damaged"
+        raise ConfigError(f"{work.checkpoint.folder}: {reason}")
     work.report(f"{tower}: comparing with transformers", 0, 1)
     mixed = _together(work.held_out, work.fitted, IMAGES, TEXTS)
     proof = tower_feeds(work.checkpoint, tower, mixed, form, work.tokenizer, work.report)
