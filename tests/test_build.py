@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints import make_bert, make_clip, make_recipe
+from vlmsearch.bench.gpu_models import make_random_clip
 from vlmsearch.build.bundle import build_bundle
 from vlmsearch.build.recipe import read_recipe
 from vlmsearch.bundles import Bundle, DamagedBundleWarning, built_bundles, find_bundles, open_bundle
@@ -121,6 +122,23 @@ def test_the_wrong_kind_of_checkpoint_is_refused(recipe: Path, sentences: Path, 
         build_bundle(read_recipe(long), out=tmp_path / "b")
     with pytest.raises(ModelUnavailableError, match="has no config"):
         build_bundle(read_recipe(recipe), checkpoint=tmp_path, out=tmp_path / "b")
+
+
+def test_only_a_bundle_is_replaced_by_a_bundle(recipe: Path, tmp_path: Path) -> None:
+    checkpoint = make_clip(tmp_path / "tiny-clip")
+    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    options = ["--from", str(checkpoint), "--precision", "fp32", "--out", str(tmp_path)]
+    with pytest.raises(ConfigError, match="tiny-clip is there and is no bundle: name another folder"):
+        CliRunner().invoke(cli, ["build", str(recipe), *options], catch_exceptions=False)
+    with pytest.raises(ConfigError, match="clip-vit-base-patch32 is there and is no bundle: name another folder"):
+        make_random_clip("clip-vit-base-patch32", checkpoint.rename(tmp_path / "clip-vit-base-patch32"), print)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "clip-vit-base-patch32").iterdir()} == before
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="file is there and is no bundle"):
+        build_bundle(read_recipe(recipe), out=tmp_path / "file")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "text.onnx").write_text("the rest of a bundle")
+    assert build_bundle(read_recipe(recipe), out=tmp_path / "damaged", precisions=["fp32"]).precisions == ["fp32"]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])

@@ -14,7 +14,7 @@ from vlmsearch.build.blocks import Transformer
 from vlmsearch.build.calibrate import calibrate
 from vlmsearch.build.checkpoint import Checkpoint
 from vlmsearch.build.data import gather
-from vlmsearch.build.disk import folder_in_the_making, publish, write_description
+from vlmsearch.build.disk import check_target, folder_in_the_making, publish, write_description
 from vlmsearch.build.fetch import as_bundle
 from vlmsearch.build.inputs import Feeds, image_feeds, text_feeds
 from vlmsearch.build.layers import Array
@@ -50,10 +50,12 @@ SIZES = {
 def make_random_clip(name: str, folder: Path, report: Report) -> Bundle:
     """A bundle of random weights in the sizes of a CLIP of `SIZES`, in fp32, fp16 and qdq; one that is there is kept.
 
-    Its vectors mean nothing. Texts go through the demonstration model's tokenizer.
+    ConfigError where something else is there. Its vectors mean nothing. Texts go through the demonstration model's
+    tokenizer.
     """
     if (folder / "bundle.json").is_file():
         return open_bundle(folder)
+    check_target(folder)
     recipe = find_recipe(name)
     with folder_in_the_making(folder) as making:
         report(f"{name}: random weights", 0, 1)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from vlmsearch.build.calibrate import calibrate as observe
 from vlmsearch.build.checkpoint import Checkpoint, load_checkpoint
 from vlmsearch.build.data import Samples, gather
-from vlmsearch.build.disk import Json, folder_in_the_making, publish, write_description
+from vlmsearch.build.disk import Json, check_target, folder_in_the_making, publish, write_description
 from vlmsearch.build.fetch import as_bundle, checkpoint_folder
 from vlmsearch.build.inputs import Feeds, machine, run
 from vlmsearch.build.quantize import Plan, Report, Result, Subject, export, quantise, silent
@@ -66,12 +66,14 @@ def build_bundle(
 
     ``checkpoint`` is a folder to build from instead of the recipe's source, ``out`` the bundle's folder (by default in
     the user's cache), ``calibrate`` images and texts of the user's own. Nothing appears at ``out`` before all is
-    proven; an older bundle there is replaced. QualityError lists the gates that were missed, unless ``force``, which
-    builds all the same and notes it in the bundle. Needs the extra ``export``.
+    proven; an older bundle there is replaced, and ConfigError if anything else is there. QualityError lists the gates
+    that were missed, unless ``force``, which builds all the same and notes it in the bundle. Needs the extra
+    ``export``.
     """
     _need_peers()
     chosen = tuple(dict.fromkeys(("fp32", *(precisions or recipe.precisions))))
     target = out or cache_folder() / "bundles" / recipe.name
+    check_target(target)
     report = progress or silent
     report("reading the checkpoint", 0, 1)
     loaded = load_checkpoint(checkpoint or checkpoint_folder(recipe))

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vlmsearch.bundles import FORMAT, Bundle
-from vlmsearch.errors import ModelUnavailableError
+from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.types import Modality
 
 Json = dict[str, object]
@@ -58,6 +58,15 @@ def _entry(path: Path) -> Json:
         while block := file.read(2**20):
             digest.update(block)
     return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+
+
+def check_target(target: Path) -> None:
+    """ConfigError where something else than a bundle is there already, which a bundle would replace."""
+    if (target / "bundle.json").is_file() or not target.exists():
+        return
+    names = [path.name for path in target.iterdir()] if target.is_dir() else [target.name]
+    if any(not name.endswith(".onnx") and name != "tokenizer.json" for name in names):  # but for a damaged bundle
+        raise ConfigError(f"{target} is there and is no bundle: name another folder")
 
 
 @contextmanager
