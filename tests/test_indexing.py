@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
@@ -61,6 +63,31 @@ def test_a_second_run_skips_what_is_unchanged_and_replaces_what_changed(
     assert pipeline.search(image=gallery / "07.png", limit=1)[0].document.id == str(second)
     assert len(pipeline.store) == 3
     assert third.exists()
+
+
+def test_an_image_of_the_caller_that_is_cut_off_or_closed_stops_no_other(pipeline: Pipeline, gallery: Path) -> None:
+    whole, data = gallery / "00.png", (gallery / "01.png").read_bytes()
+    cut, closed = PIL.Image.open(BytesIO(data[: len(data) // 2])), PIL.Image.open(whole)
+    closed.close()
+    report = pipeline.add(
+        Document(id, image=image) for id, image in (("cut", cut), ("closed", closed), ("whole", PIL.Image.open(whole)))
+    )
+    assert report.added == 1
+    assert list(pipeline.store.ids()) == ["whole"]
+    assert {reject.id for reject in report.rejects} == {"cut", "closed"}
+
+
+def test_an_image_of_several_documents_is_the_same_in_all(pipeline: Pipeline, gallery: Path) -> None:
+    with PIL.Image.open(gallery / "00.png") as picture:
+        large = BytesIO()
+        picture.resize((900, 900)).save(large, "PNG")
+    report = pipeline.add(
+        Document(f"{turn}-{i}", image=image)
+        for turn, image in enumerate(PIL.Image.open(BytesIO(large.getvalue())) for _ in range(10))
+        for i in range(4)
+    )
+    assert (report.added, report.rejects) == (40, ())
+    assert len({stamp.digest for stamp in pipeline.store.stamps(list(pipeline.store.ids())).values()}) == 1
 
 
 def test_text_and_metadata_count_as_content(pipeline: Pipeline) -> None:

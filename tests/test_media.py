@@ -399,6 +399,16 @@ def test_a_damaged_lazy_pil_image_is_rejected_by_name(tmp_path: Path) -> None:
     assert rejection(Image.new("RGB", (0, 5))).code == "empty"
 
 
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_a_lazy_pil_image_can_be_opened_by_several_threads_at_once(kind: str) -> None:
+    data = encoded(textured(800, 600), kind)
+    expected = pixels(open_image(data))
+    for _ in range(10):
+        with Image.open(BytesIO(data)) as lazy, ThreadPoolExecutor(4) as pool:
+            for opened in pool.map(open_image, [lazy] * 4):
+                assert np.array_equal(pixels(opened), expected)
+
+
 # ------------------------------------------------------------------------------------------------ odd and damaged
 
 

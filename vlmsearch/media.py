@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ IMAGE_SUFFIXES = frozenset(f".{ending}" for _, _, endings in _FORMATS.values() f
 """Endings, in lower case, of the files that indexing a folder picks up; how one is read depends on what is in it."""
 _SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FORMATS.items()}
 _END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
+_COPYING = tuple(threading.Lock() for _ in range(61))
+"""One of them is held while an image is copied, chosen by which image that is."""
 _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|unknown pixel")
 
 
@@ -100,10 +103,10 @@ def open_image(source: ImageSource, *, at_least: int | None = None, max_pixels: 
     ``empty`` or ``unreadable``; the cause is kept, and the message has the file's name.
     """
     if isinstance(source, Image.Image):
-        name = repr(filename) if (filename := str(getattr(source, "filename", ""))) else "the image"
-        _check_size(source.width * source.height, "pixels", max_pixels, name)
+        name = _name_of(source)
+        copied = copy_image(source, max_pixels=max_pixels)
         with _rejecting(name, "", b""):
-            return as_rgb(source.copy())
+            return as_rgb(copied)
     if isinstance(source, Path):
         name, data = repr(str(source)), read_image(source)
     elif isinstance(source, bytes):
@@ -119,6 +122,21 @@ def open_image(source: ImageSource, *, at_least: int | None = None, max_pixels: 
         if drafted and drafted[1] != (0, 0, *image.size):  # the last column or row is only part of a pixel
             image = image.resize(image.size, Image.Resampling.BICUBIC, drafted[1])
         return as_rgb(image)
+
+
+def copy_image(image: Image.Image, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """A copy of an image that is perhaps still to be read from its file, which Pillow leaves to one thread at a time.
+
+    Raises InvalidInputError as `open_image` does.
+    """
+    name = _name_of(image)
+    _check_size(image.width * image.height, "pixels", max_pixels, name)
+    with _rejecting(name, "", b""), _COPYING[id(image) % len(_COPYING)]:
+        return image.copy()
+
+
+def _name_of(image: Image.Image) -> str:
+    return repr(filename) if (filename := str(getattr(image, "filename", ""))) else "the image"
 
 
 def _header(kind: str, data: bytes, name: str) -> Image.Image:

@@ -14,7 +14,7 @@ from PIL.Image import Image
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, InvalidInputError
-from vlmsearch.media import read_image
+from vlmsearch.media import copy_image, read_image
 from vlmsearch.plain import well_formed
 from vlmsearch.types import Document, Field, ImageSource, Record, Reject, Stamp
 
@@ -82,7 +82,10 @@ def check_types(document: Document) -> None:
 
 
 def digest(document: Document, image: ImageSource | None) -> str:
-    """SHA-256 over a document's text, metadata and image content; ``image`` is the image as bytes or decoded."""
+    """SHA-256 over a document's text, metadata and image content; ``image`` is the image as bytes or decoded.
+
+    Raises InvalidInputError for a decoded image that its file does not have whole.
+    """
     if isinstance(image, Path):
         image = read_image(image)
     if image is None:
@@ -90,7 +93,8 @@ def digest(document: Document, image: ImageSource | None) -> str:
     elif isinstance(image, bytes):
         content = hashlib.sha256(image).hexdigest()
     else:
-        content = hashlib.sha256(f"{image.mode}{image.size}".encode() + image.tobytes()).hexdigest()
+        copied = copy_image(image)
+        content = hashlib.sha256(f"{copied.mode}{copied.size}".encode() + copied.tobytes()).hexdigest()
     form = json.dumps([document.text, content, sorted(document.metadata.items())], ensure_ascii=True)
     return hashlib.sha256(form.encode()).hexdigest()
 
