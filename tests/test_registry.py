@@ -141,6 +141,31 @@ def test_a_third_party_class_of_the_wrong_kind_is_refused(monkeypatch: pytest.Mo
         open_store("odd:")
 
 
+class Plain(ExtractiveGenerator):
+    """A back end with the constructor of another."""
+
+
+class Placed(ExtractiveGenerator):
+    """A back end whose location is positional only."""
+
+    def __init__(self, location: str, /, *, quotes: int = 3) -> None:
+        super().__init__(quotes=quotes)
+        self.name = f"placed:{location}"
+
+
+@pytest.mark.parametrize(
+    ("cls", "url", "name"), [(Plain, "odd:?quotes=1", "extractive"), (Placed, "odd:here?quotes=1", "placed:here")]
+)
+def test_a_third_party_class_may_inherit_its_constructor_or_take_its_location_by_position_only(
+    cls: type, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("odd", f"{__name__}:{cls.__name__}", "vlmsearch.generators")
+    monkeypatch.setattr(registry, "back_ends", lambda _: {"odd": point})
+    opened = open_generator(url)
+    assert opened.name == name
+    assert opened.generate("[1] a\n[2] b") == "“a” [1]"
+
+
 def test_every_registered_back_end_that_is_installed_has_a_docstring() -> None:
     kinds: tuple[Kind, ...] = ("encoder", "store", "generator")
     for kind in kinds:

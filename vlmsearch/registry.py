@@ -116,13 +116,13 @@ def _open(text: str, kind: Kind, interface: type[T]) -> T:
     url = Url.parse(text, kind)
     factory = load(kind, url.scheme)
     parameters = inspect.signature(factory).parameters
-    places = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    places = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if url.location and not places:
         raise ConfigError(f"{kind} {url.scheme}: takes nothing after the colon, not {url.location!r}")
     if not url.location and places and places[0].default is inspect.Parameter.empty:
         raise ConfigError(f"{kind} {url.scheme}: needs a location after the colon")
     names = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-    hints = typing.get_type_hints(vars(factory)["__init__"] if isinstance(factory, type) else factory)
+    hints = typing.get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
     options: dict[str, object] = {}
     for name, value in url.options:
         if name not in names:
