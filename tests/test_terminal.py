@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -51,6 +54,22 @@ def test_json_of_what_is_no_utf8_has_escapes(tmp_path: Path) -> None:
     lines = CliRunner().invoke(cli, ["search", "a star", "--store", store, "--html", str(sheet)])
     assert lines.exit_code == 0, lines.output
     assert "a star ? naïve" in sheet.read_text(encoding="utf-8")
+
+
+def test_what_the_encoding_of_the_output_lacks_has_escapes(tmp_path: Path) -> None:
+    store, text = f"chroma:{tmp_path / 'index'}", "naïve → \U0001f600 \x93"
+    with Pipeline.open(store=store, encoder="onnx:demo-clip") as pipeline:
+        pipeline.add([Document("one", text=text)])
+    printed = {}
+    for form in ((), ("--json",)):
+        done = subprocess.run(
+            [sys.executable, "-m", "vlmsearch", "search", "a star", "--store", store, *form],
+            capture_output=True, env=os.environ | {"PYTHONIOENCODING": "latin-1"}, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
+        printed[form] = done.stdout.decode("latin-1")
+    assert printed[()].endswith("\tnaïve \\u2192 \\U0001f600 \\x93\n")
+    assert json.loads(printed["--json",])["matches"][0]["text"] == text
 
 
 def test_an_id_that_is_no_utf8_is_in_no_index(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
+from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn, TextIO
 
@@ -72,6 +73,8 @@ def main() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     if sys.stdout is None:  # what is opened next would get its number, and all that is printed by libraries
         _fail("the standard output is closed")
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # for what its encoding does not have
     try:
         cli.main(prog_name="vlmsearch", standalone_mode=False)
         sys.stdout.flush()

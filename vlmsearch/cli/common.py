@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -119,8 +120,9 @@ def is_terminal() -> bool:
 
 
 def print_json(value: object) -> None:
-    """One JSON value, readable by people too; escapes stand for what is no UTF-8, as in some names of files."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    """One JSON value, readable by people too; escapes stand for what is no UTF-8 or not in the output's encoding."""
+    is_unicode = codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
+    text = json.dumps(value, indent=2, ensure_ascii=not is_unicode)
     click.echo(_HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text))
 
 
