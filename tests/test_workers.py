@@ -43,6 +43,19 @@ def test_an_error_of_the_work_is_its_own() -> None:
     workers.close()
 
 
+def test_a_thread_that_cannot_be_started_is_no_closed_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    workers = Workers(1, name="some", owner="the engine")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(BackendError, match=r"^the engine can do no work: can't start new thread$"):
+        workers.submit(int)
+    workers.close()
+    with pytest.raises(BackendError, match=r"^the engine is closed$"):
+        workers.submit(int)
+
+
 @pytest.mark.parametrize("url", ["onnx:demo?threads=2", "torch:demo"])
 def test_an_encoder_that_is_closed_says_so_and_keeps_no_model(url: str) -> None:
     others = models()

@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 class Workers(ThreadPoolExecutor):
-    """``count`` threads of ``owner``; BackendError says that it is closed, also of work that had not begun by then."""
+    """``count`` threads of ``owner``; BackendError says that it is closed, also of work that had not begun by then.
+
+    Where the system has no thread left, the BackendError says that.
+    """
 
     def __init__(self, count: int, *, name: str, owner: str) -> None:
         super().__init__(count, thread_name_prefix=name)
@@ -26,7 +29,7 @@ class Workers(ThreadPoolExecutor):
         try:
             return super().submit(self._unless_closed, partial(work, *args, **kwargs))
         except RuntimeError as exc:
-            raise self._error() from exc
+            raise self._error() if self._closed else BackendError(f"{self._owner} can do no work: {exc}") from exc
 
     def close(self) -> None:
         """Take no more work, and wait for none."""
