@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+import httpx
 import pytest
+from chromadb.errors import ChromaError
 from vlmsearch_mocks import Faults, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
 from vlmsearch_mocks.faults import Kind, Server
@@ -101,6 +103,21 @@ def test_unavailable_says_where_and_what(vlmsearch_store: MockStore, vlmsearch_f
     vlmsearch_faults.fail("chroma", "upsert", kind="timeout", times=100)
     with pytest.raises(BackendUnavailableError, match=r"mock chroma did not answer in time to write 1 rows"):
         vlmsearch_store.upsert(OLD[:1])
+
+
+def test_every_fault_counts_the_calls_since_it_was_ordered() -> None:
+    faults, failed = Faults(), []
+    faults.fail("chroma", "upsert", nth=1)
+    faults.fail("chroma", nth=3, kind="timeout")
+    faults.fail("chroma", "upsert", nth=2, kind="refused")
+    for operation in ("upsert", "upsert", "query", "query", "upsert"):
+        try:
+            faults.around("chroma", operation, lambda: None)
+        except (httpx.HTTPError, ChromaError) as exc:
+            failed.append(type(exc).__name__)
+        else:
+            failed.append("")
+    assert failed == ["ConnectError", "AuthorizationError", "ReadTimeout", "", ""]
 
 
 def test_a_search_that_reads_stale_vectors_gives_no_mixed_version(

@@ -107,7 +107,7 @@ class Faults:
         """What ``do`` returns, unless the call has to fail; ``half`` does half of it."""
         with self._lock:
             self.calls.append(f"{server}.{operation}")
-            kind = next((fault.kind for fault in self._faults if fault.hits(server, operation)), None)
+            kind = next(iter([fault.kind for fault in self._faults if fault.hits(server, operation)]), None)
         if kind == "partial write" and half is not None:
             half()
         if kind is None or kind == "lost reply":
