@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -49,7 +50,7 @@ class MockChroma:
         self.faults = faults or Faults()
         self.data: dict[UUID, _Rows] = {}
         self._lock = threading.RLock()
-        self.faults.watch("chroma", lambda: self.data)
+        self.faults.watch("chroma", self._now)
 
     def get_max_batch_size(self) -> int:
         """How many rows a request may have."""
@@ -200,6 +201,10 @@ class MockChroma:
             raise NotFoundError(f"Collection [{id}] does not exist")
         found: _Rows = data[id]
         return found
+
+    def _now(self) -> dict[UUID, _Rows]:
+        with self._lock:
+            return copy.deepcopy(self.data)
 
     def _call(self, operation: str, do: Callable[[], T], half: Callable[[], object] | None = None) -> T:
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,9 +64,9 @@ class Faults:
 
     def read_stale(self, server: Server, times: int) -> None:
         """Have the next ``times`` reads see everything as it is now, whatever is written meanwhile."""
+        now = self._servers[server]()
         with self._lock:
-            self._past[server] = copy.deepcopy(self._servers[server]())
-            self._stale[server] = times
+            self._past[server], self._stale[server] = now, times
 
     def index_not_ready(self, polls: int) -> None:
         """Have MongoDB say so often that its vector index cannot be queried yet."""
@@ -83,9 +82,9 @@ class Faults:
 
     # ---- for the mock servers
 
-    def watch(self, server: Server, state: Callable[[], Any]) -> None:
-        """Say where the data of a server are."""
-        self._servers[server] = state
+    def watch(self, server: Server, copied: Callable[[], Any]) -> None:
+        """Say what gives a copy of the data of a server."""
+        self._servers[server] = copied
 
     def is_ready(self) -> bool:
         """Whether the vector index can be queried; counts the poll."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -34,13 +35,17 @@ class MockMongo:
         self.lock = threading.RLock()
         self.data: dict[tuple[str, str], dict[Any, bytes]] = {}
         self.search_indexes: dict[tuple[str, str], list[SearchIndexModel]] = {}
-        self.faults.watch("mongo", lambda: self.data)
+        self.faults.watch("mongo", self._now)
 
     def __getitem__(self, name: str) -> MockDatabase:
         return MockDatabase(self, name)
 
     def close(self) -> None:
         """What is in memory stays there."""
+
+    def _now(self) -> dict[tuple[str, str], dict[Any, bytes]]:
+        with self.lock:
+            return copy.deepcopy(self.data)
 
 
 class MockDatabase:
@@ -56,11 +61,13 @@ class MockDatabase:
 
     def list_collection_names(self) -> list[str]:
         """The collections that are there."""
-        return [name for database, name in self.client.data if database == self.name]
+        with self.client.lock:
+            return [name for database, name in self.client.data if database == self.name]
 
     def create_collection(self, name: str) -> MockCollection:
         """Make a collection."""
-        self.client.data.setdefault((self.name, name), {})
+        with self.client.lock:
+            self.client.data.setdefault((self.name, name), {})
         return MockCollection(self, name)
 
 
