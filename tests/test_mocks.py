@@ -113,6 +113,14 @@ def test_other_neighbours_are_another_encoder() -> None:
     assert MockEncoder(neighbours={"a": ["b"]}).fingerprint in prints
 
 
+def test_neighbours_planted_in_another_order_are_the_same_encoder() -> None:
+    one = MockEncoder(neighbours={"a dog": ["puppy", "hound"], "a cat": ["kitten"]})
+    other = MockEncoder(neighbours={"a cat": ["kitten"], "a dog": ["puppy", "hound"]})
+    assert one.fingerprint == other.fingerprint
+    texts = ["a dog", "a cat", "puppy", "hound", "kitten", "a bird"]
+    assert np.array_equal(one.encode_texts(texts)["clip"], other.encode_texts(texts)["clip"])
+
+
 def test_a_cut_query_is_the_query_of_what_was_read() -> None:
     words = [f"w{i}" for i in range(500)]
     encoder = MockEncoder()

@@ -39,7 +39,7 @@ class MockEncoder(Encoder):
     """
 
     def __init__(self, *, neighbours: Mapping[str, Sequence[str | ImageSource]] | None = None) -> None:
-        self._axes = {text: axis for axis, text in enumerate(neighbours or {})}
+        self._axes = {text: axis for axis, text in enumerate(sorted(neighbours or {}))}
         self._weights: dict[str, dict[int, float]] = {text: {axis: 1.0} for text, axis in self._axes.items()}
         keys = {text: [_key(item) for item in items] for text, items in (neighbours or {}).items()}
         shared = _most_lists(keys)
