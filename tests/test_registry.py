@@ -1,12 +1,16 @@
 import contextlib
+import importlib
+import re
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from click.testing import CliRunner
 
 from vlmsearch import ConfigError, MissingDependencyError, registry
+from vlmsearch.cli import cli
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.registry import Kind, Url, back_ends, convert, load, open_encoder, open_generator, open_store
 
@@ -164,6 +168,18 @@ def test_a_third_party_class_may_inherit_its_constructor_or_take_its_location_by
     opened = open_generator(url)
     assert opened.name == name
     assert opened.generate("[1] a\n[2] b") == "“a” [1]"
+
+
+@pytest.mark.parametrize("place", ["no_such_driver:Encoder", "json:NoSuchClass"])
+def test_a_third_party_class_that_cannot_be_loaded_hides_no_other(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = EntryPoint("odd", place, "vlmsearch.generators")
+    known = back_ends("generator") | {"odd": odd}
+    for module in (registry, importlib.import_module("vlmsearch.cli.backends")):
+        monkeypatch.setattr(module, "back_ends", lambda kind: known if kind == "generator" else {})
+    listed = CliRunner().invoke(cli, ["backends"])
+    assert listed.exit_code == 0, listed.output
+    assert re.search(r"^generator +extractive: +ok ", listed.output, re.MULTILINE)
+    assert re.search(r"^generator +odd: +missing +\S", listed.output, re.MULTILINE)
 
 
 def test_every_registered_back_end_that_is_installed_has_a_docstring() -> None:

@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from vlmsearch.cli.common import json_option, print_json
-from vlmsearch.errors import MissingDependencyError
+from vlmsearch.errors import MissingDependencyError, one_line
 from vlmsearch.registry import Kind, back_ends, load
 
 
@@ -29,6 +29,6 @@ def _state(kind: Kind, scheme: str) -> tuple[bool, str]:
         found = load(kind, scheme)
     except MissingDependencyError as exc:
         return False, str(exc).rpartition(": ")[2]
-    except ImportError as exc:
-        return False, str(exc)
+    except Exception as exc:  # noqa: BLE001 - what is registered is anybody's, and one that is broken hides no other
+        return False, one_line(exc)
     return True, (found.__doc__ or "").partition("\n")[0]
