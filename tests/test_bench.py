@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.checkpoints import ENGINES, make_clip
 from vlmsearch.bench.encode import OURS, Timing, open_setting, ratios
 from vlmsearch.cli import cli
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, VlmsearchError
 
 
 def test_rates_are_medians_and_ratios_compare_within_a_task() -> None:
@@ -74,8 +74,22 @@ def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--texts", "/nowhere.txt"], "cannot be read"), (["--images", "/nowhere"], "holds no JPEG files")],
+    [
+        (["encode", "demo-clip", "--texts", "/nowhere.txt"], "cannot be read"),
+        (["encode", "demo-clip", "--texts", "long.csv"], "long.csv cannot be read as text: field larger than"),
+        (["encode", "demo-clip", "--images", "/nowhere"], "holds no JPEG files"),
+        (["encode", "demo-clip", "--images", "bad"], "'bad/cut.jpg' is in no format"),
+        (["encode", "demo-minilm", "--images", "bad"], "demo-minilm encodes no images: leave out --images"),
+        (["index", "texts"], "texts holds no images"),
+    ],
 )
-def test_missing_data_is_one_clear_line(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(cli, ["bench", "encode", "demo-clip", *arguments])
+def test_data_that_cannot_be_used_are_one_clear_line(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("long.csv", "x y" * 60_000), ("bad/cut.jpg", "no image"), ("texts/a.txt", "a red star")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(cli, ["bench", *arguments])
+    assert isinstance(result.exception, VlmsearchError)
     assert message in str(result.exception)

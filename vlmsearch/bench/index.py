@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.sources import Paths, Sourced
@@ -33,6 +34,8 @@ def measure_index(folder: Path, *, encoder: str, rounds: int) -> IndexSpeed:
     """Encode the images of ``folder`` from their files, then index them into an embedded store, in turns."""
     paths = [item.document.image for item in Paths([folder]) if isinstance(item, Sourced) and item.document.image]
     files = [path for path in paths if isinstance(path, Path)]
+    if not files:
+        raise ConfigError(f"{folder} holds no images")
     with open_encoder(encoder) as opened:
         opened.encode_images(files[:64])
         rates = [(_encode(opened, files), _index(opened, folder)) for _ in range(rounds)]

@@ -89,7 +89,10 @@ def encode(
 def _tasks(setting: Setting, texts: Path | None, images: Path | None, count: int) -> list[Callable[[], list[Timing]]]:
     """What a model can be timed at with the data that was given."""
     from vlmsearch.bench.encode import time_files, time_pixels, time_texts
+    from vlmsearch.errors import ConfigError
 
+    if images and not setting.bundle.preprocess:
+        raise ConfigError(f"{setting.bundle.name} encodes no images: leave out --images")
     tasks: list[Callable[[], list[Timing]]] = []
     if setting.bundle.preprocess and (images or not texts):
         files = _images(images, count)
@@ -176,7 +179,7 @@ def _texts(path: Path | None, count: int) -> list[str]:
                 found = [cell for row in csv.reader(file) for cell in row if " " in cell.strip()]
             else:
                 found = [line.strip() for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as exc:
+    except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise ConfigError(f"{path} cannot be read as text: {exc}") from exc
     if not found:
         raise ConfigError(f"{path} holds no texts")
@@ -188,19 +191,26 @@ def _images(folder: Path | None, count: int) -> list[bytes]:
 
     from vlmsearch.demo.scenes import make_scene
     from vlmsearch.errors import ConfigError
-    from vlmsearch.media import read_image
 
     if folder is not None:
         paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))[:count]
         if not paths:
             raise ConfigError(f"{folder} holds no JPEG files")
-        return [read_image(path) for path in paths]
+        return [_sound(path) for path in paths]
     files = []
     for seed in range(count):
         file = BytesIO()
         make_scene(seed).draw(512).save(file, "JPEG", quality=90)
         files.append(file.getvalue())
     return files
+
+
+def _sound(path: Path) -> bytes:
+    """The bytes of an image that can be decoded; InvalidInputError has its name."""
+    from vlmsearch.media import open_image, read_image
+
+    open_image(path, at_least=1)
+    return read_image(path)
 
 
 def _print(timings: list[Timing], ratios: dict[str, float], title: str) -> None:
