@@ -13,10 +13,11 @@ from chromadb import HttpClient
 from chromadb.api import ClientAPI
 from numpy.typing import NDArray
 from pymongo import MongoClient
+from pymongo.errors import PyMongoError
 from typing_extensions import Self
 
 from vlmsearch.addresses import has_port
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import BackendUnavailableError, ConfigError, one_line
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma_connection import chroma_settings
 from vlmsearch.stores.mongo import MongoStore
@@ -27,6 +28,7 @@ FIELD = Field("clip", "image")
 LIMIT = 10
 _HNSW = {"space": "cosine", "max_neighbors": 24, "ef_construction": 150, "ef_search": 400}
 _BATCH = 500
+_INDEX = "pair"
 _SEED = 11
 
 
@@ -55,13 +57,17 @@ class Servers:
 
 
 def measure(servers: Servers, *, documents: int, dim: int, queries: int, seed: int = _SEED) -> Iterator[Figure]:
-    """Fill an index of each store and a bare one of each server, in a database ``vlmsearch-bench``, and time them."""
+    """Fill an index of each store and a bare one of each server, in a database ``vlmsearch-bench``, and time them.
+
+    The database is made anew, and removed at the end. BackendUnavailableError for a server that does not answer.
+    """
     rng = np.random.default_rng(seed)
     vectors = _unit(rng.normal(size=(documents, dim)))
     asked = _unit(vectors[rng.integers(documents, size=queries)] + rng.normal(size=(queries, dim)) * 0.05)
     space = Space("clip", dim, frozenset({"text", "image"}))
     with _BareMongo(servers.mongo) as mongo, _BareChroma(servers.chroma) as chroma:
-        with MongoChromaStore(f"//{servers.mongo}/{mongo.name}", chroma=f"http://{servers.chroma}") as pair:
+        chroma_url = f"http://{servers.chroma}"
+        with MongoChromaStore(f"//{servers.mongo}/{mongo.name}", chroma=chroma_url, index=_INDEX) as pair:
             pair.bind("bench", [space])
             bare, ours = _fill(chroma, pair, vectors)
             yield Figure("upsert, pair beside bare Chroma", ours, bare, "documents/s", "at least 0.70")
@@ -143,10 +149,14 @@ class _BareMongo:
     name = "vlmsearch-bench"
 
     def __init__(self, address: str) -> None:
+        self._address = address
         self._client: MongoClient[dict[str, Any]] = MongoClient(f"mongodb://{address}/")
 
     def __enter__(self) -> Self:
-        self._client.drop_database(self.name)
+        try:
+            self._client.drop_database(self.name)
+        except PyMongoError as exc:
+            raise BackendUnavailableError(f"the MongoDB at {self._address} cannot be used: {one_line(exc)}") from exc
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,17 +183,20 @@ class _BareMongo:
 class _BareChroma:
     """A collection of vectors, by chromadb alone."""
 
+    name = "vlmsearch-bench-bare"
+
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         settings = chroma_settings()
-        self._client: ClientAPI = HttpClient(host=host, port=int(port), settings=settings)
+        try:
+            self._client: ClientAPI = HttpClient(host=host, port=int(port), settings=settings)
+        except ValueError as exc:  # for a server that does not answer
+            raise BackendUnavailableError(f"the Chroma server at {address} could not be reached: {exc}") from exc
 
     def __enter__(self) -> Self:
         self._drop()
         configuration: Any = {"hnsw": _HNSW}
-        self._rows = self._client.create_collection(
-            "vlmsearch-bench-bare", configuration=configuration, embedding_function=None
-        )
+        self._rows = self._client.create_collection(self.name, configuration=configuration, embedding_function=None)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -191,7 +204,7 @@ class _BareChroma:
 
     def _drop(self) -> None:
         for each in self._client.list_collections():
-            if each.name.startswith("vlmsearch-bench"):
+            if each.name == self.name or each.name.startswith(f"{_BareMongo.name}-{_INDEX}."):
                 self._client.delete_collection(each.name)
 
     def upsert(self, vectors: Vectors, start: int) -> None:

@@ -149,7 +149,10 @@ def index_speed(folder: Path, encoder: str, rounds: int, as_json: bool) -> None:
 @option("--queries", default=200, show_default=True, type=click.IntRange(3), help="How many searches are timed.")
 @json_option
 def store(mongo: str, chroma: str, documents: int, dim: int, queries: int, as_json: bool) -> None:
-    """Time mongodb+chroma: and mongodb: beside the bare drivers, in turns; searches are medians."""
+    """Time mongodb+chroma: and mongodb: beside the bare drivers, in turns; searches are medians.
+
+    What it writes is in a database vlmsearch-bench, and removed at the end.
+    """
     from vlmsearch.bench.store import measure, parse_servers
     from vlmsearch.build.inputs import machine
 
