@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from vlmsearch_mocks import MockEncoder
 
 from tests.terminal import on_a_terminal
 from tests.test_cli import Result, ok, run
 from vlmsearch import Document, Pipeline
 from vlmsearch.cli.demo import draw_gallery
+from vlmsearch.registry import open_store
 
 WITHOUT_RIGHTS = "" if os.geteuid() else "setpriv --bounding-set=-all --inh-caps=-all "
 RIGHTS = not WITHOUT_RIGHTS or shutil.which("setpriv") is not None
@@ -90,6 +92,20 @@ def test_a_picture_of_the_demo_that_was_cut_off_is_drawn_again(tmp_path: Path) -
     assert whole.stat().st_mtime_ns == written
     cut.write_bytes(drawn[:99])
     ok("demo", "--scenes", "10", "--json", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("command", [("search", "star"), ("ask", "a star?"), ("index", "a.txt")])
+@pytest.mark.parametrize("names", ["mock", "demo-minilm+demo-clip"])
+def test_an_index_of_an_encoder_without_a_name_asks_for_its_url(
+    tmp_path: Path, command: tuple[str, ...], names: str
+) -> None:
+    (tmp_path / "a.txt").write_text("a red star")
+    encoder = MockEncoder()
+    encoder.fingerprint = "+".join(f"{name}:123" for name in names.split("+"))
+    with Pipeline(encoder, open_store(f"chroma:{tmp_path / 'index'}")) as pipeline:
+        pipeline.add([Document("a", text="a red star")])
+    done = run(*command, "--store", "chroma:index", cwd=tmp_path)
+    assert_one_line(done, f"index was built with {encoder.fingerprint}, which has no name here: give its URL with")
 
 
 def test_an_image_without_a_path_is_asked_for(folder: Path) -> None:

@@ -22,6 +22,7 @@ from vlmsearch.types import Manifest, Match
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vlmsearch.encoders.base import Encoder
     from vlmsearch.stores.base import Store
 
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -88,7 +89,7 @@ def open_index(
     with ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
         manifest = opened.manifest() if create else need_manifest(opened)
-        model = stack.enter_context(open_encoder(encoder or encoder_of(manifest) or DEFAULT_ENCODER))
+        model = stack.enter_context(open_encoder(encoder) if encoder else _usual_encoder(opened.name, manifest))
         writer = stack.enter_context(open_generator(generator)) if generator else None
         yield Pipeline(model, opened, writer)
 
@@ -101,12 +102,27 @@ def need_manifest(store: Store) -> Manifest:
     return manifest
 
 
-def encoder_of(manifest: Manifest | None) -> str | None:
+def _usual_encoder(store: str, manifest: Manifest | None) -> Encoder:
+    """What built an index, or the default for a new one; ConfigError where only the user knows how to open it."""
+    from vlmsearch.errors import ConfigError
+    from vlmsearch.registry import open_encoder
+
+    if manifest is None:
+        return open_encoder(DEFAULT_ENCODER)
+    missing = f"{store} was built with {manifest.fingerprint}, which has no name here: give its URL with --encoder"
+    url = encoder_of(manifest)
+    if url is None:
+        raise ConfigError(missing)
+    try:
+        return open_encoder(url)
+    except ConfigError as exc:
+        raise ConfigError(missing) from exc
+
+
+def encoder_of(manifest: Manifest) -> str | None:
     """The embedded encoder with the models that built an index, where they have a name of their own."""
     from vlmsearch.bundles import PROFILES
 
-    if manifest is None:
-        return None
     names = tuple(part.partition(":")[0] for part in manifest.fingerprint.split("+"))
     known = {bundles: profile for profile, bundles in PROFILES.items()}
     if names in known:
