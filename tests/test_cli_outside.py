@@ -108,6 +108,25 @@ def test_an_index_of_an_encoder_without_a_name_asks_for_its_url(
     assert_one_line(done, f"index was built with {encoder.fingerprint}, which has no name here: give its URL with")
 
 
+@pytest.mark.parametrize(
+    ("cause", "code", "message"),
+    [("KeyboardInterrupt()", 130, "Interrupted."), ("None", 1, "ImportError: initialization failed")],
+)
+def test_a_package_whose_loading_was_interrupted_is_no_broken_one(cause: str, code: int, message: str) -> None:
+    script = f"""
+import vlmsearch.cli
+
+def load(**_):
+    raise ImportError("initialization failed") from {cause}
+
+vlmsearch.cli.cli.main = load
+vlmsearch.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, message)
+    assert ("Traceback" in done.stderr) == (code == 1)
+
+
 def test_an_image_without_a_path_is_asked_for(folder: Path) -> None:
     done = run(*SEARCH, "--image", "", cwd=folder)
     assert done.returncode == 2

@@ -84,8 +84,11 @@ def main() -> None:
     except VlmsearchError as exc:
         _fail(str(exc))
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted.", err=True)
-        sys.exit(130)
+        _end_early()
+    except ImportError as exc:
+        if not _was_interrupted(exc):
+            raise
+        _end_early()
     except BrokenPipeError:
         _drop_output()  # the reader of a pipe has gone
         sys.exit(1)
@@ -97,6 +100,18 @@ def _fail(message: str) -> NoReturn:
     with suppress(OSError):
         click.echo(f"Error: {message}", err=True)
     sys.exit(1)
+
+
+def _end_early() -> NoReturn:
+    click.echo("Interrupted.", err=True)
+    sys.exit(130)
+
+
+def _was_interrupted(exc: BaseException | None) -> bool:
+    """Whether it comes of Ctrl-C: extension modules make an ImportError of that while they are loaded."""
+    while exc is not None and not isinstance(exc, KeyboardInterrupt):
+        exc = exc.__cause__ or exc.__context__
+    return exc is not None
 
 
 def _explain(exc: OSError) -> str:
