@@ -1,5 +1,7 @@
 """The mocks pass the suites, do what they are told, and are at hand in a user's own tests."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.registry import open_encoder, open_generator, open_store
-from vlmsearch.types import ImageSource
+from vlmsearch.types import ImageSource, Modality, Role, Vectors
 
 pytest_plugins = ["pytester"]
 
@@ -30,6 +32,32 @@ class TestMockEncoder(EncoderContract):
 class TestPlantedMockEncoder(EncoderContract):
     def make_encoder(self) -> Encoder:
         return MockEncoder(neighbours={"two dogs": [picture(1), "a"], "a cat": [picture(2), picture(1)]})
+
+
+class OneModality(MockEncoder):
+    """Knows texts or images alone."""
+
+    def __init__(self, modality: Modality) -> None:
+        super().__init__()
+        taken = (replace(space, modalities=space.modalities & {modality}) for space in self.spaces)
+        self.spaces = tuple(space for space in taken if space.modalities)
+        self._modality = modality
+
+    def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        return super().encode_texts(texts, role=role) if self._modality == "text" else {}
+
+    def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
+        return super().encode_images(images) if self._modality == "image" else {}
+
+
+class TestEncoderOfImagesAlone(EncoderContract):
+    def make_encoder(self) -> Encoder:
+        return OneModality("image")
+
+
+class TestEncoderOfTextsAlone(EncoderContract):
+    def make_encoder(self) -> Encoder:
+        return OneModality("text")
 
 
 class TestMockGenerator(GeneratorContract):

@@ -142,9 +142,12 @@ class EncoderContract(ABC):
             warnings.simplefilter("error", TextTruncatedWarning)
             answer = encoder.encode_texts([start, start + "penguins and volcanoes " * 400])
         self.check(encoder, answer, "text", 2)
-        assert any(rows[0] @ rows[1] < 0.9999 for rows in answer.values())
+        assert not answer or any(rows[0] @ rows[1] < 0.9999 for rows in answer.values())
 
     def test_a_long_query_is_cut_and_says_so(self, encoder: Encoder) -> None:
+        if not any("text" in space.modalities for space in encoder.spaces):
+            assert encoder.encode_texts(["a red star"], role="query") == {}
+            return
         with pytest.warns(TextTruncatedWarning):
             answer = encoder.encode_texts(["a red star " * 20_000], role="query")
         self.check(encoder, answer, "text", 1)
