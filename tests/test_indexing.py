@@ -65,6 +65,19 @@ def test_a_second_run_skips_what_is_unchanged_and_replaces_what_changed(
     assert third.exists()
 
 
+def test_a_table_that_was_moved_with_its_images_is_found_where_it_is(
+    pipeline: Pipeline, gallery: Path, tmp_path: Path
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    copy(gallery, before, ["00.png"])
+    (before / "t.jsonl").write_text('{"id": "a", "image": "00.png"}')
+    assert pipeline.index(before / "t.jsonl").added == 1
+    before.rename(after)
+    assert pipeline.index(after / "t.jsonl").updated == 1
+    assert pipeline.store.get(["a"])[0].image == after / "00.png"
+    assert pipeline.index(after / "t.jsonl").unchanged == 1
+
+
 def test_an_image_of_the_caller_that_is_cut_off_or_closed_stops_no_other(pipeline: Pipeline, gallery: Path) -> None:
     whole, data = gallery / "00.png", (gallery / "01.png").read_bytes()
     cut, closed = PIL.Image.open(BytesIO(data[: len(data) // 2])), PIL.Image.open(whole)

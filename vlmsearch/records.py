@@ -82,9 +82,10 @@ def check_types(document: Document) -> None:
 
 
 def digest(document: Document, image: ImageSource | None) -> str:
-    """SHA-256 over a document's text, metadata and image content; ``image`` is the image as bytes or decoded.
+    """SHA-256 over a document's text, metadata and image; ``image`` is the image's content, as bytes or decoded.
 
-    Raises InvalidInputError for a decoded image that its file does not have whole.
+    An image that is a file counts by its path too, which stores keep. Raises InvalidInputError for a decoded image
+    that its file does not have whole.
     """
     if isinstance(image, Path):
         image = read_image(image)
@@ -95,7 +96,8 @@ def digest(document: Document, image: ImageSource | None) -> str:
     else:
         copied = copy_image(image)
         content = hashlib.sha256(f"{copied.mode}{copied.size}".encode() + copied.tobytes()).hexdigest()
-    form = json.dumps([document.text, content, sorted(document.metadata.items())], ensure_ascii=True)
+    path = str(document.image) if isinstance(document.image, Path) else ""
+    form = json.dumps([document.text, content, path, sorted(document.metadata.items())], ensure_ascii=True)
     return hashlib.sha256(form.encode()).hexdigest()
 
 

@@ -117,8 +117,8 @@ class Document:
 class Stamp:
     """What an index remembers of a document's origin.
 
-    ``digest`` changes whenever text, image bytes or metadata change; ``source`` is the folder, file or table that
-    the document was read from ("" when it was added from Python).
+    ``digest`` changes whenever text, metadata or the bytes or path of the image change; ``source`` is the folder,
+    file or table that the document was read from ("" when it was added from Python).
     """
 
     digest: str
