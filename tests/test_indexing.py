@@ -78,6 +78,21 @@ def test_a_table_that_was_moved_with_its_images_is_found_where_it_is(
     assert pipeline.index(after / "t.jsonl").unchanged == 1
 
 
+def test_a_row_that_went_to_another_table_is_not_pruned_with_the_first(pipeline: Pipeline, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    rows = [f'{{"id": "{id}", "text": "a red star"}}\n' for id in "abc"]
+    first.write_text("".join(rows))
+    pipeline.index(first)
+    first.write_text(rows[0])
+    second.write_text("".join(rows[1:]))
+    pipeline.index(second)
+    assert pipeline.index(second).unchanged == 2
+    assert pipeline.index(first, prune=True).pruned == 0
+    second.write_text(rows[1])
+    assert pipeline.index(second, prune=True).pruned == 1
+    assert sorted(pipeline.store.ids()) == ["a", "b"]
+
+
 def test_an_image_of_the_caller_that_is_cut_off_or_closed_stops_no_other(pipeline: Pipeline, gallery: Path) -> None:
     whole, data = gallery / "00.png", (gallery / "01.png").read_bytes()
     cut, closed = PIL.Image.open(BytesIO(data[: len(data) // 2])), PIL.Image.open(whole)

@@ -56,7 +56,7 @@ _UNDER_WAY = 4
 
 @dataclass(frozen=True)
 class Unchanged:
-    """A document that the index has in just this form."""
+    """A document that the index has in just this form, from the same source."""
 
     id: str
 
@@ -170,7 +170,7 @@ class Flow:
             check_metadata(document.metadata)
             image = read_image(document.image) if isinstance(document.image, Path) else document.image
             stamp = Stamp(digest(document, image), item.source)
-            if known is not None and known.digest == stamp.digest and not is_again:
+            if known == stamp and not is_again:
                 return Unchanged(document.id)
             old = self._quarantined.get(document.id)
             if old and old.stamp.digest == stamp.digest and not self._options.retry_failed:
