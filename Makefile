@@ -8,6 +8,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test lint bench
+.DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
 	$(VENV)/bin/vlmsearch demo
