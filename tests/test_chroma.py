@@ -1,7 +1,9 @@
 """Chroma: where an index may be, what a killed process leaves, and what happens when a server is not there."""
 
 import multiprocessing
+import os
 import pickle
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -38,6 +40,7 @@ from vlmsearch.filters import parse_filter
 from vlmsearch.registry import open_store
 from vlmsearch.stores.chroma import ChromaStore
 from vlmsearch.stores.chroma_connection import TOKEN_VARIABLE
+from vlmsearch.stores.chroma_log import DATABASE
 from vlmsearch.types import Reject
 
 IMAGE, TEXT = Field("clip", "image"), Field("minilm", "text")
@@ -476,6 +479,37 @@ def test_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
         one.close()
         assert len(check_whole(other)) == 2
         assert len(check_whole(one)) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_process_that_is_forked_later_is_told_so_and_leaves_the_folder_alone(tmp_path: Path) -> None:
+    with ChromaStore(str(tmp_path / "index")) as store:
+        store.bind("encoder", SPACES)
+        store.upsert([record(1), record(2)])
+        store.delete(["id-2"])
+        log = (tmp_path / "index" / DATABASE).read_bytes()
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)  # ends it, should it wait for ever
+            for one in (store, ChromaStore(str(tmp_path / "index")), ChromaStore(str(tmp_path / "other"))):
+                try:
+                    one.bind("encoder", SPACES)
+                    one.upsert([record(3)])
+                except ConfigError as exc:
+                    os.write(writer, f"{exc}\n".encode())
+                one.close()
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as told:
+            messages = told.read().splitlines()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(messages) == 3
+        assert all(f"forked from process {os.getpid()} after" in message for message in messages)
+        assert (tmp_path / "index" / DATABASE).read_bytes() == log
+        store.upsert([record(4)])
+        assert sorted(check_whole(store)) == ["id-1", "id-4"]
 
 
 def test_a_folder_that_cannot_be_written_to_can_be_searched(tmp_path: Path) -> None:

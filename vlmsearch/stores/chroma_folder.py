@@ -15,6 +15,7 @@ log is kept instead, so that the files are only a cache:
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import threading
 import weakref
@@ -77,6 +78,7 @@ class EmbeddedChroma(ChromaConnection):
         return self._joined().run(operation, call, writes=writes, collection=collection)
 
     def _joined(self) -> _OpenFolder:
+        _check_process(self.name)
         with self._joining:
             if self._open is None:
                 self._open = _join(self._path.resolve(), self.name)
@@ -108,6 +110,7 @@ class _OpenFolder:
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
+        self.process = os.getpid()
         self.users = 0
         self.has_garbage = False
         self.turn = threading.RLock()
@@ -212,10 +215,22 @@ class _OpenFolder:
 
 _folders: dict[Path, _OpenFolder] = {}
 _registry = threading.RLock()  # a connection that is collected leaves in whatever thread, even within `_join`
+_processes: set[int] = set()
+"""Those that have used Chroma: this one, and after a fork those before it."""
+
+
+def _check_process(name: str) -> None:
+    """Raise ConfigError in a process that was forked after Chroma was used: it would wait for ever for its threads."""
+    if before := _processes - {os.getpid()}:
+        raise ConfigError(
+            f"{name} cannot be used here: this process was forked from process {max(before)} after that had used an "
+            "embedded Chroma; fork earlier, start processes by spawn, or use a Chroma server"
+        )
 
 
 def _join(path: Path, name: str) -> _OpenFolder:
     with _registry:
+        _processes.add(os.getpid())
         folder = _folders.get(path)
         if folder is None:
             folder = _folders[path] = _OpenFolder(path, name)
@@ -224,6 +239,8 @@ def _join(path: Path, name: str) -> _OpenFolder:
 
 
 def _leave(folder: _OpenFolder) -> None:
+    if folder.process != os.getpid():
+        return  # it is open in the process that this one was forked from
     with _registry:
         folder.users -= 1
         if not folder.users:
