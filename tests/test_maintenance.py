@@ -17,6 +17,7 @@ from vlmsearch.stores.chroma import ChromaStore
 from vlmsearch.stores.chroma_vectors import VectorRows
 from vlmsearch.stores.chroma_versions import State, timed_version
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongo_journal import owner
 
 
 @pytest.fixture
@@ -68,14 +69,11 @@ def write_under(version: str, records: Sequence[Record], rows: VectorRows) -> No
 
 
 def _cut_off(version: str, ids: list[str]) -> dict[str, object]:
-    from datetime import datetime, timezone
-
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    import socket
-
-    owner = f"{socket.gethostname()}:{ended.pid}:abcdef00"
-    return {"_id": version, "kind": "write", "ids": ids, "owner": owner, "at": datetime.now(timezone.utc)}
+    with owner(version) as entry:
+        machine = entry["owner"].rsplit(":", 2)[0]
+    return {"_id": version, "kind": "write", "ids": ids, **entry, "owner": f"{machine}:{ended.pid}:abcdef00"}
 
 
 def test_a_write_under_way_is_neither_damage_nor_rolled_back(pair: MongoChromaStore) -> None:

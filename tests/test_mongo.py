@@ -1,9 +1,11 @@
 """How MongoDB is reached: addresses, users, TLS, time-outs, and what is never said or let through."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from vlmsearch.registry import open_store
 from vlmsearch.stores import mongo_cache
 from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongo_journal import is_alive, owner
 from vlmsearch.stores.mongo_values import compile_filter
 
 SECRET = "s3cret-Pa55"
@@ -254,6 +257,46 @@ def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
         assert store.search(IMAGE, unit_vectors(1), limit=9) == store.search(IMAGE, unit_vectors(1), limit=9)
         assert store._cache.find(IMAGE) is not None
         assert store.check().clean
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_writer_in_a_forked_process_is_not_taken_for_this_one(mongo_address: str) -> None:
+    location = f"//{mongo_address}/forked"
+    with MongoStore(location) as store:
+        store.bind("e", SPACES)
+    (told, tell), (over, end) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        with suppress(BaseException), MongoStore(location) as store:
+            store.manifest()
+            with store._changes.writing():
+                os.write(tell, b"writing")
+                os.close(end)
+                os.read(over, 1)
+        os._exit(0)
+    os.close(tell)
+    try:
+        assert os.read(told, 7) == b"writing"
+        with MongoStore(location) as store:
+            assert store.check().clean
+            assert store._changes.count() is None
+    finally:
+        os.close(end)
+        os.waitpid(child, 0)
+    with MongoStore(location) as store:
+        store.manifest()
+        assert store._changes.count() is not None
+
+
+def test_numbers_of_processes_mean_nothing_outside_their_container() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    with owner("v") as entry:
+        machine = entry["owner"].rsplit(":", 2)[0]
+    assert not is_alive({**entry, "_id": "w", "owner": f"{machine}:{ended.pid}:00000000"})
+    assert is_alive({**entry, "_id": "w", "owner": f"{machine}0:{ended.pid}:00000000"})
+    if sys.platform == "linux":
+        assert machine.endswith(os.readlink("/proc/self/ns/pid"))
 
 
 def test_a_long_write_says_that_it_is_still_there(mongo_address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from typing import Literal, Protocol, TypeVar
 
 from vlmsearch.retry import PATIENCE
@@ -22,7 +23,6 @@ from vlmsearch.stores.mongo_rows import new_version
 
 T = TypeVar("T")
 Kind = Literal["write", "delete"]
-_HOST = f"{socket.gethostname()}:{os.getpid()}"
 _TOKEN = secrets.token_hex(4)
 _under_way: set[str] = set()
 _changing = threading.Lock()
@@ -54,7 +54,7 @@ class Journal:
     def open(self, kind: Kind, ids: Sequence[str]) -> str:
         """Note that these documents are about to be written or deleted; returns a new version."""
         version = new_version()
-        entry = {"_id": version, "kind": kind, "ids": list(ids), "owner": f"{_HOST}:{_TOKEN}", "at": now()}
+        entry = {"_id": version, "kind": kind, "ids": list(ids), "owner": _process(), "at": now()}
         with _changing:
             _under_way.add(version)
         try:
@@ -94,7 +94,7 @@ def owner(version: str) -> Iterator[Row]:
     with _changing:
         _under_way.add(version)
     try:
-        yield {"owner": f"{_HOST}:{_TOKEN}", "at": now()}
+        yield {"owner": _process(), "at": now()}
     finally:
         with _changing:
             _under_way.discard(version)
@@ -102,15 +102,28 @@ def owner(version: str) -> Iterator[Row]:
 
 def is_alive(row: Row) -> bool:
     """Whether the process that a row names is still at work on it."""
-    host, _, token = row["owner"].rpartition(":")
-    if token == _TOKEN:
+    machine, process, token = row["owner"].rsplit(":", 2)
+    if (process, token) == (str(os.getpid()), _TOKEN):
         with _changing:
             return row["_id"] in _under_way
     at: datetime = row["at"]
     if now() - at.replace(tzinfo=timezone.utc) > PATIENCE:
         return False
-    machine, _, process = host.rpartition(":")
-    return machine != socket.gethostname() or os.name != "posix" or _runs(int(process))
+    return machine != _machine() or os.name != "posix" or _runs(int(process))
+
+
+def _process() -> str:
+    """This process: its machine, its number, which a fork changes, and what no later one of that number has."""
+    return f"{_machine()}:{os.getpid()}:{_TOKEN}"
+
+
+@cache
+def _machine() -> str:
+    """Where processes have numbers of their own: a host, or a container, which may have the name of its host."""
+    try:
+        return f"{socket.gethostname()}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
 
 
 def _runs(process: int) -> bool:
