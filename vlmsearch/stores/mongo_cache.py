@@ -48,7 +48,7 @@ class Changes:
         def live() -> None:
             nonlocal seen
             if time.monotonic() - seen > _SIGN_OF_LIFE:
-                self._note({"$set": {f"open.{version}.at": now()}})
+                self._note({"$set": {f"open.{version}": {**entry, "at": now()}}})
                 seen = time.monotonic()
 
         with owner(version) as entry:
