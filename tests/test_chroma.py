@@ -625,6 +625,28 @@ def test_odd_answers_are_backend_errors(status: int, body: str, error: type[Back
     assert caught.value.__cause__ is not None
 
 
+@pytest.mark.parametrize("retries", [0, 1, 2, 4])
+def test_a_server_that_is_away_is_asked_as_often_as_was_said(retries: int) -> None:
+    asked: list[str] = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(503)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(BackendUnavailableError):
+                ChromaStore(f"//127.0.0.1:{server.server_port}/name", retries=retries).manifest()
+        finally:
+            server.shutdown()
+    assert len(asked) == retries + 1
+
+
 def test_a_store_outlives_a_restart_of_its_server(
     tmp_path: Path, start_chroma: Callable[..., AbstractContextManager[str]]
 ) -> None:

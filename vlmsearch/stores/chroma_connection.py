@@ -199,13 +199,10 @@ class Subindex(ChromaConnection):
         def attempt() -> T:
             return self._inner.run(operation, call, writes=writes, collection=collection)
 
-        return retrying(attempt, max(self._inner.retries, _RACES), self._passes)
+        def reach() -> T:
+            return retrying(attempt, self._inner.retries, _is_away)
 
-    def _passes(self, exc: BackendError) -> bool:
-        """Whether the server was not reached, or a row was removed while it searched, which looks like damage to it."""
-        if isinstance(exc, BackendUnavailableError):
-            return self._inner.retries > 0
-        return exc.__cause__ is not None and is_damage(exc.__cause__)
+        return retrying(reach, max(self._inner.retries, _RACES), _has_raced)
 
     def writing(self) -> AbstractContextManager[bool]:
         """Others of this process wait meanwhile."""
@@ -251,6 +248,16 @@ def translate(exc: BaseException, name: str, operation: str) -> BackendError:
     if is_damage(exc):
         said += ". Its vector files are damaged, as after a crash of the server: index again under another name"
     return BackendError(f"{name} failed to {operation}: {said}")
+
+
+def _is_away(exc: BackendError) -> bool:
+    """Whether the server was not reached."""
+    return isinstance(exc, BackendUnavailableError)
+
+
+def _has_raced(exc: BackendError) -> bool:
+    """Whether a row was removed while the server searched, which looks like damage to it."""
+    return exc.__cause__ is not None and is_damage(exc.__cause__)
 
 
 def is_damage(exc: BaseException) -> bool:
