@@ -1,16 +1,17 @@
 """What the stores do when their servers fail: on the mocks, told to fail at every single call."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
 from chromadb.errors import ChromaError
-from vlmsearch_mocks import Faults, MockStore
+from vlmsearch_mocks import Faults, MockEncoder, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
 from vlmsearch_mocks.faults import Kind, Server
 from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 
-from vlmsearch import BackendError, BackendUnavailableError, Document, Record
+from vlmsearch import BackendError, BackendUnavailableError, Document, Pipeline, Record
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 
 pytest_plugins = ["vlmsearch_mocks.fixtures"]
@@ -92,6 +93,33 @@ def test_after_a_failure_for_good_at_any_call_all_documents_are_whole_and_repair
         action(store)
         assert len(store) == (6 if action is change else 2)
         assert store.check().clean
+
+
+@pytest.mark.parametrize("server", ["mongo", "chroma"])
+def test_after_a_failure_at_any_call_the_next_run_takes_out_what_went_bad(server: Server, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
+
+    def gone_bad() -> tuple[Pipeline, MockStore]:
+        store = MockStore(retries=0)
+        good.write_text("a star")
+        bad.write_text("a ring")
+        pipeline = Pipeline(MockEncoder(), store)
+        pipeline.index(tmp_path)
+        bad.write_bytes(b"\xff\xfe")
+        store.faults.clear()
+        return pipeline, store
+
+    pipeline, store = gone_bad()
+    pipeline.index(tmp_path)
+    for nth in range(1, 1 + sum(call.startswith(server) for call in store.faults.calls)):
+        pipeline, store = gone_bad()
+        store.faults.fail(server, nth=nth, times=1000)
+        with pytest.raises(BackendUnavailableError):
+            pipeline.index(tmp_path)
+        store.faults.clear()
+        pipeline.index(tmp_path)
+        assert list(store.ids()) == [str(good)], nth
+        assert [reject.id for reject in store.rejects()] == [str(bad)], nth
 
 
 def test_unavailable_says_where_and_what(vlmsearch_store: MockStore, vlmsearch_faults: Faults) -> None:

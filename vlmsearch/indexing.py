@@ -249,8 +249,8 @@ class Flow:
         """Quarantine what is new; a document whose content went bad is found no longer."""
         new = [reject for reject in rejects if self._quarantined.get(reject.id) != reject and is_id(reject.id)]
         if new:
-            self._store.quarantine(new)
             self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
+            self._store.quarantine(new)  # last, for what is on the list is not looked at again
             self._quarantined.update((reject.id, reject) for reject in new)
 
     def _release(self, ids: Sequence[str]) -> None:
