@@ -188,6 +188,19 @@ def test_a_bad_file_is_quarantined_skipped_and_released_once_it_is_mended(
     assert good.exists()
 
 
+def test_a_bad_row_is_released_once_it_is_mended_or_gone(pipeline: Pipeline, tmp_path: Path) -> None:
+    table = tmp_path / "rows.jsonl"
+    good, bad = '{"id": "a", "text": "a star"}', '{"id": "b", "text": "a ring", "tags": ["x"]}'
+    table.write_text(f"{good}\n{bad}\nno JSON\n{{")
+    assert len(pipeline.index(table).rejects) == 3
+    mended = bad.replace('["x"]', '"x"')
+    table.write_text(f"{good}\n{mended}\nno JSON")
+    assert (pipeline.index(table).added, [r.id for r in pipeline.store.rejects()]) == (1, [f"{table}:3"])
+    table.write_text(f"{good}\n{mended}")
+    pipeline.index(table)
+    assert pipeline.store.rejects() == []
+
+
 def test_a_file_that_goes_bad_is_found_no_longer(pipeline: Pipeline, gallery: Path, tmp_path: Path) -> None:
     (path,) = copy(gallery, tmp_path / "photos", ["00.png"])
     pipeline.index([tmp_path / "photos"])

@@ -123,7 +123,8 @@ class Pipeline(Closable):
         report = self._run(map(note, source), retry_failed, strict, on_progress)
         if not report.seen:
             raise ConfigError(f"no images, texts or rows in {', '.join(map(str, given))}")
-        self.store.release([r.id for r in self.store.rejects() if source.was_read(r.id, r.stamp)])
+        bad = {reject.id for reject in report.rejects}
+        self.store.release([r.id for r in self.store.rejects() if r.id not in bad and source.was_read(r.id, r.stamp)])
         return replace(report, pruned=self._prune(source.covers, seen)) if prune else report
 
     def _run(

@@ -125,8 +125,10 @@ class Paths:
         return stamp.source == id and any(_is_in(id, file_id(folder)) for folder in self.folders)
 
     def was_read(self, id: str, stamp: Stamp) -> bool:
-        """Whether an id is that of a folder or table that was read."""
-        return self.covers(id, stamp) and (id in map(file_id, self.tables) or os.path.isdir(id))
+        """Whether an id is that of a folder or table that was read, or of a row in one."""
+        name, _, number = id.rpartition(":")
+        is_table = id in map(file_id, self.tables) or (name == stamp.source and number.isdigit())
+        return self.covers(id, stamp) and (is_table or os.path.isdir(id))
 
 
 def _exists(name: str) -> bool:
