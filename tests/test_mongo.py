@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from bson.binary import Binary, BinaryVectorDtype
 from pymongo import MongoClient
+from vlmsearch_mocks import MockEncoder
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
 
 from tests.mongo_servers import make_certificates, mongo_server
 from tests.servers import free_port
-from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, InvalidInputError, Record
+from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, InvalidInputError, Pipeline, Record
 from vlmsearch.filters import Comparison, Group
 from vlmsearch.registry import open_store
 from vlmsearch.stores import mongo_cache
@@ -180,13 +181,38 @@ def test_what_mongodb_cannot_keep_is_refused_before_anything_is_written(mongo_ad
         store.bind("e", SPACES)
         with pytest.raises(InvalidInputError, match="'big' has more than") as caught:
             store.upsert([*make_records(1), Record(Document("big", text="x" * (16 * 2**20)), {})])
-        assert caught.value.code == "too_large"
+        assert (caught.value.code, caught.value.item) == ("too_large", 1)
         for id in ("", "x" * 1025, "a\0b", "\ud800"):
             with pytest.raises(InvalidInputError):
                 store.upsert([Record(Document(id), {})])
         with pytest.raises(InvalidInputError):
             store.upsert([Record(Document("a", metadata={"$where": "1"}), {})])
         assert len(store) == 0
+
+
+@pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma"])
+def test_a_text_that_is_too_large_stops_no_run(kind: str, mongo_address: str, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    large = folder / "b.txt"
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (folder / name).write_text(f"a star in {name}")
+    url = f"{kind}://{mongo_address}/stops-{len(kind)}"
+    with open_store(url if kind == "mongodb" else f"{url}?chroma={tmp_path / 'vectors'}") as store:
+        pipeline = Pipeline(MockEncoder(), store)
+        assert pipeline.index(folder).added == 3
+        large.write_text("a star " * (3 * 2**20))
+        with pytest.raises(InvalidInputError, match=f"'{large}' has more than 15,728,640 bytes.*strict"):
+            pipeline.index(folder, strict=True)
+        for _ in range(2):
+            report = pipeline.index(folder)
+            assert (report.unchanged, [(r.id, r.code) for r in report.rejects]) == (2, [(str(large), "too_large")])
+        assert [reject.id for reject in store.rejects()] == [str(large)]
+        assert sorted(store.ids()) == [str(folder / "a.txt"), str(folder / "c.txt")]
+        large.write_text("a star")
+        assert pipeline.index(folder).added == 1
+        assert store.rejects() == []
+        assert pipeline.check().clean
 
 
 # ---- vectors that are kept in memory

@@ -210,12 +210,10 @@ class Flow:
     def _save(self) -> None:
         for records, outcomes in self._encoded:
             last = {outcome.id: outcome for outcome in outcomes}
-            rejects = [outcome for outcome in last.values() if isinstance(outcome, Reject)]
             self._check_strict(outcomes)
             used = [record for record in records if not isinstance(last[record.document.id], Reject)]
-            if used:
-                self._store.upsert(used)
-            self._note_rejects(rejects)
+            last.update((reject.id, reject) for reject in self._upsert(used))
+            self._note_rejects([outcome for outcome in last.values() if isinstance(outcome, Reject)])
             self._release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
             for id, outcome in last.items():
                 if id not in self._counted or isinstance(outcome, Reject):
@@ -228,6 +226,21 @@ class Flow:
             if self._options.on_progress:
                 tally = self._tally
                 self._options.on_progress(tally.added + tally.updated + tally.unchanged + len(tally.rejects))
+
+    def _upsert(self, records: list[Record]) -> list[Reject]:
+        """Store records; what is too large for the store becomes a Reject, and the others go on."""
+        rejects: list[Reject] = []
+        while records:
+            try:
+                self._store.upsert(records)
+                break
+            except InvalidInputError as exc:
+                if exc.item is None or exc.code != "too_large":
+                    raise
+                bad = records.pop(exc.item)
+                rejects.append(Reject(bad.document.id, exc.code, str(exc), bad.stamp))
+                self._check_strict(rejects)
+        return rejects
 
     def _count(self, outcome: Outcome) -> None:
         if isinstance(outcome, Reject):

@@ -29,7 +29,7 @@ from vlmsearch.stores.mongo_connection import (
 from vlmsearch.stores.mongo_index import MongoIndex
 from vlmsearch.stores.mongo_rows import bulk, new_version, pages
 from vlmsearch.stores.mongo_scan import Block, nearest, read_blocks
-from vlmsearch.stores.mongo_values import compile_filter, escape, pack, row_of
+from vlmsearch.stores.mongo_values import compile_filter, escape, pack, rows_of
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500
@@ -133,7 +133,11 @@ class MongoStore(MongoIndex):
         """Add or replace records, each at one instant."""
         check_records(records, self.needed().spaces)
         version = new_version()
-        writes = [ReplaceOne({"_id": r.document.id}, _row(r, version), upsert=True) for r in records]
+        rows = rows_of(records, version)
+        writes = [
+            ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
+            for record, row in zip(records, rows)
+        ]
         with self.in_use(), self._changes.writing() as live:
             for start in range(0, len(writes), _WRITES):
                 live()
@@ -206,6 +210,5 @@ class MongoStore(MongoIndex):
             self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
 
 
-def _row(record: Record, version: str) -> dict[str, Any]:
-    vectors = {escape(str(field)): pack(vector) for field, vector in record.vectors.items()}
-    return {**row_of(record, version), "vectors": vectors}
+def _packed(record: Record) -> dict[str, Any]:
+    return {escape(str(field)): pack(vector) for field, vector in record.vectors.items()}

@@ -29,7 +29,7 @@ from vlmsearch.stores.mongo_connection import AuthMechanism, MongoAddress, Mongo
 from vlmsearch.stores.mongo_index import MongoIndex
 from vlmsearch.stores.mongo_journal import Journal
 from vlmsearch.stores.mongo_rows import bulk, pages
-from vlmsearch.stores.mongo_values import row_of
+from vlmsearch.stores.mongo_values import row_of, rows_of
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500
@@ -152,8 +152,7 @@ class MongoChromaStore(MongoIndex):
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant; when this returns, all can be found."""
         check_records(records, self.needed().spaces)
-        for record in records:
-            row_of(record, "")
+        rows_of(records, "")  # refuses what MongoDB cannot keep
         for start in range(0, len(records), _WRITES):
             left = list(records[start : start + _WRITES])
             with self.in_use():

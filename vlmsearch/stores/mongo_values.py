@@ -8,7 +8,7 @@ can hold has its exact value in ``exact``. Keys are escaped, so that none is a p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,17 @@ _HALF_SURROGATES = 128
 """The subtype of texts that are no valid Unicode, kept as bytes."""
 
 
+def rows_of(records: Sequence[Record], version: str) -> list[dict[str, Any]]:
+    """What is kept of records beside their vectors; InvalidInputError for the first that MongoDB cannot keep."""
+    rows = []
+    for item, record in enumerate(records):
+        try:
+            rows.append(row_of(record, version))
+        except InvalidInputError as exc:
+            raise InvalidInputError(exc.code, str(exc), item=item) from exc
+    return rows
+
+
 def row_of(record: Record, version: str) -> dict[str, Any]:
     """What is kept of a record beside its vectors; InvalidInputError where MongoDB cannot keep it."""
     document = record.document
@@ -48,7 +59,8 @@ def row_of(record: Record, version: str) -> dict[str, Any]:
         "fields": sorted(map(str, record.vectors)),
     }
     if _size(row) > _MOST_BYTES:
-        raise InvalidInputError("too_large", f"{document.id!r} has more than {_MOST_BYTES} bytes of text and metadata")
+        large = f"{document.id!r} has more than {_MOST_BYTES:,} bytes of text and metadata"
+        raise InvalidInputError("too_large", large)
     return row
 
 
