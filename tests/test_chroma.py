@@ -32,6 +32,7 @@ from vlmsearch import (
     Document,
     Field,
     IndexMismatchError,
+    InvalidInputError,
     Record,
     Space,
     Stamp,
@@ -668,6 +669,20 @@ def test_a_large_batch_is_sent_in_parts_that_the_server_takes(chroma_address: st
         store.bind("encoder", SPACES)
         store.upsert([Record(Document(id, text=text), {TEXT: record(1).vectors[TEXT]}) for id, text in texts.items()])
         assert [document.text for document in store.get(list(texts))] == list(texts.values())
+
+
+def test_a_document_that_no_request_can_hold_is_refused_and_the_largest_is_sent(chroma_address: str) -> None:
+    with ChromaStore(f"//{chroma_address}/single") as store:
+        store.bind("encoder", SPACES)
+        large = [Record(Document("large", text="\n" * (each * 2**20)), record(0).vectors) for each in (11, 13)]
+        store.upsert([record(1), large[0]])
+        assert sorted(store.ids()) == ["id-1", "large"]
+        message = r"'large' has [0-9,]+ bytes as it is sent; .* 37,748,736"
+        with pytest.raises(InvalidInputError, match=message) as caught:
+            store.upsert([record(2), large[1]])
+        assert (caught.value.code, caught.value.item) == ("too_large", 1)
+        assert sorted(store.ids()) == ["id-1", "large"]
+        assert store.check().in_progress == 0
 
 
 def test_a_batch_with_much_metadata_is_sent_in_parts_that_the_server_takes(chroma_address: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from typing_extensions import Self
 
-from vlmsearch.errors import BackendUnavailableError, ConfigError
+from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.filters import Filter
 from vlmsearch.maintenance import CheckReport
 from vlmsearch.retry import PATIENCE
@@ -73,9 +73,19 @@ class ChromaStore(ChromaIndex):
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant, which is when its documents' row is written."""
         check_records(records, self.needed().spaces)
+        self._check_sizes(records)
         for start in range(0, len(records), _WRITES):
             with self.in_use(), self._connection.writing() as is_alone:
                 self._upsert(records[start : start + _WRITES], is_alone=is_alone)
+
+    def _check_sizes(self, records: Sequence[Record]) -> None:
+        """Raise InvalidInputError for a document that no request to the server can hold."""
+        most = self._connection.most_bytes
+        for item, record in enumerate(records if most else ()):
+            size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
+            if size > most:
+                large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {most:,}"
+                raise InvalidInputError("too_large", large, item=item)
 
     def _upsert(self, records: Sequence[Record], *, is_alone: bool) -> None:
         ids = [record.document.id for record in records]

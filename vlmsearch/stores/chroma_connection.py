@@ -78,6 +78,8 @@ class ChromaConnection(ABC):
     """What the names of this index's collections begin with."""
     retries: int = 0
     """How often a call that the database was not reached for is tried again."""
+    most_bytes: int = 0
+    """How many bytes of a request one row may take; 0 where that does not matter."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -110,6 +112,8 @@ class ChromaConnection(ABC):
 
 class ServedChroma(ChromaConnection):
     """A database on a Chroma server; ``timeout`` is in seconds, for each attempt, ``retries`` how many more follow."""
+
+    most_bytes = 36 * 2**20  # a server takes requests of 40 MiB unless it is told otherwise
 
     def __init__(self, address: Address, *, ssl: bool, timeout: float, retries: int) -> None:
         host = f"[{address.host}]" if ":" in address.host else address.host
