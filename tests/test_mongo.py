@@ -242,6 +242,8 @@ def test_nothing_is_kept_while_a_writer_is_at_it_or_where_there_is_no_room(mongo
         with store._changes.writing():
             assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
             assert store._cache.find(IMAGE) is None
+            assert (store.check().in_progress, store.check().clean) == (1, True)
+        assert store.check().in_progress == 0
         store._cache._most = 100
         assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
         assert store._cache.find(IMAGE) is None
@@ -274,7 +276,7 @@ def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
             "with store._changes.writing(): store.manifest(); os.kill(os.getpid(), signal.SIGKILL)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-        assert len(store._changes.unfinished()) == 1
+        assert len(store._changes.writes()[0]) == 1
         monkeypatch.setattr(mongo_cache, "_LAST_GASP", 0.5)
         for _ in range(2):
             assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9

@@ -191,7 +191,7 @@ class MongoStore(MongoIndex):
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """What there is, and writes that were cut off; a document and its vectors are one row, so they agree."""
-        unfinished = self._changes.unfinished() if self.manifest() is not None else []
+        unfinished, under_way = self._changes.writes() if self.manifest() is not None else ([], 0)
         if repair:
             self._changes.forget(unfinished)
         counts = {str(field): 0 for field in self._dims}
@@ -202,7 +202,7 @@ class MongoStore(MongoIndex):
                 for field in row["fields"]:
                     counts[field] += 1
         names = tuple(f"write {version}" for version in unfinished)
-        return CheckReport(self.name, documents, counts, unfinished=names, repaired=repair)
+        return CheckReport(self.name, documents, counts, unfinished=names, in_progress=under_way, repaired=repair)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""

@@ -67,9 +67,11 @@ class Changes:
         self.forget(over)
         return None
 
-    def unfinished(self) -> list[str]:
-        """Writes whose writers are gone."""
-        return _gone(self._read())
+    def writes(self) -> tuple[list[str], int]:
+        """Writes whose writers are gone, and how many others there are."""
+        row = self._read()
+        gone = _gone(row)
+        return gone, len(row.get("open", {})) - len(gone)
 
     def forget(self, versions: list[str]) -> None:
         """Take writes off the row."""
