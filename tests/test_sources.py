@@ -169,6 +169,15 @@ def test_csv_cells_are_typed(tmp_path: Path) -> None:
     assert second.metadata == {"year": -3, "zip": "1e5", "share": 1500.0, "open": False, "note": "nan"}
 
 
+def test_cells_beyond_the_last_column_are_named_unless_they_are_empty(tmp_path: Path) -> None:
+    table = tmp_path / "docs.csv"
+    table.write_text("id,text\na,a dog, running, fast\nb,a cat,,\n")
+    (reject,) = rejects(table)
+    assert (reject.id, reject.code) == (f"{table}:2", "invalid")
+    assert "line 2: more cells than columns: [' running', ' fast']; quote a text that has commas" in reject.message
+    assert documents(table) == [Document("b", "a cat", None, {})]
+
+
 def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
     touch(tmp_path / "a.csv", b"colour,size\nred,3\n")
     with pytest.raises(ConfigError, match="needs a header"):

@@ -209,7 +209,7 @@ def _csv_rows(table: str, file: Iterable[str]) -> Iterator[tuple[int, Row]]:
     try:
         _check_header(table, reader.fieldnames)
         for row in reader:
-            yield reader.line_num, {key: _cell(key, value) for key, value in row.items() if value}
+            yield reader.line_num, {key: _cell(key, value) for key, value in row.items() if _is_filled(value)}
     except csv.Error as exc:
         raise ConfigError(f"{table}, line {reader.line_num}, cannot be read as CSV: {exc}") from exc
 
@@ -228,6 +228,11 @@ def _check_header(table: str, header: Sequence[str] | None) -> None:
         raise ConfigError(f"{table} cannot be read: its header is no UTF-8 text")
     if not {"id", "text", "image"} & set(header or ()):
         raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
+
+
+def _is_filled(value: object) -> bool:
+    """Whether a cell has anything in it, or any of the cells beyond the last column."""
+    return any(value) if isinstance(value, list) else bool(value)
 
 
 def _cell(column: str, value: object) -> object:
@@ -264,7 +269,10 @@ def _document(given: Row, folder: Path) -> Document:
     for key, value in row.items():
         if key in ("id", "text", "image") or value is None:
             continue
-        if not isinstance(key, str) or not isinstance(value, (str, int, float)):
+        if not isinstance(key, str):  # that of what a row of CSV has beyond the last column
+            what = reprlib.repr(value)
+            raise InvalidInputError("invalid", f"more cells than columns: {what}; quote a text that has commas")
+        if not isinstance(value, (str, int, float)):
             what = reprlib.repr(value)
             raise InvalidInputError("invalid", f"metadata {key!r} must be a text, number or bool, not {what}")
         metadata[key] = value
