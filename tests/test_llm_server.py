@@ -217,6 +217,29 @@ def test_the_model_of_token_ids_takes_several_prompts_at_once(llm: Running, loca
     ]
 
 
+@pytest.mark.parametrize("wrong", ["prompt", "end", "word"])
+def test_tokens_that_the_model_does_not_have_harm_no_other_text(
+    llm: Running, ensemble: TritonGenerator, wrong: str
+) -> None:
+    other = ensemble.stream(PROMPTS[0], ENDLESS)
+    assert next(other)
+    given = {"prompt": [[[5, 50256]], -1, 7], "end": [[[5, 6]], 50256, 7], "word": [[[5, 6]], -1, -7]}[wrong]
+    ids, end, word = (np.array(each, np.int32) for each in given)
+    with pytest.raises(AssertionError, match=r"the model has no token (50256|-7), only 0 to 1023"):
+        stream_raw(
+            llm,
+            "tensorrt_llm",
+            input_ids=ids,
+            input_lengths=np.array([[2]], np.int32),
+            request_output_len=np.array([[9]], np.int32),
+            min_tokens=np.array([[2]], np.int32),
+            end_id=end.reshape(1, 1),
+            bad_words_list=np.array([[[word], [1]]], np.int32),
+        )
+    assert len([piece for _, piece in zip(range(20), other)]) == 20
+    other.close()  # type: ignore[attr-defined]
+
+
 def test_32_streams_cancelled_half_way_leave_the_server_idle(
     llm: Running, ensemble: TritonGenerator, local: TransformersGenerator
 ) -> None:

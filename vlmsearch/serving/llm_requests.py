@@ -15,6 +15,9 @@ from vlmsearch.serving.llm_engine import Result, Task
 from vlmsearch.serving.llm_words import from_word_list
 
 Arrays = Mapping[str, NDArray[np.generic]]
+_NONE = -1
+"""As ``end_id``: no token ends the text."""
+_WORDS = ("bad_words_list", "stop_words_list")
 
 
 class Reply(Protocol):
@@ -31,12 +34,21 @@ class Reply(Protocol):
 
 
 def read_tasks(
-    arrays: Arrays, *, id: str, reply: Reply, decode: Decode, context: int, exclude: bool, streams: bool
+    arrays: Arrays,
+    *,
+    id: str,
+    reply: Reply,
+    decode: Decode,
+    context: int,
+    vocabulary: int,
+    exclude: bool,
+    streams: bool,
 ) -> list[Task]:
     """The texts that a request asks for; ConfigError or InvalidInputError says what is wrong with it.
 
     ``exclude`` leaves the prompt out of what is answered, unless the request says otherwise; pieces of a stream never
-    have it. Without ``streams`` a request has one prompt and one answer.
+    have it. Without ``streams`` a request has one prompt and one answer. Token ids are below ``vocabulary``: one that
+    is not would end the texts of all other requests, which the model makes together with this one.
     """
     count = len(arrays["input_ids"])
     streaming = streams and bool(_value(arrays, "streaming", 0, False))
@@ -46,21 +58,32 @@ def read_tasks(
     tasks = []
     for row in range(count):
         prompt = arrays["input_ids"][row][: int(_value(arrays, "input_lengths", row, 0))].tolist()
+        _check_tokens(arrays, row, prompt, vocabulary)
         without = streaming or bool(_value(arrays, "exclude_input_in_output", row, exclude))
         answer = _Answer(reply, row, [] if without else prompt, left, streaming)
         tasks.append(_task(arrays, row, prompt, answer, decode, context, id))
     return tasks
 
 
+def _check_tokens(arrays: Arrays, row: int, prompt: list[int], vocabulary: int) -> None:
+    words = [token for name in _WORDS if name in arrays for word in from_word_list(arrays[name][row]) for token in word]
+    end = int(_value(arrays, "end_id", row, _NONE))
+    strange = [token for token in (*prompt, *words, max(end, 0)) if not 0 <= token < vocabulary]
+    if strange:
+        raise InvalidInputError(
+            "invalid", f"the model has no token {strange[0]}, only 0 to {vocabulary - 1}: take its own tokenizer"
+        )
+
+
 def _task(arrays: Arrays, row: int, prompt: list[int], answer: _Answer, decode: Decode, context: int, id: str) -> Task:
     if not 0 < len(prompt) < context:
         raise InvalidInputError("too_long", f"the prompt is {len(prompt)} tokens, and the model reads {context}")
-    options = _options(arrays, row, decode)
+    options, end = _options(arrays, row, decode), int(_value(arrays, "end_id", row, _NONE))
     room = min(options.max_tokens, context - len(prompt))
     return Task(
         prompt=prompt,
         options=GenerationOptions(**{**vars(options), "max_tokens": room}),
-        ends=frozenset([int(_value(arrays, "end_id", row, -1))]),
+        ends=frozenset([end] if end >= 0 else []),
         tell=answer.tell,
         wanted=lambda: not answer.reply.is_cancelled(),
         id=id,
@@ -79,7 +102,7 @@ def _options(arrays: Arrays, row: int, decode: Decode) -> GenerationOptions:
     likeliest = top_k == 1 or (not top_k and not top_p) or width > 1
     words = {
         name: tuple(decode(ids) for ids in from_word_list(arrays[name][row])) if name in arrays else ()
-        for name in ("bad_words_list", "stop_words_list")
+        for name in _WORDS
     }
     return GenerationOptions(
         max_tokens=int(_value(arrays, "request_output_len", row, 1)),

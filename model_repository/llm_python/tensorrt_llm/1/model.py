@@ -31,6 +31,7 @@ class TritonPythonModel:
         self.decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self.exclude = given["exclude_input_in_output"] == "true"
         self.context = context_of(model, self.tokenizer)
+        self.vocabulary = model.get_input_embeddings().num_embeddings
         self.gauges = self._gauges(config["name"], args["model_version"])
         self.engine = Engine(model, self._decode, most=int(given["max_num_sequences"]), note=self._note)
 
@@ -59,6 +60,7 @@ class TritonPythonModel:
                 reply=reply,
                 decode=self._decode,
                 context=self.context,
+                vocabulary=self.vocabulary,
                 exclude=self.exclude,
                 streams=self.decoupled,
             )
