@@ -110,6 +110,16 @@ def test_the_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatc
     assert "sk-secret" not in str(caught.value)
 
 
+def test_a_key_may_end_in_a_line_break_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OpenAIServer(Script(key="sk-secret")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
+        assert OpenAIGenerator(server.url).generate("?").startswith("It shows")
+        for key in ("sk-\nsecret", "sk-\x7fsecret", "sk-sécret"):
+            monkeypatch.setenv("OPENAI_API_KEY", key)
+            with pytest.raises(ConfigError, match=r"^OPENAI_API_KEY holds characters that no key has$"):
+                OpenAIGenerator(server.url)
+
+
 def test_newer_names_of_the_limit_are_learnt(server: OpenAIServer) -> None:
     server.script.faults = ["400 Unsupported parameter: use max_completion_tokens"]
     generator = OpenAIGenerator(server.url, retries=0)

@@ -65,17 +65,15 @@ class OpenAIGenerator(Generator):
             from vlmsearch.generators.tokens import token_counter
 
             self.context, self._count = context, token_counter(tokenizer)
-        self._key = os.environ.get(KEY_VARIABLE, "")
-        try:
-            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            self._client = httpx.Client(
-                base_url=url,
-                headers=headers,
-                timeout=httpx.Timeout(timeout, connect=connect_timeout, pool=None),
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
-            )
-        except UnicodeEncodeError:
-            raise ConfigError(f"{KEY_VARIABLE} holds characters that no key has") from None
+        self._key = os.environ.get(KEY_VARIABLE, "").strip()  # a key from a file comes with the end of its line
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise ConfigError(f"{KEY_VARIABLE} holds characters that no key has")
+        self._client = httpx.Client(
+            base_url=url,
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=httpx.Timeout(timeout, connect=connect_timeout, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
+        )
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
         """The text as the server sends it; closing the iterator closes the connection, which stops the server."""
