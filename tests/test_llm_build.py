@@ -18,6 +18,7 @@ import pytest
 from tests import llm_stand_in
 from tests.test_hub import REVISION, SOURCE, Hub
 from vlmsearch.build.llm_model import mounted
+from vlmsearch.build.llm_process import Command, run_logged
 from vlmsearch.build.llm_recipe import find_llm_recipe
 from vlmsearch.build.llm_rules import make_plan
 from vlmsearch.bundles import data_folder
@@ -407,3 +408,16 @@ def test_without_scripts_the_command_that_fetches_them_is_named(machine: Machine
         command, cwd=machine.root, env=machine.environment, capture_output=True, text=True, check=False
     )
     assert "run `git clone --depth 1 --branch v0.13.0 https://github.com/NVIDIA/TensorRT-LLM SCRIPTS`" in done.stderr
+
+
+@pytest.mark.parametrize("failure", [BrokenPipeError, SystemExit])
+def test_a_step_runs_on_when_nobody_reads_along_any_more(tmp_path: Path, failure: type[BaseException]) -> None:
+    def show(_line: str) -> None:
+        raise failure
+
+    log, command = tmp_path / "log", Command([sys.executable, "-c", "print('a line of the log\\n' * 20_000)"])
+    run = threading.Thread(target=run_logged, args=(command, log), kwargs={"show": show}, daemon=True)
+    run.start()
+    run.join(30)
+    assert not run.is_alive()
+    assert log.read_text().count("a line of the log\n") == 20_000

@@ -100,6 +100,17 @@ def test_a_server_that_dies_while_it_answers_is_not_ready() -> None:
             Server([], ends).wait_ready(seconds=0.15)
 
 
+def test_a_server_runs_on_when_nobody_reads_along_any_more() -> None:
+    def show(_line: str) -> None:
+        raise BrokenPipeError
+
+    with Server([sys.executable, "-c", "print('a line of the log\\n' * 20_000)"], free_ports(), show=show) as running:
+        end = threading.Thread(target=running.start().wait, daemon=True)
+        end.start()
+        end.join(30)
+        assert not end.is_alive()
+
+
 @pytest.mark.parametrize("moment", ["before the process is there", "while its models load"])
 def test_a_signal_stops_the_server_whenever_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str

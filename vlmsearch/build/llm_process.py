@@ -79,10 +79,19 @@ def last_error(log: Path, start: int = 0) -> str:
 
 
 def _copy(process: subprocess.Popen[str], file: TextIO, show: Show) -> None:
-    for line in process.stdout or ():
-        file.write(line)
+    """Read to the end, even where the disk is full or whoever read along has gone: a full pipe would hold it up."""
+
+    def keep(line: str) -> None:
+        file.write(f"{line}\n")
         file.flush()
-        show(line.rstrip())
+
+    takers = [keep, show]
+    for line in process.stdout or ():
+        for take in tuple(takers):
+            try:
+                take(line.rstrip())
+            except (OSError, SystemExit):  # the latter from rich, for a pipe that nobody reads
+                takers.remove(take)
 
 
 def _ending(status: int) -> str:

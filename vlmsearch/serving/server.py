@@ -186,10 +186,14 @@ class Server(Closable):
     def _read(self) -> None:
         if self._process is None or self._process.stdout is None:
             return
+        show = self._show
         for line in self._process.stdout:
             self._lines.append(line)
-            if self._show:
-                self._show(line.rstrip())
+            try:
+                if show:
+                    show(line.rstrip())
+            except OSError:  # whoever read along has gone, and the server would wait for its full pipe
+                show = None
 
     def _check_port(self, name: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in self.endpoints.host else socket.AF_INET
