@@ -59,6 +59,19 @@ def ask(engine: Engine) -> Callable[..., Told]:
     return ask
 
 
+def test_a_task_that_cannot_be_told_ends_no_others(engine: Engine, ask: Callable[..., Told]) -> None:
+    tries: list[Result] = []
+
+    def tell(result: Result) -> None:
+        tries.append(result)
+        raise RuntimeError("no shared memory is left")
+
+    engine.submit(Task(PROMPT, GenerationOptions(max_tokens=3), frozenset(), tell, lambda: True))
+    assert ask(most=3).ended.wait(30)
+    assert ask(most=3).tokens == 3
+    assert tries[-1].error == "RuntimeError: no shared memory is left"
+
+
 def test_closing_tells_all_tasks_that_they_have_ended(engine: Engine, ask: Callable[..., Told]) -> None:
     running, searching, waiting = ask(), ask(beams=2), ask()
     assert running.begun.wait(30)

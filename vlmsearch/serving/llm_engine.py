@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,7 +161,7 @@ class Engine(Closable):
                 self._turn(new, stopped)
             except Exception as exc:  # noqa: BLE001 - those who wait are told, and the next texts may do better
                 self._fail(f"{type(exc).__name__}: {exc}", new)
-            with self._changed:
+            with self._changed, suppress(Exception):
                 self._note(len(self._texts) + len(self._searches), len(self._waiting))
         self._fail(_CLOSED, new)
 
@@ -284,4 +285,5 @@ class Engine(Closable):
         tasks += [task for task in new if id(task) not in told]
         self._texts, self._searches, self._rows = [], [], Rows(self._model)
         for task in tasks:
-            task.tell(Result((), True, error=error))
+            with suppress(Exception):  # one that cannot be told, as where memory has run out, keeps none of the others
+                task.tell(Result((), True, error=error))
