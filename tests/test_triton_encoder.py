@@ -80,10 +80,14 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
         return _answer(request)
 
     def SystemSharedMemoryRegister(  # noqa: N802
-        self, request: messages.SystemSharedMemoryRegisterRequest, _context: grpc.ServicerContext
+        self, request: messages.SystemSharedMemoryRegisterRequest, context: grpc.ServicerContext
     ) -> object:
         if self.busy:
             self.busy.wait(30)
+        if request.name in self.regions:
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, f"shared memory region '{request.name}' already in manager")
+        if request.key in self.regions.values():
+            context.abort(grpc.StatusCode.INTERNAL, f"Invalid shared memory region: '{request.key}'")
         self.regions[request.name] = request.key
         return messages.SystemSharedMemoryRegisterResponse()
 

@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.test_triton_encoder import Place, first, place
@@ -38,6 +39,15 @@ def test_the_server_reads_what_was_put_and_a_region_grows(place: Place) -> None:
     assert regions() == before
     assert place.scripted.regions == {}
     assert not any(request.raw_input_contents[1:] for request in place.scripted.requests)
+
+
+def test_a_server_that_was_busy_still_knows_its_regions(place: Place) -> None:
+    with sharing(place, timeout=30, deadline=30) as encoder:
+        for _ in range(2):
+            place.scripted.failures = [(grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")]
+            assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
+            assert len(place.scripted.regions) == 1
+    assert place.scripted.regions == {}
 
 
 def test_closing_twice_is_allowed(place: Place) -> None:

@@ -32,6 +32,8 @@ class Slot:
         self._parts: list[tuple[triton.InferInput, bytes]] = []
         self._version = 0
         self.registered = ""
+        self.is_stale = True
+        """Whether the server may not know the region."""
 
     def put(self, tensor: triton.InferInput, array: NDArray[np.generic]) -> None:
         """Make ``array`` the content of ``tensor``."""
@@ -49,13 +51,10 @@ class Slot:
             self._unregister(client, headers)
             _free(self._memory)
             self._memory = larger
-        if not self.registered:
             self._version += 1
-            name = f"{self.name}-{self._version}"
-            client.register_system_shared_memory(
-                name, f"/{self._memory.name}", self._memory.size, headers=dict(headers), client_timeout=seconds
-            )
-            self.registered = name
+            self.is_stale = True
+        if self.is_stale:
+            self._register(client, headers, seconds)
         memory, start = self._memory.buf, 0
         if memory is None:
             raise BackendError("the shared memory is closed")
@@ -77,6 +76,22 @@ class Slot:
     def free(self) -> None:
         """Give the memory back without a word to the server."""
         _free(self._memory)
+
+    def _register(self, client: triton.InferenceServerClient, headers: Mapping[str, str], seconds: float) -> None:
+        """Tell the server of the region, always by one name: Triton fails where it knows it by another."""
+        self.registered = f"{self.name}-{self._version}"
+        try:
+            client.register_system_shared_memory(
+                self.registered,
+                f"/{self._memory.name}",
+                self._memory.size,
+                headers=dict(headers),
+                client_timeout=seconds,
+            )
+        except InferenceServerException as exc:
+            if exc.status() != "StatusCode.ALREADY_EXISTS":
+                raise
+        self.is_stale = False
 
     def _unregister(self, client: triton.InferenceServerClient, headers: Mapping[str, str]) -> None:
         if self.registered:
@@ -139,7 +154,7 @@ class SharedSlots:
         with self._lock:
             if slot.name in self._stale:
                 self._stale.discard(slot.name)
-                slot.registered = ""
+                slot.is_stale = True
         return slot
 
     def give_back(self, slot: Slot) -> None:
