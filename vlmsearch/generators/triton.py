@@ -115,24 +115,24 @@ class TritonGenerator(Generator):
         self._stop = Request(*stops[0]) if stops and self._streams else None
 
     def _pieces(self, prompt: str | Sequence[int], inputs: _Response, dialect: Dialect, streams: bool) -> Iterator[str]:
-        responses = self._retried(dialect.model, inputs, dialect.output, streams)
-        make: Callable[[str | Sequence[int], Iterator[NDArray[np.generic]]], Iterator[str]]
+        responses = self._retried(dialect.model, inputs, dialect.outputs, streams)
+        make: Callable[[str | Sequence[int], Iterator[_Response]], Iterator[str]]
         make = self._from_tokens if dialect.kind == "tokens" else self._from_texts
         try:
             yield from filter(None, make("" if streams or not dialect.may_echo else prompt, responses))
         finally:
             responses.close()  # type: ignore[attr-defined]
 
-    def _retried(self, model: str, inputs: _Response, output: str, streams: bool) -> Iterator[NDArray[np.generic]]:
+    def _retried(self, model: str, inputs: _Response, outputs: Sequence[str], streams: bool) -> Iterator[_Response]:
         """The responses of a request, which is sent again where the server is away before the first one comes."""
         end, pause, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
         while True:
             try:
                 if away:
                     self._look(model)
-                for response in self._responses(model, inputs, output, streams, end - time.monotonic()):
+                for response in self._responses(model, inputs, outputs, streams, end - time.monotonic()):
                     begun = True
-                    yield response[output]
+                    yield response
             except BackendUnavailableError:
                 wait = pause * random.uniform(0.5, 1.5)
                 if begun or time.monotonic() + wait >= end:
@@ -143,28 +143,28 @@ class TritonGenerator(Generator):
                 return
 
     def _responses(
-        self, model: str, inputs: _Response, output: str, streams: bool, seconds: float
+        self, model: str, inputs: _Response, outputs: Sequence[str], streams: bool, seconds: float
     ) -> Iterator[_Response]:
         if not streams:
-            yield self._connection.infer(model, inputs, [output])
+            yield self._connection.infer(model, inputs, outputs)
             return
         yield from stream_responses(
             self._connection,
             model,
             inputs,
-            [output],
+            outputs,
             timeout=self._timeout,
             deadline=seconds,
             request_id=uuid.uuid4().hex,
             stop=self._stop,
         )
 
-    def _from_texts(self, prompt: str | Sequence[int], responses: Iterator[NDArray[np.generic]]) -> Iterator[str]:
+    def _from_texts(self, prompt: str | Sequence[int], responses: Iterator[_Response]) -> Iterator[str]:
         """New text of each response, the first beam's; ``prompt`` is what an answer may begin with."""
         before = str(prompt)
         shown = ""
-        for array in responses:
-            text = array.reshape(-1)[0].decode(errors="replace")
+        for response in responses:
+            text = response["text_output"].reshape(-1)[0].decode(errors="replace")
             if not self._dialect.is_cumulative or not self._streams:
                 yield text[len(before) :] if before and text.startswith(before) else text
                 before = ""
@@ -173,12 +173,13 @@ class TritonGenerator(Generator):
             yield complete[len(shown) :]
             shown = complete
 
-    def _from_tokens(self, prompt: str | Sequence[int], responses: Iterator[NDArray[np.generic]]) -> Iterator[str]:
+    def _from_tokens(self, prompt: str | Sequence[int], responses: Iterator[_Response]) -> Iterator[str]:
         """The text of the tokens of each response, the first beam's."""
         before = list(prompt)
         text = Detokenizer(self._decode)
-        for array in responses:
-            tokens = array.reshape(-1, array.shape[-1])[0].tolist()
+        for response in responses:
+            length = int(response["sequence_length"].reshape(-1)[0])
+            tokens = response["output_ids"][..., 0, :length].reshape(-1).tolist()
             if before and tokens[: len(before)] == before:
                 tokens = tokens[len(before) :]
             before = []

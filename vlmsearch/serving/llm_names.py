@@ -83,9 +83,9 @@ class Dialect:
         return cls(model, kind, inputs, batches)
 
     @property
-    def output(self) -> str:
-        """The output with the text, or the token ids."""
-        return "output_ids" if self.kind == "tokens" else "text_output"
+    def outputs(self) -> tuple[str, ...]:
+        """The output with the text, or those with the token ids, which are filled up, and how many there are."""
+        return ("output_ids", "sequence_length") if self.kind == "tokens" else ("text_output",)
 
     @property
     def is_cumulative(self) -> bool:
