@@ -76,3 +76,19 @@ def test_what_fills_up_the_best_beam_is_no_text(scripted: Scripted, address: str
     with TritonGenerator(f"{address}/tensorrt_llm", tokenizer=BUNDLE) as generator:
         scripted.beams = [words, [*words, 7, 8, 9]]
         assert generator.generate("?", GenerationOptions(beam_width=2)) == " a red star"
+
+
+def test_words_are_sent_without_the_token_that_begins_a_text(scripted: Scripted, address: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(BUNDLE / "tokenizer.json"))
+    word: list[int] = tokenizer.encode(" red").ids
+    end = tokenizer.token_to_id("<|endoftext|>")
+    tokenizer.post_processor = processors.TemplateProcessing(  # as Llama's tokenizer has it
+        single="<|endoftext|> $A", pair="<|endoftext|> $A $B", special_tokens=[("<|endoftext|>", end)]
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    scripted.beams = [word]
+    with TritonGenerator(f"{address}/tensorrt_llm", tokenizer=tmp_path) as generator:
+        generator.generate(" red", GenerationOptions(bad_words=(" red",)))
+    (sent,) = scripted.requests
+    assert sent["input_ids"].tolist() == [end, *word]
+    assert sent["bad_words_list"].reshape(2, -1)[0].tolist() == word

@@ -93,7 +93,7 @@ class TritonGenerator(Generator):
             raise InvalidInputError("empty", f"{self.name} was given an empty prompt")
         text = self._chat(prompt) if self._chat else prompt
         given = self._encode(text) if dialect.kind == "tokens" else text
-        inputs = dialect.request(given, chosen, streaming=streams and chosen.beam_width == 1, words=self._encode)
+        inputs = dialect.request(given, chosen, streaming=streams and chosen.beam_width == 1, words=self._word)
         if dialect.kind == "tokens" and self._end is not None:
             inputs |= dialect.tokens(self._end)
         return until_stop(self._pieces(given, inputs, dialect, streams), chosen.stop)
@@ -192,6 +192,11 @@ class TritonGenerator(Generator):
         if self._tokenizer is None:
             raise ConfigError(f"{self.name} counts no tokens without tokenizer=FILE in its URL")
         ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def _word(self, text: str) -> list[int]:
+        """The tokens of a word in a text, without that which begins every text."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids if self._tokenizer else []
         return ids
 
     def _decode(self, tokens: Sequence[int]) -> str:
