@@ -17,6 +17,7 @@ from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
 from tests.llm_servers import BUNDLE
+from vlmsearch.errors import BackendUnavailableError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.generators.triton import TritonGenerator
 
@@ -30,14 +31,14 @@ class Scripted(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
         self.beams: Sequence[Sequence[int]] = ()
         self.requests: list[dict[str, NDArray[np.int32]]] = []
 
-    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - Triton's name
+    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
         model = kinds.ModelConfig(name=request.name)
         for name, size in TOKENS:
             model.input.add(name=name, data_type=kinds.TYPE_INT32, dims=[size])
         model.input.add(name="beam_width", data_type=kinds.TYPE_INT32, dims=[1])
         return messages.ModelConfigResponse(config=model)
 
-    def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - Triton's name
+    def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
         self.requests.append(
             {
                 tensor.name: np.frombuffer(raw, np.int32)
@@ -55,13 +56,40 @@ class Scripted(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
         return answer
 
 
-@pytest.fixture
-def scripted() -> Scripted:
-    return Scripted()
+class Endless(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """A model that streams, begins a text and goes on with it until it is stopped."""
+
+    def __init__(self) -> None:
+        self.stops: list[tuple[str, bool]] = []
+
+    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
+        model = kinds.ModelConfig(name=request.name)
+        for name, kind in (("text_input", "STRING"), ("max_tokens", "INT32"), ("stop", "BOOL")):
+            model.input.add(name=name, data_type=f"TYPE_{kind}", dims=[1], optional=name == "stop")
+        model.model_transaction_policy.decoupled = True
+        return messages.ModelConfigResponse(config=model)
+
+    def ModelStreamInfer(self, requests: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
+        for request in requests:
+            is_stop = any(tensor.name == "stop" for tensor in request.inputs)
+            self.stops.append((request.id, is_stop))
+            answer = messages.ModelInferResponse()
+            answer.parameters["triton_final_response"].bool_param = is_stop
+            if not is_stop:
+                answer.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+                answer.raw_output_contents.append(b"\x02\0\0\0hi")
+            for _ in range(1 + is_stop):
+                yield messages.ModelStreamInferResponse(infer_response=answer)
 
 
 @pytest.fixture
-def address(scripted: Scripted) -> Iterator[str]:
+def scripted(request: pytest.FixtureRequest) -> Scripted | Endless:
+    kind: type[Scripted | Endless] = getattr(request, "param", Scripted)
+    return kind()
+
+
+@pytest.fixture
+def address(scripted: Scripted | Endless) -> Iterator[str]:
     with ThreadPoolExecutor(4) as threads:
         running = grpc.server(threads)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(scripted, running)
@@ -92,3 +120,22 @@ def test_words_are_sent_without_the_token_that_begins_a_text(scripted: Scripted,
     (sent,) = scripted.requests
     assert sent["input_ids"].tolist() == [end, *word]
     assert sent["bad_words_list"].reshape(2, -1)[0].tolist() == word
+
+
+@pytest.mark.parametrize("scripted", [Endless], indirect=True)
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [((60.0, 2.0), "did not finish within 2 s"), ((2.0, 60.0), "sent nothing for 2 s")],
+)
+def test_a_text_that_is_given_up_is_stopped_on_the_server(
+    scripted: Endless, address: str, limits: tuple[float, float], message: str
+) -> None:
+    timeout, deadline = limits
+    with TritonGenerator(f"{address}/ensemble", timeout=timeout, deadline=deadline) as generator:
+        stream = generator.stream("?")
+        assert next(stream) == "hi"
+        with pytest.raises(BackendUnavailableError, match=message):
+            next(stream)
+    (begun, _), (ended, _) = scripted.stops
+    assert begun == ended
+    assert [is_stop for _, is_stop in scripted.stops] == [False, True]

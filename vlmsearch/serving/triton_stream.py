@@ -30,6 +30,10 @@ class Request:
     inputs: Mapping[str, NDArray[np.generic]]
 
 
+class _TooSlowError(BackendUnavailableError):
+    """The server is given up, but may be at work on the request yet."""
+
+
 def stream_responses(
     connection: Connection,
     model: str,
@@ -44,9 +48,10 @@ def stream_responses(
     """The outputs of each response of one request.
 
     ``timeout`` is how long one may take after the other, ``deadline`` all of them together, in seconds:
-    BackendUnavailableError is raised after that, and where the server goes away. Closing the iterator ends the request
-    on the server: by the request ``stop``, which has its id, or else by cancelling it. An ensemble of Triton hands no
-    cancellation on to its steps, and Triton before 25.03 may crash of one (see `vlmsearch.serving.triton_connection`).
+    BackendUnavailableError is raised after that, and where the server goes away. Closing the iterator, as giving up,
+    ends the request on the server: by the request ``stop``, which has its id, or else by cancelling it. An ensemble of
+    Triton hands no cancellation on to its steps, and Triton before 25.03 may crash of one (see
+    `vlmsearch.serving.triton_connection`).
     """
     answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     end = time.monotonic() + deadline
@@ -56,13 +61,15 @@ def stream_responses(
         client.start_stream(lambda result, error: answers.put((result, error)), headers=connection.headers)
         _send(client, Request(model, inputs), request_id, outputs)
         while not done:
-            response, result = _next(answers, min(timeout, end - time.monotonic()), connection, model)
+            left = end - time.monotonic()
+            why = f"sent nothing for {timeout:.3g} s" if timeout < left else f"did not finish within {deadline:.3g} s"
+            response, result = _next(answers, min(timeout, left), connection, model, why)
             done = response.parameters[_FINAL].bool_param
             if response.outputs:
                 yield {name: result.as_numpy(name) for name in outputs}
     except InferenceServerException as exc:
         raise connection.error(exc, model) from exc
-    except GeneratorExit:
+    except (GeneratorExit, KeyboardInterrupt, _TooSlowError):
         done = stop is not None and _end(client, answers, stop, request_id, connection)
         raise
     finally:
@@ -92,7 +99,7 @@ def _end(
     try:
         _send(client, stop, id, None)
         while left:
-            response, _ = _next(answers, end - time.monotonic(), connection, stop.model)
+            response, _ = _next(answers, end - time.monotonic(), connection, stop.model, "did not stop in time")
             left -= response.parameters[_FINAL].bool_param
     except (InferenceServerException, BackendError):
         return False
@@ -100,15 +107,13 @@ def _end(
 
 
 def _next(
-    answers: queue.SimpleQueue[_Answer], seconds: float, connection: Connection, model: str
+    answers: queue.SimpleQueue[_Answer], seconds: float, connection: Connection, model: str, why: str
 ) -> tuple[Any, triton.InferResult]:
-    """The next response, as a message and as a result."""
+    """The next response, as a message and as a result; ``why`` tells of none within so many seconds."""
     try:
         result, error = answers.get(timeout=max(seconds, 0.001))
     except queue.Empty:
-        raise BackendUnavailableError(
-            f"Triton at {connection.address} sent nothing for {max(seconds, 0):.3g} s"
-        ) from None
+        raise _TooSlowError(f"Triton at {connection.address} {why}") from None
     if error is not None or result is None:
         raise connection.error(error or InferenceServerException("no response"), model) from error
     return result.get_response(), result
