@@ -351,7 +351,7 @@ def test_another_model_behind_the_address_is_an_index_mismatch(place: Place, mon
 
 def test_headers_and_tokens_come_from_the_environment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLMSEARCH_TRITON_HEADERS", "Triton-Grpc-Protocol-Key: abc\nX-Team:  search")
-    monkeypatch.setenv("VLMSEARCH_TRITON_TOKEN", "secret")
+    monkeypatch.setenv("VLMSEARCH_TRITON_TOKEN", "secret\n")
     with TritonEncoder(place.location) as encoder:
         encoder.encode_images([b"abc"])
     sent = place.scripted.headers[0]
@@ -428,7 +428,11 @@ def test_urls_that_cannot_be_are_refused(url: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"CA": "/no/such/file"}, "VLMSEARCH_TRITON_CA is /no/such/file, and there is no such file"),
+        ({"CA": "/no/such/file"}, "VLMSEARCH_TRITON_CA is /no/such/file, which cannot be read: No such file"),
+        ({"CA": "/proc/self/mem"}, "VLMSEARCH_TRITON_CA is /proc/self/mem, which cannot be read: "),
+        ({"TOKEN": "sec\nret"}, "^VLMSEARCH_TRITON_TOKEN holds characters that no header has$"),
+        ({"HEADERS": "X Team: search"}, "not of the form name: value"),
+        ({"HEADERS": "x-team: Suche für alle"}, "^VLMSEARCH_TRITON_HEADERS holds characters that no header has$"),
         ({"CERT": __file__}, "go together"),
         ({"HEADERS": "nonsense"}, "not of the form name: value"),
         ({"TOKEN": "secret"}, "cross the network unencrypted"),

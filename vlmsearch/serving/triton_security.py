@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,17 +30,17 @@ class Security:
 
     @classmethod
     def from_environment(cls, *, tls: bool, host: str) -> Security:
-        """The settings for a host; ConfigError for a file that is not there, or a token that anybody could read."""
+        """The settings for a host; ConfigError for a file that cannot be read, or a token that anybody could read."""
         root, certificate, key = (_file(f"VLMSEARCH_TRITON_{name}") for name in ("CA", "CERT", "KEY"))
         if bool(certificate) != bool(key):
             raise ConfigError("VLMSEARCH_TRITON_CERT and VLMSEARCH_TRITON_KEY go together")
         headers = {}
         for line in os.environ.get("VLMSEARCH_TRITON_HEADERS", "").splitlines():
             header, colon, value = line.partition(":")
-            if not colon:
+            if not colon or not re.fullmatch(r"[\w.-]+", header.strip(), re.ASCII):
                 raise ConfigError("VLMSEARCH_TRITON_HEADERS has a line that is not of the form name: value")
-            headers[header.strip().lower()] = value.strip()
-        token = os.environ.get("VLMSEARCH_TRITON_TOKEN")
+            headers[header.strip().lower()] = _sendable("VLMSEARCH_TRITON_HEADERS", value)
+        token = _sendable("VLMSEARCH_TRITON_TOKEN", os.environ.get("VLMSEARCH_TRITON_TOKEN", ""))
         if token and not tls and host not in _LOCAL:
             raise ConfigError("VLMSEARCH_TRITON_TOKEN would cross the network unencrypted: add tls=true to the URL")
         if token:
@@ -47,8 +48,19 @@ class Security:
         return cls(tls, root, certificate, key, headers)
 
 
+def _sendable(variable: str, text: str) -> str:
+    """A header's value without the space around it; a token from a file comes with the end of its line."""
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isprintable()):
+        raise ConfigError(f"{variable} holds characters that no header has")
+    return stripped
+
+
 def _file(variable: str) -> str | None:
     path = os.environ.get(variable) or None
-    if path and not Path(path).is_file():
-        raise ConfigError(f"{variable} is {path}, and there is no such file")
+    try:
+        if path:
+            Path(path).read_bytes()
+    except OSError as exc:
+        raise ConfigError(f"{variable} is {path}, which cannot be read: {exc.strerror}") from exc
     return path
