@@ -221,8 +221,8 @@ def _show(found: Status) -> None:
         make_console().print(table(found))
         return
     for one in found.models:
-        cells = (one.name, one.version, one.state, one.requests, one.failures, one.items, one.batches, one.queue_ms)
-        click.echo("\t".join(map(str, (*cells, one.compute_ms))))
+        cells = (one.name, one.version, one.state, one.requests, one.failures, one.items, one.batches)
+        click.echo("\t".join(map(str, (*cells, round(one.queue_ms, 3), round(one.compute_ms, 3)))))
 
 
 @triton.command()

@@ -45,6 +45,10 @@ class ModelStatus:
         """Items a batch."""
         return self.items / self.batches if self.batches else 0.0
 
+    def to_json(self) -> dict[str, object]:
+        """As JSON has it."""
+        return asdict(self) | {"queue_ms": round(self.queue_ms, 3), "compute_ms": round(self.compute_ms, 3)}
+
 
 @dataclass(frozen=True)
 class Status:
@@ -57,7 +61,7 @@ class Status:
 
     def to_json(self) -> dict[str, object]:
         """As JSON has it."""
-        return {"address": self.address, "version": self.version, "models": [asdict(model) for model in self.models]}
+        return {"address": self.address, "version": self.version, "models": [model.to_json() for model in self.models]}
 
 
 class ServerStatus(Closable):
@@ -114,8 +118,8 @@ def _model(
         failures=stats.fail.count,
         items=statistics.inference_count,
         batches=statistics.execution_count,
-        queue_ms=round(stats.queue.ns / done / 1e6, 3),
-        compute_ms=round(compute / done / 1e6, 3),
+        queue_ms=stats.queue.ns / done / 1e6,
+        compute_ms=compute / done / 1e6,
         batch_sizes=tuple((int(one.batch_size), int(one.compute_infer.count)) for one in statistics.batch_stats),
     )
 
