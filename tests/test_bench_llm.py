@@ -137,6 +137,8 @@ def test_a_dataset_is_json_or_jsonl(tmp_path: Path) -> None:
     assert read_prompts(tmp_path / "a.json") == read_prompts(tmp_path / "a.jsonl") == expected
     (tmp_path / "b.jsonl").write_text('{"input": "only input"}')
     assert read_prompts(tmp_path / "b.jsonl") == ["only input"]
+    (tmp_path / "c.jsonl").write_bytes('\ufeff{"input": "two\u2028lines\x85"}\r\n{"input": "b"}\r\n'.encode())
+    assert read_prompts(tmp_path / "c.jsonl") == ["two\u2028lines\x85", "b"]
 
 
 @pytest.mark.parametrize(

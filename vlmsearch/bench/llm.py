@@ -115,7 +115,7 @@ def read_prompts(path: Path) -> list[str]:
     ``output``, the answer that the dataset has, is not sent. ConfigError names the row that is none.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"the dataset {path} cannot be read: {exc}") from exc
     try:
@@ -250,4 +250,4 @@ def with_model(url: str, model: str) -> str:
 
 
 def _lines(text: str) -> list[object]:
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    return [json.loads(line) for line in text.split("\n") if line.strip()]  # JSON may hold the other ends of lines
