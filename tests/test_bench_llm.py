@@ -239,6 +239,14 @@ def test_a_model_in_this_process_is_measured_too(dataset: Path) -> None:
     assert 6 <= level["tokens"] <= 6 * 8
 
 
+def test_a_plot_that_cannot_be_written_costs_no_figures(dataset: Path, tmp_path: Path) -> None:
+    with OpenAIServer() as server:
+        flags = ["--concurrency=1", "--requests=2", f"--plot={tmp_path / 'nowhere' / 'curves.svg'}", "--json"]
+        done = bench("--url", f"openai:{server.url}", "--dataset", dataset, *flags)
+    assert json.loads(done.stdout)["contenders"][0]["levels"][0]["requests"] == 2
+    assert "cannot write" in str(done.exception)
+
+
 def test_errors_are_listed(dataset: Path) -> None:
     with OpenAIServer() as server:
         server.script.faults = ["", "500", "500"]

@@ -1,5 +1,6 @@
 """The Triton encoder against a server that misbehaves on purpose."""
 
+import json
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as service
 
+from tests.test_cli import run
 from tests.triton_bundles import BOTH
 from vlmsearch.build.triton import make_configs
 from vlmsearch.build.triton_options import RepoOptions
@@ -445,6 +447,14 @@ def test_settings_that_cannot_be_are_refused(
         monkeypatch.setenv(f"VLMSEARCH_TRITON_{name}", value)
     with pytest.raises(ConfigError, match=message):
         open_encoder("triton://gpu-host:8001/vlm")
+
+
+def test_a_plot_that_cannot_be_written_costs_no_figures(place: Place, tmp_path: Path) -> None:
+    flags = ["--count=2", "--seconds=0.2", "--concurrency=1", f"--plot={tmp_path / 'nowhere' / 'curves.svg'}"]
+    done = run("bench", "triton", f"triton:{place.location}", *flags, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["levels"][0]["requests"] > 0
+    assert "cannot write" in done.stderr
 
 
 def test_nobody_there_and_nothing_known_there(place: Place) -> None:

@@ -65,12 +65,12 @@ def bench_llm(
     total = load.requests * len(concurrency) * len(contenders)
     with progress(total, quiet=as_json, what="generating") as advance:
         is_whole = load.measure(contenders, concurrency, advance)
-    if figure and all(contender.levels for contender in contenders):
-        _draw(figure, contenders, f"{dataset.name}, {load.requests} requests of at most {max_tokens} tokens")
     if as_json:
         print_json(_result(contenders, dataset, load))
     else:
         _print(contenders)
+    if figure and all(contender.levels for contender in contenders):
+        _draw(figure, contenders, f"{dataset.name}, {load.requests} requests of at most {max_tokens} tokens")
     if not is_whole:
         raise KeyboardInterrupt
 

@@ -67,12 +67,12 @@ def bench_triton(
             return
         levels, alone = _measure(load, kind, data, concurrency, seconds=seconds, rounds=rounds, compare=compare)
     result = _result(url, kind, items, levels) | ({"in_process": _beside(compare, alone, levels)} if alone else {})
-    if figure:
-        _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
     if as_json:
         print_json(result)
     else:
         _print(levels, result)
+    if figure:
+        _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
 
 
 def _result(url: str, kind: Kind, items: int, levels: list[Level]) -> dict[str, object]:
