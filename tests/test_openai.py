@@ -6,10 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -127,6 +130,30 @@ def test_newer_names_of_the_limit_are_learnt(server: OpenAIServer) -> None:
     assert [request.get("max_completion_tokens") for request in server.script.requests] == [None, 2]
     assert generator.generate("?", GenerationOptions(max_tokens=2)) == "It sho"
     assert len(server.script.requests) == 3
+
+
+class Together(list[dict[str, Any]]):
+    """Requests, of which the first two come at a time, and one of them waits until it may be answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.answered = threading.Barrier(2), threading.Event()
+
+    def append(self, request: dict[str, Any]) -> None:
+        super().append(request)
+        if "max_tokens" in request and self.both.wait(30):
+            self.answered.wait(30)
+
+
+def test_newer_names_of_the_limit_are_learnt_by_several_at_a_time(server: OpenAIServer) -> None:
+    server.script.requests = requests = Together()
+    server.script.faults = ["400 Unsupported parameter: use max_completion_tokens", ""] * 2
+    generator = OpenAIGenerator(server.url, model="tiny", retries=0)
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(generator.generate, "?", GenerationOptions(max_tokens=2)) for _ in range(2)]
+        wait(answers, return_when="FIRST_COMPLETED")
+        requests.answered.set()
+        assert [answer.result(60) for answer in answers] == ["It sho"] * 2
 
 
 def test_with_a_tokenizer_prompts_are_fitted_to_the_model(server: OpenAIServer, tmp_path: Path) -> None:

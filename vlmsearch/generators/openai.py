@@ -129,7 +129,8 @@ class OpenAIGenerator(Generator):
         """The answer to one request, its body not read yet; `Passing` where another try may help."""
         self._check_open()
         path = "chat/completions" if self._api == "chat" else "completions"
-        request = self._client.build_request("POST", path, json=self._body(prompt, options))
+        limit = self._limit  # another thread may learn that it has another name
+        request = self._client.build_request("POST", path, json=self._body(prompt, options, limit))
         try:
             response = self._client.send(request, stream=True)
             if response.status_code < 400:
@@ -139,7 +140,7 @@ class OpenAIGenerator(Generator):
         except httpx.HTTPError as exc:
             raise self._passing(exc) from exc
         message = detail(response, self._key)
-        if response.status_code == 400 and "max_completion_tokens" in message and self._limit == "max_tokens":
+        if response.status_code == 400 and "max_completion_tokens" in message and limit == "max_tokens":
             self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
             raise Passing(BackendError(message), at_once=True)
         error = error_of(self.name, response, self._key)
@@ -149,9 +150,9 @@ class OpenAIGenerator(Generator):
             raise Passing(error, wait=wait)
         raise error
 
-    def _body(self, prompt: str, options: GenerationOptions) -> dict[str, object]:
+    def _body(self, prompt: str, options: GenerationOptions, limit: str) -> dict[str, object]:
         given: dict[str, object] = {
-            self._limit: options.max_tokens,
+            limit: options.max_tokens,
             "temperature": options.temperature,
             "top_p": options.top_p if options.top_p < 1 else None,
             "top_k": options.top_k,
