@@ -72,7 +72,8 @@ class Machine:
         (model / "model.safetensors").write_bytes(b"weights")
         (model / "tokenizer.json").write_text("{}")
         path = os.pathsep.join([str(self.root / "bin"), os.environ["PATH"]])
-        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(self.root / "packages")}
+        packages = os.pathsep.join(filter(None, [str(self.root / "packages"), os.environ.get("PYTHONPATH")]))
+        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": packages}
 
     def command(self, *extra: str, recipe: str = "gpt2-medium", here: str = "--here") -> list[str]:
         places = ["--model", "a-model", "--out", "O", "--scripts", "scripts"]
@@ -370,6 +371,9 @@ def test_what_is_wrong_beforehand_is_found_before_anything_runs(machine: Machine
     (model / "config.json").write_text(json.dumps(GPT2))
     (model / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid")
     refused("a-model is not whole: model.safetensors is a pointer of git-lfs")
+    for damage in ("", "[]", '{"weight_map": 5}'):
+        (model / "model.safetensors.index.json").write_text(damage)
+        refused("model.safetensors.index.json is damaged")
     (model / "model.safetensors").unlink()
     refused("there are no weights")
     (model / "config.json").unlink()

@@ -105,7 +105,11 @@ def _missing(folder: Path) -> Iterator[str]:
         if not head or head == _POINTER:
             yield f"{path.name} is {'a pointer of git-lfs' if head else 'empty'}"
     for index in folder.glob("*.index.json"):
-        parts = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        try:
+            parts = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        except (OSError, ValueError, AttributeError, TypeError):
+            yield f"{index.name} is damaged"
+            continue
         lacking = sorted(name for name in parts if not (folder / name).is_file())
         if lacking and not any(path.name not in parts for path in weights):
             yield f"{', '.join(lacking)} of {index.name} is missing"
