@@ -160,6 +160,14 @@ def test_bad_levels_are_wrong_usage(flags: list[str]) -> None:
     assert run("bench", "triton", *flags).returncode == 2
 
 
+@pytest.mark.parametrize("group", ["triton", "llm"])
+def test_a_port_that_cannot_be_is_wrong_usage(tmp_path: Path, group: str) -> None:
+    for port in ("80010", "0"):
+        done = run(group, "serve", tmp_path, "--grpc-port", port)
+        assert done.returncode == 2
+        assert f"{port} is not in the range 1<=x<=65535" in done.stderr
+
+
 def test_the_dashboard_is_printed() -> None:
     board = json.loads(ok("triton", "dashboard"))
     titles = [panel["title"] for panel in board["panels"]]

@@ -36,6 +36,8 @@ def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
     return click.option(*names, envvar=variable, **settings)
 
 
+PORT = click.IntRange(1, 65535)
+
 store_option = option("--store", default=DEFAULT_STORE, show_default=True, metavar="URL", help="Where the index is.")
 encoder_option = option(
     "--encoder",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch.cli.common import json_option, option, print_json
+from vlmsearch.cli.common import PORT, json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.build.llm_versions import Target
@@ -199,9 +199,9 @@ def _built_for(folder: str) -> str:
 @option("--no-spawn", is_flag=True, help="The orchestrator does not start the ranks: mpirun does.")
 @option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
 @option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
-@option("--http-port", default=8000, show_default=True)
-@option("--grpc-port", default=8001, show_default=True)
-@option("--metrics-port", default=8002, show_default=True)
+@option("--http-port", default=8000, show_default=True, type=PORT)
+@option("--grpc-port", default=8001, show_default=True, type=PORT)
+@option("--metrics-port", default=8002, show_default=True, type=PORT)
 @option("--wait", "seconds", default=1800.0, show_default=True, help="Seconds until all models must be ready.")
 @option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]")
 @option("--verbose", is_flag=True, help="Show what the servers log.")

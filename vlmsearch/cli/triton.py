@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch.cli.common import is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import PORT, is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.serving.commands import Binary, Endpoints
@@ -102,9 +102,9 @@ def install(python: str | None) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
-@option("--http-port", default=8000, show_default=True)
-@option("--grpc-port", default=8001, show_default=True)
-@option("--metrics-port", default=8002, show_default=True)
+@option("--http-port", default=8000, show_default=True, type=PORT)
+@option("--grpc-port", default=8001, show_default=True, type=PORT)
+@option("--metrics-port", default=8002, show_default=True, type=PORT)
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
 @option("--cache-mib", default=0, show_default=True, help="Memory for the response cache.")
 @option("--wait", "seconds", default=600.0, show_default=True, help="Seconds until all models must be ready.")
