@@ -91,6 +91,12 @@ def test_a_port_that_is_taken_and_a_folder_that_is_not_there(triton: Running, re
     assert "make a repository with `vlmsearch triton repo --out nowhere`" in done.stderr
 
 
+def test_a_dry_run_installs_nothing(tmp_path: Path) -> None:
+    command = ok("triton", "serve", tmp_path, "--dry-run", VLMSEARCH_CACHE=str(tmp_path / "cache"))
+    assert command.startswith(f"tritonserver --model-repository={tmp_path} ")
+    assert not (tmp_path / "cache").exists()
+
+
 def test_the_command_for_docker_is_exact(repository: Path) -> None:
     flags = ["--docker", "--triton", "26.07", "--gpu", "--dry-run", "--grpc-port", "9001", "--", "--log-verbose=1"]
     command = ok("triton", "serve", str(repository), *flags)

@@ -261,15 +261,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _here(
     folder: Path, ends: Endpoints, ranks: Ranks, extra: Sequence[str], *, dry_run: bool
 ) -> tuple[list[str], dict[str, str]]:
-    from vlmsearch.build.triton_install import installed
     from vlmsearch.cli.triton import find_server
-    from vlmsearch.serving.commands import Binary, on_path
     from vlmsearch.serving.ranks import find_mpirun, ranks_command
 
-    if dry_run:  # prints: nothing is installed for it
-        binary, mpirun = on_path() or installed() or Binary("tritonserver"), "mpirun"
-    else:
-        binary = find_server()
-        mpirun = find_mpirun() if ranks.processes > 1 else "mpirun"
+    binary = find_server(dry_run=dry_run)
+    mpirun = find_mpirun() if ranks.processes > 1 and not dry_run else "mpirun"
     command = ranks_command(binary, folder, ends, ranks, mpirun=mpirun, extra=extra)
     return command, {**binary.environment, **ranks.environment}

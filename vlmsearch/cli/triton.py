@@ -144,7 +144,7 @@ def serve(
         click.echo(shlex.join(command), err=True)
         run_server(command, ends, {}, **how)
         return
-    binary = find_server()
+    binary = find_server(dry_run=how["dry_run"])
     run_server(
         server_command(binary, folder, ends, cache_mib=cache_mib, extra=flags), ends, dict(binary.environment), **how
     )
@@ -156,9 +156,9 @@ def _release_image(release: str) -> str:
     return find_release(release).image
 
 
-def find_server() -> Binary:
-    """The tritonserver on PATH, or else the one that is installed here, now if need be."""
-    from vlmsearch.serving.commands import on_path
+def find_server(*, dry_run: bool) -> Binary:
+    """The tritonserver on PATH, or else the one that is installed here, now if need be; not for a dry run."""
+    from vlmsearch.serving.commands import Binary, on_path
 
     found = on_path()
     if found:
@@ -166,7 +166,7 @@ def find_server() -> Binary:
     from vlmsearch.build.triton_install import install as install_server
     from vlmsearch.build.triton_install import installed
 
-    return installed() or install_server(report=_note)
+    return installed() or (Binary("tritonserver") if dry_run else install_server(report=_note))
 
 
 def run_server(
