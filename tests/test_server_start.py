@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,19 @@ def test_a_server_that_dies_while_it_answers_is_not_ready() -> None:
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(BackendError, match="was not ready after"):
             Server([], ends).wait_ready(seconds=0.15)
+
+
+def test_the_last_lines_are_told_while_more_come() -> None:
+    before, three = sys.getswitchinterval(), " | ".join(["a line of the log"] * 3)
+    server = Server([sys.executable, "-c", "while True: print('a line of the log')"], free_ports())
+    sys.setswitchinterval(1e-6)
+    try:
+        with server.start():
+            while server.tail() != three:
+                time.sleep(0.01)
+            assert {server.tail() for _ in range(20_000)} == {three}
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_server_runs_on_when_nobody_reads_along_any_more() -> None:

@@ -82,7 +82,7 @@ class Child(Closable):
 
     def last_words(self) -> str:
         """The last lines that the process printed, to be put behind a message."""
-        lines = [line for line in self._lines if line.strip()]
+        lines = [line for line in list(self._lines) if line.strip()]  # at once, while the process may go on
         return "; its last lines:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
 
     def close(self) -> None:

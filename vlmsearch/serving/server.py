@@ -128,7 +128,8 @@ class Server(Closable):
 
     def tail(self) -> str:
         """The errors among the last lines of its output, or the last line."""
-        lines = [line for line in self._lines if line.startswith(("E", "error", "terminate"))] or list(self._lines)
+        kept = list(self._lines)  # at once, while the server may go on
+        lines = [line for line in kept if line.startswith(("E", "error", "terminate"))] or kept
         return " | ".join(line.strip()[:300] for line in lines[-3:])
 
     def signal(self, number: int) -> None:
