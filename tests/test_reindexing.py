@@ -89,6 +89,36 @@ def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chrom
         assert Pipeline(second, again).search("text 7", limit=1)[0].document.id == "7"
 
 
+@pytest.mark.parametrize("kind", ["mock", "chroma", "chroma server", "mongodb", "mongodb+chroma"])
+def test_what_is_written_until_the_switch_is_in_the_new_index(
+    kind: str, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = MockEncoder(), MockEncoder(neighbours=OTHER)
+    with reindexable(kind, mongo_address, chroma_address, tmp_path) as store:
+        assert isinstance(store, GenerationalStore)
+        switch, pipeline = store.switch, Pipeline(first, store)
+        pipeline.add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+
+        def switch_late() -> Store:
+            pipeline.add([Document("late", text="late"), Document("3", text="new text")])
+            pipeline.delete(["5", "6"])
+            old = switch()
+            with pytest.raises(IndexMismatchError):
+                pipeline.add([Document("too late", text="too late")])
+            Pipeline(second, store).add([Document("newer", text="newer"), Document("7", text="newer text")])
+            Pipeline(second, store).delete(["8"])
+            return old
+
+        monkeypatch.setattr(store, "switch", switch_late)
+        report = reindex(store, second)
+        assert (report.documents, report.encoded, report.switched) == (19, 22, True)
+        found = {document.id: document.text for document in store.get([*map(str, range(20)), "late", "newer"])}
+        changed = {"3": "new text", "7": "newer text", "late": "late", "newer": "newer"}
+        assert found == {f"{i}": f"text {i}" for i in range(20) if i not in (5, 6, 8)} | changed
+        assert Pipeline(second, store).search("late", limit=1)[0].document.id == "late"
+        assert Pipeline(second, store).check().clean
+
+
 @pytest.mark.parametrize("at_once", [False, True], ids=["before it writes", "while it writes"])
 @pytest.mark.parametrize("kind", ["chroma server", "mongodb", "mongodb+chroma"])
 def test_a_reindex_that_another_one_replaces_writes_nothing_into_it(

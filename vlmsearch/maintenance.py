@@ -61,8 +61,11 @@ class Replaceable(Protocol):
     def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Store:
         """The index for another encoder beside this one; the same again until `switch`."""
 
-    def switch(self) -> None:
-        """Put the index that was built beside this one in its place; the old one is kept."""
+    def switch(self) -> Store:
+        """Put the index that was built beside this one in its place, and give the old one, which is kept, to read.
+
+        It holds all that was written to it: a write that had not returned by then has failed.
+        """
 
     def drop_old(self) -> bool:
         """Remove the index that the last `switch` replaced; False where there is none."""

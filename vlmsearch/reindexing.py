@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,7 +13,7 @@ from vlmsearch.indexing import Flow, IndexOptions
 from vlmsearch.maintenance import Replaceable
 from vlmsearch.sources import Sourced
 from vlmsearch.stores.base import Store
-from vlmsearch.types import Document
+from vlmsearch.types import Document, Stamp
 
 _BATCH = 500
 _ROUNDS = 3
@@ -45,7 +45,8 @@ def reindex(
     """Encode all documents of ``store`` with ``encoder`` into an index beside it, and switch to that.
 
     The old index answers until then and is kept until `drop_old`. What an interrupted run did is not done again.
-    Where documents would be lost, it does not switch unless ``allow_missing``.
+    Where documents would be lost, it does not switch unless ``allow_missing``. What others write to the old index
+    meanwhile is in the new one too; once it has switched, their writes fail with IndexMismatchError.
     """
     started = time.monotonic()
     replaceable = _replaceable(store)
@@ -55,22 +56,47 @@ def reindex(
     if manifest.fingerprint == encoder.fingerprint:
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already")
     new = replaceable.beside(encoder.fingerprint, encoder.spaces)
-    encoded, lost = 0, set[str]()
+    encoded, lost, looked = 0, set[str](), set[int]()
     for _ in range(_ROUNDS):
-        flow = Flow(encoder, new, IndexOptions(retry_failed=True, on_progress=on_progress))
-        before = {reject.id for reject in new.rejects()}
-        report = flow.run(_to_encode(store, new, lost))
-        failed = {reject.id for reject in report.rejects}
-        new.release(list(failed - before))
-        lost |= failed
+        looked.clear()
+        done = _encode(_to_encode(store, new, lost, looked), encoder, new, lost, on_progress)
         new.delete(_gone(store, new))
-        encoded += report.added + report.updated
-        if not report.added + report.updated:
+        encoded += done
+        if not done:
             break
     switched = allow_missing or not lost
     if switched:
-        replaceable.switch()
-    return ReindexReport(len(new), encoded, tuple(sorted(lost)), switched, time.monotonic() - started)
+        encoded += _catch_up(replaceable.switch(), store, encoder, lost, looked)
+    documents = len(store if switched else new)
+    return ReindexReport(documents, encoded, tuple(sorted(lost)), switched, time.monotonic() - started)
+
+
+def _encode(
+    documents: Iterable[Sourced],
+    encoder: Encoder,
+    into: Store,
+    lost: set[str],
+    on_progress: Callable[[int], None] | None,
+) -> int:
+    """Encode documents into an index; how many. What cannot be encoded goes to ``lost``."""
+    before = {reject.id for reject in into.rejects()}
+    report = Flow(encoder, into, IndexOptions(retry_failed=True, on_progress=on_progress)).run(documents)
+    failed = {reject.id for reject in report.rejects}
+    into.release(list(failed - before))
+    lost |= failed
+    return report.added + report.updated
+
+
+def _catch_up(old: Store, new: Store, encoder: Encoder, lost: set[str], looked: set[int]) -> int:
+    """Bring what was written to the old index after it had been ``looked`` through into the new one, now in use.
+
+    What has been written to the new one since stays.
+    """
+    late = _to_encode(old, new, lost, set(), unless=looked)
+    encoded = _encode(late, encoder, new, lost, None)
+    gone = _gone(old, new)
+    new.delete([id for id, stamp in new.stamps(gone).items() if _mark(id, stamp) in looked])
+    return encoded
 
 
 def drop_old(store: Store) -> bool:
@@ -87,12 +113,20 @@ def _replaceable(store: Store) -> Replaceable:
     return store
 
 
-def _to_encode(store: Store, new: Store, lost: set[str]) -> Iterator[Sourced]:
-    """The documents that the new index does not have as the old one has them; those that cannot be go to ``lost``."""
+def _to_encode(
+    store: Store, new: Store, lost: set[str], looked: set[int], unless: Collection[int] = ()
+) -> Iterator[Sourced]:
+    """The documents that the new index does not have as the old one has them; those that cannot be go to ``lost``.
+
+    What the old index has goes to ``looked``; what is in ``unless`` is left out.
+    """
     ids = store.ids()
     while batch := list(islice(ids, _BATCH)):
         stamps, there, fields = store.stamps(batch), new.stamps(batch), store.fields(batch)
-        wanted = [id for id in batch if id in stamps and stamps[id] != there.get(id) and id not in lost]
+        marks = {id: _mark(id, stamp) for id, stamp in stamps.items()}
+        looked.update(marks.values())
+        changed = [id for id in batch if id in stamps and stamps[id] != there.get(id)]
+        wanted = [id for id in changed if id not in lost and marks[id] not in unless]
         for document in store.get(wanted):
             if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
                 lost.add(document.id)
@@ -100,6 +134,11 @@ def _to_encode(store: Store, new: Store, lost: set[str]) -> Iterator[Sourced]:
                 yield Sourced(document, stamps[document.id].source)
             else:
                 lost.add(document.id)
+
+
+def _mark(id: str, stamp: Stamp) -> int:
+    """A document in one form, in few bytes: an index may have millions."""
+    return hash((id, stamp))
 
 
 def _gone(store: Store, new: Store) -> list[str]:

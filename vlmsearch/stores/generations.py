@@ -137,8 +137,11 @@ class GenerationalStore(Store):
         other.bind(fingerprint, spaces)
         return other
 
-    def switch(self) -> None:
-        """Put the index that was built beside this one in its place, in one step; the old one is kept."""
+    def switch(self) -> Store:
+        """Put the index that was built beside this one in its place, in one step, and give the old one to read.
+
+        The old one is kept, and holds all that was written to it: a write that had not returned by then has failed.
+        """
         built = self.read_slot("next")
         if built is None:
             raise ConfigError(f"{self.name} has no other index beside it")
@@ -147,10 +150,13 @@ class GenerationalStore(Store):
             raise ConfigError(f"{self.name} has been switched already")
         self.drop_old()
         old = {key: value for key, value in now.items() if key != "old"}
+        before = self.over("index")
+        before.manifest()
         with self._opening:
             self.replace_slot("index", {**built, "old": old})
             self._row = self._opened = None
             self.clear_slot("next")
+        return before
 
     def drop_old(self) -> bool:
         """Remove the index that the last `switch` replaced; False where there is none."""
