@@ -178,6 +178,15 @@ def test_cells_beyond_the_last_column_are_named_unless_they_are_empty(tmp_path: 
     assert documents(table) == [Document("b", "a cat", None, {})]
 
 
+def test_a_column_without_a_name_is_left_out_and_one_that_is_there_twice_refused(tmp_path: Path) -> None:
+    table = tmp_path / "docs.csv"
+    table.write_text(",id,text, \n0,a,a dog,1\n1,b,a cat,\n")
+    assert documents(table) == [Document("a", "a dog", None, {}), Document("b", "a cat", None, {})]
+    table.write_text("id,text,text\na,a dog,a cat\n")
+    with pytest.raises(ConfigError, match="has two columns 'text'"):
+        list(Paths([table]))
+
+
 def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
     touch(tmp_path / "a.csv", b"colour,size\nred,3\n")
     with pytest.raises(ConfigError, match="needs a header"):

@@ -7,7 +7,7 @@ a file, a glob            the same for what it names
 ========================  ==========================================================================================
 
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
-numbers, ``true`` and ``false`` are read as such.
+numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import os
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,7 +210,8 @@ def _csv_rows(table: str, file: Iterable[str]) -> Iterator[tuple[int, Row]]:
     try:
         _check_header(table, reader.fieldnames)
         for row in reader:
-            yield reader.line_num, {key: _cell(key, value) for key, value in row.items() if _is_filled(value)}
+            named = {key: value for key, value in row.items() if key is None or key.strip()}
+            yield reader.line_num, {key: _cell(key, value) for key, value in named.items() if _is_filled(value)}
     except csv.Error as exc:
         raise ConfigError(f"{table}, line {reader.line_num}, cannot be read as CSV: {exc}") from exc
 
@@ -228,6 +230,9 @@ def _check_header(table: str, header: Sequence[str] | None) -> None:
         raise ConfigError(f"{table} cannot be read: its header is no UTF-8 text")
     if not {"id", "text", "image"} & set(header or ()):
         raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
+    twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]
+    if twice:
+        raise ConfigError(f"{table} has two columns {twice[0]!r}: which one counts cannot be told")
 
 
 def _is_filled(value: object) -> bool:
