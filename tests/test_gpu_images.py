@@ -273,15 +273,23 @@ def grey() -> bytes:
     return out.getvalue()
 
 
+def without(data: bytes, marker: bytes) -> bytes:
+    """A JPEG without the segments of a kind."""
+    at = data.index(b"\xff" + marker)
+    return data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
+
+
 @pytest.mark.parametrize(
     ("data", "usable"),
     [
         (picture(20, 10), True),
+        (without(picture(20, 10), b"\xe0"), True),
         (picture(20, 10, progressive=True), True),
         (picture(20, 10, icc_profile=profile("sRGB")), True),
         (picture(20, 10, icc_profile=profile("LAB")), True),  # made for other pixels: ignored
         (picture(20, 10, comment=b"\xff\xd8" * 40), True),
         (picture(20, 10, keep_rgb=True), False),
+        (without(picture(20, 10, keep_rgb=True), b"\xee"), False),
         (cmyk(), False),
         (grey(), False),
         (picture(20, 10)[:-9], False),

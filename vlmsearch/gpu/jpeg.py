@@ -64,8 +64,8 @@ def read_header(data: bytes) -> Jpeg | None:
 
 
 def _size(frame: bytes) -> tuple[int, int] | None:
-    """Width and height of a frame of three channels of 8 bits."""
-    if len(frame) < 6 or frame[0] != 8 or frame[5] != _CHANNELS:
+    """Width and height of a frame of three channels of 8 bits, not named R, G and B, which libjpeg takes for such."""
+    if len(frame) < 6 or frame[0] != 8 or frame[5] != _CHANNELS or frame[6::3] == b"RGB":
         return None
     height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
     return (width, height) if width and height else None
