@@ -344,6 +344,12 @@ def test_the_loader_tells_which_library_is_missing(
     assert diagnosis.missing_library("cuda") == "libcublasLt.so.13"
 
 
+def test_a_loader_that_does_not_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "_LOAD", "import time; time.sleep(600)")
+    monkeypatch.setattr(diagnosis, "_LOAD_SECONDS", 0.1)
+    assert diagnosis.missing_library("cuda") == ""
+
+
 def test_importing_the_encoder_needs_no_gpu_package() -> None:
     code = "import sys, vlmsearch.encoders.onnx as e; print([m for m in ('cuda', 'tensorrt') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,6 +21,7 @@ CPU_WHEEL, GPU_WHEEL = "onnxruntime", "onnxruntime-gpu"
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _NO_DEVICE = 100
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+_LOAD_SECONDS = 120
 _LOAD = """
 import ctypes, pathlib, sys, onnxruntime
 preload = getattr(onnxruntime, "preload_dlls", None)
@@ -148,10 +149,12 @@ def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
 
 
 def missing_library(provider: Provider) -> str:
-    """The shared library that ONNX Runtime's provider lacks, "" if it finds all; asked of another process."""
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", _LOAD, provider], capture_output=True, text=True, check=False, timeout=120
-    )
+    """The shared library that ONNX Runtime's provider lacks, "" if none is found; asked of another process."""
+    command = [sys.executable, "-c", _LOAD, provider]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return ""
     found = re.search(r"OSError: (\S+): cannot open shared object file", done.stderr)
     return found[1] if found else ""
 
