@@ -161,6 +161,19 @@ def test_engines_are_built_once_and_kept(every_gpu: PretendGpu) -> None:
     assert every_gpu.built == TOWERS
 
 
+def test_engines_of_an_optimization_level_are_found_by_it(gpu: PretendGpu) -> None:
+    done = CliRunner().invoke(build, ["demo-clip", "--engine", "tensorrt", "--precision", "fp32", "--level", "2"])
+    assert done.exit_code == 0, done.output
+    built = gpu.built
+    with open_encoder("tensorrt:demo-clip?precision=fp32&level=2") as encoder:
+        encoder.encode_texts(TEXTS)
+    assert gpu.built == built
+    open_encoder("tensorrt:demo-clip?precision=fp32").close()
+    assert gpu.built > built
+    with pytest.raises(ConfigError, match="level is from 0 to 5, not 6"):
+        make(level=6)
+
+
 def test_encoders_that_open_together_build_once(gpu: PretendGpu) -> None:
     with ThreadPoolExecutor(3) as pool:
         encoders = list(pool.map(lambda _: make(), range(3)))
@@ -242,6 +255,29 @@ def test_a_build_that_fails_beside_the_fallback_is_told_once(gpu: PretendGpu) ->
     encoder.close()
     with pytest.raises(BackendError, match="closed"):
         encoder.encode_texts(["a"])
+
+
+def test_a_tower_that_fails_beside_the_fallback_leaves_the_others(
+    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop = importlib.import_module("vlmsearch.build.tensorrt_workshop").Workshop
+    given = workshop.make
+
+    def fail(shop: Any, precision: str) -> Any:
+        if shop.tower == "image":
+            raise QualityError("not near enough")
+        return given(shop, precision)
+
+    monkeypatch.setattr(workshop, "make", fail)
+    with pytest.warns(UserWarning, match="until the engines are built"):
+        encoder = make(fallback="onnx")
+    assert encoder._builder
+    encoder._builder.join(60)
+    assert sorted(tower for _, tower in encoder.engines) == ["text", "text"]
+    with pytest.warns(UserWarning, match="ONNX Runtime goes on: not near enough"):
+        encoder.encode_images(PICTURES)
+    check(encoder, near=0.5)
+    encoder.close()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -55,9 +55,10 @@ def find_engine(
     precision: EnginePrecision = "int8",
     device: int = 0,
     profile: Range | None = None,
+    level: int | None = None,
 ) -> Plan | None:
     """What `ensure_engine` would give without building, or None."""
-    workshop = Workshop(bundle, tower, device, recipe_of(bundle), profile)
+    workshop = Workshop(bundle, tower, device, recipe_of(bundle), profile, level)
     return chosen_plan(workshop.choice(precision))
 
 

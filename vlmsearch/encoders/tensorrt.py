@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.build.recipe import read_batches
+from vlmsearch.build.recipe import Range, read_batches
 from vlmsearch.bundles import Bundle, Tower, find_bundles
 from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
 from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError
@@ -30,8 +30,16 @@ if TYPE_CHECKING:
 
 _Key = tuple[str, Tower]
 _FEW = 16  # images that the CPU decodes sooner
+_HIGHEST_LEVEL = 5
 _Inputs = Mapping[str, NDArray[np.generic]]
 _importing = threading.Lock()
+
+
+class _Which(TypedDict):
+    precision: EnginePrecision
+    profile: Range | None
+    level: int | None
+    device: int
 
 
 class EngineFallbackWarning(UserWarning):
@@ -41,12 +49,12 @@ class EngineFallbackWarning(UserWarning):
 class TensorRTEncoder(BundleEncoder):
     """Bundles as TensorRT engines on one GPU: ``tensorrt:default``, ``tensorrt:NAME`` or ``tensorrt:/folder``.
 
-    Engines are built once for this GPU and this TensorRT, and kept; ``precision`` is theirs, ``auto`` the fastest that
-    is accurate enough. ``profile`` is the least, usual and greatest batch of a smaller engine, as ``1,8,32``, which
-    needs less memory than that of the recipe. With ``fallback=onnx`` ONNX Runtime does the work until they are built,
-    and an EngineFallbackWarning says so. ``batch_size`` is the most items that are computed at once, ``contexts`` how
-    many batches. ``decode`` says where JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is
-    there).
+    Engines are built once for this GPU and this TensorRT, and kept; ``precision`` is theirs, ``auto`` the fastest
+    that is accurate enough. ``profile`` is the least, usual and greatest batch of a smaller engine, as ``1,8,32``,
+    which needs less memory than that of the recipe; ``level`` is TensorRT's optimization level, 0 to 5. With
+    ``fallback=onnx`` ONNX Runtime does the work until they are built, and an EngineFallbackWarning says so.
+    ``batch_size`` is the most items that are computed at once, ``contexts`` how many batches. ``decode`` says where
+    JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there).
 
     ModelUnavailableError where there is no GPU or no driver, QualityError where no engine is accurate enough.
     """
@@ -58,6 +66,7 @@ class TensorRTEncoder(BundleEncoder):
         device: int = 0,
         precision: EnginePrecision = "int8",
         profile: str | None = None,
+        level: int | None = None,
         fallback: Literal["onnx"] | None = None,
         batch_size: int = 256,
         contexts: int = 2,
@@ -65,12 +74,15 @@ class TensorRTEncoder(BundleEncoder):
     ) -> None:
         if contexts < 1:
             raise ConfigError(f"contexts is at least 1, not {contexts}")
+        if level is not None and not 0 <= level <= _HIGHEST_LEVEL:
+            raise ConfigError(f"level is from 0 to {_HIGHEST_LEVEL}, not {level}")
         self.gpu = find_gpu(device)
         super().__init__(find_bundles(location), batch_size=batch_size, workers=available_cores())
         self.precision: EnginePrecision = precision
         self._profile = None if profile is None else read_batches(profile)
         if self._profile and batch_size < self._profile[0]:
             raise ConfigError(f"batch_size is at least {self._profile[0]} with profile={profile}, not {batch_size}")
+        self._level = level
         self._contexts = contexts
         self._decode = decode
         self._engines: dict[_Key, Engine] = {}
@@ -182,21 +194,25 @@ class TensorRTEncoder(BundleEncoder):
 
     def _build(self, waiting: Sequence[tuple[Bundle, Tower]]) -> None:
         """Build engines one by one, each at work as soon as it is there."""
-        try:
-            for bundle, tower in waiting:
-                if self._closed:
-                    return
+        failures = []
+        for bundle, tower in waiting:
+            if self._closed:
+                return
+            try:
                 engine = self._engine(bundle, tower, build=True)
-                with self._guard:
-                    if engine and not self._closed:
-                        self._engines[bundle.name, tower] = engine
-                    elif engine:
-                        engine.close()
-        except VlmsearchError as exc:
-            self._failure = exc
-        except Exception as exc:  # a bug, or no memory: the thread shows its traceback
-            self._failure = exc
-            raise
+            except VlmsearchError as exc:  # the others may do
+                failures.append(exc)
+                continue
+            except Exception as exc:  # a bug, or no memory: the thread shows its traceback
+                self._failure = exc
+                raise
+            with self._guard:
+                if engine and not self._closed:
+                    self._engines[bundle.name, tower] = engine
+                elif engine:
+                    engine.close()
+        if failures:
+            self._failure = failures[0]
         else:
             self._meanwhile = None
 
@@ -205,17 +221,18 @@ class TensorRTEncoder(BundleEncoder):
         from vlmsearch.build.progress import steps
         from vlmsearch.build.tensorrt import ensure_engine, find_engine
 
-        precision, profile, device = self.precision, self._profile, self.gpu.index
+        device = self.gpu.index
+        which: _Which = {
+            "precision": self.precision, "profile": self._profile, "level": self._level, "device": device,
+        }  # fmt: skip
 
         def find() -> Plan | None:
-            found = find_engine(bundle, tower, precision=precision, profile=profile, device=device)
+            found = find_engine(bundle, tower, **which)
             if found or not build:
                 return found
             shown = steps(bundle.name) if aloud else nullcontext(None)
             with shown as progress:
-                return ensure_engine(
-                    bundle, tower, precision=precision, profile=profile, device=device, progress=progress
-                )
+                return ensure_engine(bundle, tower, **which, progress=progress)
 
         plan, here = find(), this_machine(device)
         data = read_or_discard(plan, here=here) if plan else None
