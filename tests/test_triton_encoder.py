@@ -324,6 +324,17 @@ def test_a_bad_item_is_named_and_the_others_are_not_computed_again(place: Place)
     assert len(place.scripted.requests) == 6
 
 
+def test_a_file_that_was_mended_after_it_was_refused_is_sent_again(place: Place, tmp_path: Path) -> None:
+    bad, good = tmp_path / "bad.jpg", tmp_path / "good.jpg"
+    bad.write_bytes(b"bad one")
+    good.write_bytes(b"xx")
+    with TritonEncoder(place.location) as encoder:
+        with pytest.raises(InvalidInputError, match="it is bad"):
+            encoder.encode_images([bad, good])
+        bad.write_bytes(b"xxxx")
+        assert first(encoder.encode_images([bad, good])["clip"]) == [5, 3]
+
+
 def test_long_documents_are_pooled_and_queries_cut(place: Place) -> None:
     text = "word " * 200
     with TritonEncoder(place.location) as encoder:

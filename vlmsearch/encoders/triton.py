@@ -103,7 +103,8 @@ class TritonEncoder(Encoder):
         rows = []
         for i, outcome in enumerate(outcomes):
             if isinstance(outcome, InvalidInputError):
-                self._local.known = {id(image): (image, known) for image, known in zip(images, outcomes)}
+                others = zip((*images[:i], *images[i + 1 :]), (*outcomes[:i], *outcomes[i + 1 :]))
+                self._local.known = {id(image): (image, known) for image, known in others}
                 raise InvalidInputError(outcome.code, str(outcome), item=i) from outcome.__cause__
             rows.append(outcome)
         return {self._picture.name: np.array(rows, np.float32).reshape(len(rows), self._picture.dim)}
