@@ -174,6 +174,24 @@ def test_a_port_that_cannot_be_is_wrong_usage(tmp_path: Path, group: str) -> Non
         assert f"{port} is not in the range 1<=x<=65535" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("triton", "serve", ".", "--wait", "0"),
+        ("llm", "serve", ".", "--wait", "-1"),
+        ("bench", "triton", "--seconds", "-1"),
+        ("bench", "triton", "--duration", "0"),
+        ("triton", "serve", ".", "--cache-mib", "-1"),
+    ],
+    ids=" ".join,
+)
+def test_a_time_or_a_size_that_cannot_be_is_wrong_usage(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert f"{arguments[-2]}': {arguments[-1]}" in done.stderr
+    assert "is not in the range x>" in done.stderr
+
+
 def test_the_dashboard_is_printed() -> None:
     board = json.loads(ok("triton", "dashboard"))
     titles = [panel["title"] for panel in board["panels"]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import SECONDS, is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.bench.soak import Sample
@@ -35,11 +35,11 @@ class Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
 @option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many different items.")
 @option("--items", default=1, show_default=True, type=click.IntRange(1), help="Items to a request.")
 @option("--concurrency", type=Levels(), default="1,2,4,8,16", show_default=True, help="Requests at a time.")
-@option("--seconds", default=5.0, show_default=True, help="How long each level runs in a round.")
+@option("--seconds", default=5.0, show_default=True, type=SECONDS, help="How long each level runs in a round.")
 @option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="How often all is measured, in turns.")
 @option("--compare", metavar="URL", help="An encoder in this process, in the same rounds, such as onnx:default.")
 @option("--plot", "figure", type=click.Path(path_type=Path), metavar="SVG", help="Write curves.")
-@option("--duration", type=float, help="Soak: this many seconds at the last concurrency, with memory.")
+@option("--duration", type=SECONDS, help="Soak: this many seconds at the last concurrency, with memory.")
 @json_option
 def bench_triton(
     url: str,

@@ -37,6 +37,7 @@ def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
 
 
 PORT = click.IntRange(1, 65535)
+SECONDS = click.FloatRange(0, min_open=True)
 
 store_option = option("--store", default=DEFAULT_STORE, show_default=True, metavar="URL", help="Where the index is.")
 encoder_option = option(

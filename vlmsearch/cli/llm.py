@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch.cli.common import PORT, json_option, option, print_json
+from vlmsearch.cli.common import PORT, SECONDS, json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.build.llm_versions import Target
@@ -202,7 +202,7 @@ def _built_for(folder: str) -> str:
 @option("--http-port", default=8000, show_default=True, type=PORT)
 @option("--grpc-port", default=8001, show_default=True, type=PORT)
 @option("--metrics-port", default=8002, show_default=True, type=PORT)
-@option("--wait", "seconds", default=1800.0, show_default=True, help="Seconds until all models must be ready.")
+@option("--wait", "seconds", default=1800.0, show_default=True, type=SECONDS, help="Until all models are ready.")
 @option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]")
 @option("--verbose", is_flag=True, help="Show what the servers log.")
 @option("--docker", is_flag=True, help="Run the release's container.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch.cli.common import PORT, is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import PORT, SECONDS, is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.serving.commands import Binary, Endpoints
@@ -106,8 +106,8 @@ def install(python: str | None) -> None:
 @option("--grpc-port", default=8001, show_default=True, type=PORT)
 @option("--metrics-port", default=8002, show_default=True, type=PORT)
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
-@option("--cache-mib", default=0, show_default=True, help="Memory for the response cache.")
-@option("--wait", "seconds", default=600.0, show_default=True, help="Seconds until all models must be ready.")
+@option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Memory for the response cache.")
+@option("--wait", "seconds", default=600.0, show_default=True, type=SECONDS, help="Until all models are ready.")
 @option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]")
 @option("--verbose", is_flag=True, help="Show what the server logs.")
 @option("--docker", is_flag=True, help="Run NVIDIA's container.")
