@@ -161,8 +161,9 @@ def test_engines_are_built_once_and_kept(every_gpu: PretendGpu) -> None:
     assert every_gpu.built == TOWERS
 
 
-def test_engines_of_an_optimization_level_are_found_by_it(gpu: PretendGpu) -> None:
-    done = CliRunner().invoke(build, ["demo-clip", "--engine", "tensorrt", "--precision", "fp32", "--level", "2"])
+def test_engines_of_an_optimization_level_are_found_by_it(gpu: PretendGpu, tmp_path: Path) -> None:
+    how = ["--engine", "tensorrt", "--precision", "fp32", "--level", "2", "--report", str(tmp_path)]
+    done = CliRunner().invoke(build, ["demo-clip", *how])
     assert done.exit_code == 0, done.output
     built = gpu.built
     with open_encoder("tensorrt:demo-clip?precision=fp32&level=2") as encoder:
