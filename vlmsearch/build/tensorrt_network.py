@@ -7,7 +7,6 @@ QuantizeLinear and DequantizeLinear in the file.
 
 from __future__ import annotations
 
-import ctypes
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,12 +23,9 @@ from vlmsearch.gpu.plans import Machine, Profile
 from vlmsearch.gpu.tensorrt import log, started
 
 BuiltPrecision = Literal["int8", "fp16", "fp32"]
-_LIBRARIES = {
-    "CUBLAS": ("libcublas.so.12", "cublasGetProperty"),
-    "CUBLAS_LT": ("libcublasLt.so.12", "cublasLtGetProperty"),
-    "CUDNN": ("libcudnn.so.8", "cudnnGetProperty"),
-}
-"""Sources of kernels outside TensorRT, up to version 10, and a function of each that tells its version."""
+_OTHERS = ("CUBLAS", "CUBLAS_LT", "CUDNN")
+"""Libraries whose kernels TensorRT can use, up to version 10. It takes for granted that they are there, the same
+that a plan was built with; so it is left to its own kernels."""
 _WORKSPACE = 8 * 2**30
 
 
@@ -101,12 +97,8 @@ def _configure(config: Any, settings: Settings) -> None:
     preview: Any = getattr(trt, "PreviewFeature", None)
     if not strongly_typed() and hasattr(preview, "PROFILE_SHARING_0806"):  # or one context alone could use a profile
         config.set_preview_feature(preview.PROFILE_SHARING_0806, True)
-    outside = [name for name in _LIBRARIES if hasattr(trt.TacticSource, name)]
-    usable = config.get_tactic_sources()
-    for name in outside:
-        if not _answers(*_LIBRARIES[name]):
-            usable &= ~(1 << int(getattr(trt.TacticSource, name)))
-    config.set_tactic_sources(usable)
+    others = [getattr(trt.TacticSource, name) for name in _OTHERS if hasattr(trt.TacticSource, name)]
+    config.set_tactic_sources(config.get_tactic_sources() & ~sum(1 << int(source) for source in others))
 
 
 def _keep_float32(network: Any, config: Any) -> None:
@@ -117,15 +109,6 @@ def _keep_float32(network: Any, config: Any) -> None:
         if layer.name.startswith("unit/") and not layer.name.startswith(("unit/Squeeze", "unit/Cast")):
             layer.precision = trt.DataType.FLOAT
             layer.set_output_type(0, trt.DataType.FLOAT)
-
-
-def _answers(library: str, function: str) -> bool:
-    """Whether a library is there and tells its version; TensorRT takes its presence for granted."""
-    version = ctypes.c_int()
-    try:
-        return getattr(ctypes.CDLL(library), function)(0, ctypes.byref(version)) == 0 and version.value > 0
-    except (OSError, AttributeError):
-        return False
 
 
 def _add_profile(builder: Any, config: Any, network: Any, profile: Profile) -> None:
