@@ -192,7 +192,7 @@ def test_a_form_that_failed_is_not_tried_with_other_linears(at: Any, tmp_path: P
     seen = _refuse(at, monkeypatch, over=3)
     plan = at.ensure(precision="int8", bundle=bundle)
     assert plan.report["fp16_layers"]
-    assert seen == ([4, 3, 3] if at.version == "8.6" else [4, 1, 1])
+    assert seen == ([4, 3, 1, 3, 1] if at.version == "8.6" else [4, 1, 1])
 
 
 def test_auto_publishes_the_fastest_that_passes(at: Any, monkeypatch: Any) -> None:
@@ -250,7 +250,7 @@ def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypat
     steps: list[str] = []
     plan = at.ensure(precision="fp16", progress=lambda step, done, total: steps.append(step))
     assert steps.count("image: fp16 failed in this form: Myelin") == len(seen) - 1
-    assert seen == ([4, 3, 2, 1] if at.version == "8.6" else [4, 1])
+    assert seen == ([4, 3, 3, 2, 1] if at.version == "8.6" else [4, 1])
     assert plan.report["form"]["split"] == "one"
     assert [attempt.get("failed") for attempt in plan.attempts] == ["Myelin"] * (len(seen) - 1) + [None]
 
@@ -427,3 +427,32 @@ def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> No
     assert lengths == [engine_length(length, longest) for length in lengths]
     vectors, _ = run(at.bundle.model("text", "fp32"), exam.feeds)
     np.testing.assert_allclose(vectors, exam.reference, atol=1e-5)
+
+
+def test_what_cannot_be_loaded_as_one_plan_becomes_two(at: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    whole = at.ensure(precision="fp16")
+    vectors = _vectors(whole, at)
+    for path in (tmp_path / "cache" / "plans").iterdir():
+        path.unlink()
+    seen = _refuse(at, monkeypatch, over=3)
+    plan = at.ensure(precision="fp16")
+    if at.version != "8.6":
+        assert seen == [4, 1]
+        return
+    assert seen == [4, 3, 1]
+    assert plan.report["form"] == {"base": "fp16", "spelled_out": True, "split": "several", "apart": True}
+    assert plan.key != whole.key
+    assert plan.key.profiles == whole.key.profiles
+    assert np.array_equal(_vectors(plan, at), vectors)
+    assert at.ensure(precision="fp16") == plan
+
+
+def _vectors(plan: Any, at: Any) -> Any:
+    """Of batches that run with every profile, and of one that is split."""
+    from vlmsearch.gpu.engine import Engine
+    from vlmsearch.gpu.plans import read_plan
+
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 32, 32, 3), np.uint8)
+    with Engine(read_plan(plan, here=plan.key.machine)) as engine:
+        assert engine.max_batch == at.recipe.shapes.image_batch[2]
+        return np.concatenate([engine.run({"pixels": pixels[:rows]}) for rows in (1, 5, 32, 40, 128, 300)])

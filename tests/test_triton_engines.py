@@ -22,6 +22,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.gpu import diagnosis
 from vlmsearch.gpu.diagnosis import Device, Driver
 from vlmsearch.gpu.plans import (
+    APART,
     Choice,
     EnginePrecision,
     Machine,
@@ -61,13 +62,14 @@ def build(
     gpu: str = H200,
     precision: EnginePrecision = "int8",
     batches: tuple[tuple[int, int, int], ...] = ((1, 32, 128),),
+    flags: tuple[tuple[str, str], ...] = (),
 ) -> Plan:
     """A plan in the cache, and the choice of it, as building leaves them."""
     machine = Machine(tensorrt, gpu, "sm_90")
     profiles = tuple(ranges(bundle, tower, batch) for batch in batches)
     onnx = hashlib.sha256(repr((bundle.name, tower, precision)).encode()).hexdigest()
     content = f"{bundle.name} {tower} {tensorrt} {gpu} {precision}".encode()
-    plan = store_plan(PlanKey(onnx, machine, profiles, precision), content, {})
+    plan = store_plan(PlanKey(onnx, machine, profiles, precision, flags=flags), content, {})
     choose_plan(Choice(bundle.files[model_file(tower, "fp32")].sha256, precision, machine), plan)
     return plan
 
@@ -107,6 +109,16 @@ def test_a_plan_for_another_tensorrt_is_refused_with_the_command(tmp_path: Path)
     assert not (tmp_path / "R").exists()
     build_all(tensorrt="10.5.0.18")
     assert write_repository("demo", tmp_path / "R", IN_TRITON).missing == ()
+
+
+def test_an_engine_of_several_plans_is_for_our_own_code(tmp_path: Path) -> None:
+    for bundle in find_bundles("demo"):
+        for tower in bundle.towers:
+            build(bundle, tower, flags=((APART, "True"),))
+    with pytest.raises(ConfigError, match=r"made of several plans, .* --profile 1,32,256, or take --platform python"):
+        write_repository("demo", tmp_path / "R", IN_TRITON)
+    assert write_repository("demo", tmp_path / "P", IN_PYTHON).missing == ()
+    assert (tmp_path / "P" / "clip_image" / "1" / "vlmsearch" / "gpu" / "joined.py").is_file()
 
 
 def test_the_python_backend_brings_its_own_tensorrt(tmp_path: Path) -> None:

@@ -38,6 +38,16 @@ class Exam:
         """How an engine's vectors differ; the rate is left out."""
         return drift(self.reference, vectors)
 
+    def report(self, drift: Drift) -> dict[str, object]:
+        """What a report says of it."""
+        return {
+            "passed": drift.passes(self.gate),
+            "mean_cosine": round(drift.mean_cosine, 6),
+            "min_cosine": round(drift.min_cosine, 6),
+            "overlap": round(drift.overlap, 4),
+            "samples": {"origin": self.origin, "count": len(self.reference)},
+        }
+
     def recall(self, plan: Plan) -> Drift:
         """How a plan's vectors differed when it was built."""
         mean, least, overlap = (float(str(plan.report[name])) for name in ("mean_cosine", "min_cosine", "overlap"))

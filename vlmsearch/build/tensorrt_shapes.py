@@ -20,11 +20,15 @@ _TOKENS = 20_480
 
 @dataclass(frozen=True)
 class Form:
-    """What an engine is made of: the file, whether its graph is `engine_graph`'s for 8.6, and the profiles."""
+    """What an engine is made of: the file, whether its graph is `engine_graph`'s for 8.6, and the profiles.
+
+    ``apart``: the profile for all batches is in a plan of its own, beside that for single sizes.
+    """
 
     base: Precision
     spelled_out: bool
     split: Split
+    apart: bool = False
 
 
 def forms(precision: BuiltPrecision) -> tuple[Form, ...]:
@@ -32,7 +36,7 @@ def forms(precision: BuiltPrecision) -> tuple[Form, ...]:
 
     TensorRT 8.6 cannot compile every form of every model: with a profile for batch 1 alone the text towers of CLIP
     fail in FP16. Nor can it load all that it compiles: of CLIP ViT-L/14's images in FP16 it reads a plan of three
-    profiles, and of four finds an offset missing (NVIDIA/TensorRT issue 2977).
+    profiles, and of four finds an offset missing (NVIDIA/TensorRT issue 2977); so the fourth goes into another plan.
     """
     if precision == "fp32":
         plain = Form("fp32", spelled_out=False, split="one")
@@ -42,6 +46,7 @@ def forms(precision: BuiltPrecision) -> tuple[Form, ...]:
     best: Precision = "fp16" if precision == "fp16" else "fp32"  # it reads INT8 in float32 files only
     return (
         Form(best, spelled_out=True, split="several"),
+        Form(best, spelled_out=True, split="several", apart=True),
         Form(best, spelled_out=True, split="three"),
         Form(best, spelled_out=True, split="two"),
         Form(best, spelled_out=True, split="one"),
@@ -80,6 +85,13 @@ def profiles(
         tails = [(length,) for length in (shortest, usual, most)]
         made.append(tuple(_range(name, rows, tails) for name in ("input_ids", "attention_mask")))
     return tuple(made)
+
+
+def parted(shapes: tuple[Profile, ...], form: Form) -> tuple[tuple[Profile, ...], ...]:
+    """The profiles of each plan of an engine: all in one, or those of single sizes and the others."""
+    single = tuple(profile for profile in shapes if all(each.min == each.max for each in profile))
+    others = tuple(profile for profile in shapes if profile not in single)
+    return (single, others) if form.apart and single and others else (shapes,)
 
 
 def _sizes(found: Range) -> list[Range]:

@@ -22,12 +22,13 @@ from vlmsearch.build.tensorrt_fallback import by_damage, words
 from vlmsearch.build.tensorrt_graph import Int8, engine_graph, read_int8
 from vlmsearch.build.tensorrt_measure import BATCHES, Exam, encode, prepare_exam, slowness, time_engine, timings_of
 from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_plan, timing_file
-from vlmsearch.build.tensorrt_shapes import Form, batches, forms, profiles
+from vlmsearch.build.tensorrt_shapes import Form, batches, forms, parted, profiles
 from vlmsearch.bundles import Bundle, Precision, Tower, model_file
 from vlmsearch.errors import BackendError, ConfigError, QualityError
 from vlmsearch.gpu.cuda import current, find_gpu
 from vlmsearch.gpu.engine import Engine
-from vlmsearch.gpu.plans import Choice, EnginePrecision, Machine, Plan, PlanKey, building, read_plan, store_plan
+from vlmsearch.gpu.joined import join_plans
+from vlmsearch.gpu.plans import APART, Choice, EnginePrecision, Machine, Plan, PlanKey, building, read_plan, store_plan
 from vlmsearch.gpu.tensorrt import this_machine
 from vlmsearch.gpu.timing import Timing
 
@@ -173,9 +174,10 @@ class Workshop:
         tried: list[tuple[float, Made | Missed]] = []
         different: dict[PlanKey, Form] = {}
         for form in forms(precision):  # with a profile that was given, or few batches, some come to the same
-            if (precision, form) not in self._failed:
-                different.setdefault(self._key(precision, kept, form), form)
+            different.setdefault(self._key(precision, kept, form), form)
         for form in different.values():
+            if (precision, form) in self._failed:
+                continue
             try:
                 cosine, result = self._try(precision, kept, form)
             except BackendError as exc:
@@ -186,7 +188,8 @@ class Workshop:
                 continue
             if cosine >= NEAR or (precision == "int8" and (isinstance(result, Made) or result.right is None)):
                 return result
-            self._failed.add((precision, form))
+            # In several plans it is the same computation: that is for what cannot be loaded as one.
+            self._failed |= {(precision, form), (precision, dataclasses.replace(form, apart=True))}
             tried.append((cosine, result))
         if not tried:
             raise refused[-1]
@@ -228,7 +231,8 @@ class Workshop:
             timings = self.time(engine)
             figures = {"build_seconds": round(seconds, 1), "memory_bytes": engine.memory, "plan_bytes": len(data)}
         drift = self.exam.judge(vectors)
-        report = {**self._what(precision, kept, form), **self._story(drift), **figures}
+        what, judged = self._what(precision, kept, form), self.exam.report(drift)
+        report = {**what, **judged, "machine": self._gpu(), **figures}
         if lengths := self.exam.by_length(vectors):
             report["min_cosine_by_length"] = lengths
         report["timings"] = [dataclasses.asdict(timing) for timing in timings]
@@ -255,14 +259,16 @@ class Workshop:
         begun = time.perf_counter()
         timings = self.timing_cache or timing_file(self.machine)
         with current(self.device):
-            data = build_plan(onnx, Settings(precision, key.profiles, self.level), timing_cache=timings)
+            settings = [Settings(precision, shapes, self.level) for shapes in parted(key.profiles, form)]
+            data = join_plans([build_plan(onnx, each, timing_cache=timings) for each in settings])
         return data, time.perf_counter() - begun
 
     def _key(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> PlanKey:
         shapes = profiles(self.bundle, self.recipe, self.tower, self.profile, form.split)
-        flags = (("base", self._digest(form.base)), ("form", _FORM), ("spelled_out", str(form.spelled_out)))
+        flags = [("base", self._digest(form.base)), ("form", _FORM), ("spelled_out", str(form.spelled_out))]
+        flags += [(APART, "True")] * (len(parted(shapes, form)) > 1)
         source = self._digest("qdq" if precision == "int8" else form.base)
-        return PlanKey(source, self.machine, shapes, precision, self.level, kept, flags)
+        return PlanKey(source, self.machine, shapes, precision, self.level, kept, tuple(flags))
 
     def _file(self, precision: Precision) -> bytes:
         name = model_file(self.tower, precision)
@@ -277,16 +283,9 @@ class Workshop:
         found = self.bundle.files.get(model_file(self.tower, precision))
         return found.sha256 if found else ""
 
-    def _story(self, drift: Drift) -> dict[str, object]:
+    def _gpu(self) -> dict[str, object]:
         gpu = find_gpu(self.device)
-        return {
-            "passed": drift.passes(self.exam.gate),
-            "mean_cosine": round(drift.mean_cosine, 6),
-            "min_cosine": round(drift.min_cosine, 6),
-            "overlap": round(drift.overlap, 4),
-            "samples": {"origin": self.exam.origin, "count": len(self.exam.reference)},
-            "machine": {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt},
-        }
+        return {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt}
 
     def _what(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> dict[str, object]:
         return {

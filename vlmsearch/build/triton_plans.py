@@ -11,7 +11,7 @@ from vlmsearch.build.triton_options import RepoOptions
 from vlmsearch.bundles import Bundle, Tower, model_file
 from vlmsearch.errors import ConfigError
 from vlmsearch.gpu.diagnosis import find_driver
-from vlmsearch.gpu.plans import Choice, Plan, ShapeRange, all_choices, open_plan
+from vlmsearch.gpu.plans import APART, Choice, Plan, ShapeRange, all_choices, open_plan
 
 CODEC = ("cuda-bindings", "nvidia-nvimgcodec-cu12[nvjpeg]")
 """What the server's Python needs to decode on a GPU."""
@@ -62,12 +62,12 @@ def find_tower_plan(
         described = given.with_suffix(".json").exists()
         found = TowerPlan(given, open_plan(given) if described else None, splits)
         if found.plan:
-            _check_version(bundle, [found.plan], options)
+            _loadable(bundle, [found.plan], options)
         return found
     plans = [plan for _, plan in _built(bundle, tower, options)]
     if not plans:
         return None
-    fitting = _check_version(bundle, plans, options)
+    fitting = _loadable(bundle, plans, options)
     here = {device.name for device in find_driver().devices}
     names = sorted({plan.key.machine.gpu for plan in fitting})
     mine = [plan for plan in fitting if plan.key.machine.gpu in here] or (fitting if len(names) == 1 else [])
@@ -107,8 +107,8 @@ def _built(bundle: Bundle, tower: Tower, options: RepoOptions) -> list[tuple[Cho
     return sorted(found, key=lambda item: (wanted.index(item[0].precision), bool(item[0].options)))
 
 
-def _check_version(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> list[Plan]:
-    """Those that the release's TensorRT loads; Triton's Python backend brings its own TensorRT."""
+def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> list[Plan]:
+    """Those that the release's TensorRT loads; Triton's Python backend brings its own TensorRT, and our code."""
     if options.platform != "tensorrt":
         return list(plans)
     release = options.found_release
@@ -120,7 +120,13 @@ def _check_version(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) 
             f"the plans of {bundle.name} were built by TensorRT {have}, and Triton {release.name} has "
             f"{release.tensorrt}: {build_command(bundle, options)}"
         )
-    return fitting
+    whole = [plan for plan in fitting if APART not in dict(plan.key.flags)]
+    if not whole:
+        raise ConfigError(
+            f"the engine of {bundle.name} is made of several plans, and Triton's tensorrt platform loads one: "
+            f"{build_command(bundle, options)} --profile 1,32,256, or take --platform python"
+        )
+    return whole
 
 
 def _over(ranges: Sequence[ShapeRange], axis: int) -> Range:

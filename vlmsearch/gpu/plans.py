@@ -24,6 +24,8 @@ Shape = tuple[int, ...]
 EnginePrecision = Literal["int8", "fp16", "fp32", "auto"]
 Report: TypeAlias = Mapping[str, object]
 
+APART = "apart"
+"""The flag of what is made of several plans, which nothing but this library reads."""
 _FORMAT = 1
 
 

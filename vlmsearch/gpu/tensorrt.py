@@ -18,6 +18,7 @@ import tensorrt as trt
 from vlmsearch.closing import Closable
 from vlmsearch.errors import BackendError
 from vlmsearch.gpu.cuda import OutOfMemoryError, Stream, find_gpu, uncaptured
+from vlmsearch.gpu.joined import split_plans
 from vlmsearch.gpu.plans import Machine, Profile, Shape, ShapeRange
 
 # By name: numpy has no types for the others, and TensorRT's own table of 8.6.0 needs numpy's of 2022.
@@ -87,7 +88,10 @@ class Tensor:
 
 
 class Program(Closable):
-    """A plan on the current GPU; BackendError where TensorRT refuses it."""
+    """A plan on the current GPU, or several of the same model; BackendError where TensorRT refuses one.
+
+    ``profiles`` are those of all plans. Several plans differ in nothing else.
+    """
 
     inputs: tuple[Tensor, ...]
     output: Tensor
@@ -95,34 +99,33 @@ class Program(Closable):
 
     def __init__(self, plan: bytes) -> None:
         self._runtime = started(trt.Runtime)
-        engine = self._runtime.deserialize_cuda_engine(plan)
-        if engine is None:
-            raise log().failure("TensorRT cannot load the plan")
-        self._engine: Any = engine
+        self._engines: list[tuple[Any, int]] = []  # of every profile: its plan's engine, and its number there
+        profiles: list[Profile] = []
+        for each in split_plans(plan):
+            engine = self._runtime.deserialize_cuda_engine(each)
+            if engine is None:
+                self._engines = []
+                raise log().failure("TensorRT cannot load the plan")
+            inputs = self._tensors(engine)
+            for index in range(engine.num_optimization_profiles):
+                self._engines.append((engine, index))
+                profiles.append(tuple(_range(engine, name, index) for name in inputs))
+        self.profiles = tuple(profiles)
+
+    def _tensors(self, engine: Any) -> list[str]:
+        """Note the inputs, whose names it gives, and the output."""
         names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
         inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
         outputs = [name for name in names if name not in inputs]
         if len(outputs) != 1:
             raise BackendError(f"a plan has one output, and this one has {', '.join(outputs) or 'none'}")
-        self.inputs = tuple(self._tensor(name) for name in inputs)
-        self.output = self._tensor(outputs[0])
-        self.profiles = tuple(
-            tuple(self._range(name, index) for name in inputs) for index in range(engine.num_optimization_profiles)
-        )
-
-    def _tensor(self, name: str) -> Tensor:
-        kind = self._engine.get_tensor_dtype(name).name
-        if kind not in _TYPES:
-            raise BackendError(f"{name} of the plan is of type {kind}, which numpy has not")
-        return Tensor(name, _TYPES[kind], tuple(self._engine.get_tensor_shape(name)))
-
-    def _range(self, name: str, profile: int) -> ShapeRange:
-        least, best, most = (tuple(shape) for shape in self._engine.get_tensor_profile_shape(name, profile))
-        return ShapeRange(name, least, best, most)
+        self.inputs = tuple(_tensor(engine, name) for name in inputs)
+        self.output = _tensor(engine, outputs[0])
+        return inputs
 
     def activations(self, profile: int) -> int:
         """Bytes that a context needs while it runs with ``profile``."""
-        engine = self._engine
+        engine, profile = self._engines[profile]
         for name in ("get_device_memory_size_for_profile_v2", "get_device_memory_size_for_profile"):
             if hasattr(engine, name):
                 return int(getattr(engine, name)(profile))
@@ -132,12 +135,13 @@ class Program(Closable):
 
     def context(self, profile: int, stream: Stream, memory: int, size: int) -> Context:
         """A context for ``profile`` that keeps its activations in ``memory``."""
+        engine, profile = self._engines[profile]
         with uncaptured:
             strategies = getattr(trt, "ExecutionContextAllocationStrategy", None)
             if strategies is None:
-                made = self._engine.create_execution_context_without_device_memory()
+                made = engine.create_execution_context_without_device_memory()
             else:
-                made = self._engine.create_execution_context(strategies.USER_MANAGED)
+                made = engine.create_execution_context(strategies.USER_MANAGED)
             if made is None:
                 raise log().failure("TensorRT cannot make a context")
             if hasattr(made, "set_device_memory"):
@@ -149,8 +153,20 @@ class Program(Closable):
 
     def close(self) -> None:
         """Free the weights. Its contexts are gone before."""
-        self._engine = None
+        self._engines = []
         self._runtime = None
+
+
+def _tensor(engine: Any, name: str) -> Tensor:
+    kind = engine.get_tensor_dtype(name).name
+    if kind not in _TYPES:
+        raise BackendError(f"{name} of the plan is of type {kind}, which numpy has not")
+    return Tensor(name, _TYPES[kind], tuple(engine.get_tensor_shape(name)))
+
+
+def _range(engine: Any, name: str, profile: int) -> ShapeRange:
+    least, best, most = (tuple(shape) for shape in engine.get_tensor_profile_shape(name, profile))
+    return ShapeRange(name, least, best, most)
 
 
 def _use_profile(context: Any, profile: int, stream: Stream) -> None:
