@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
 from tests.checkpoints import make_clip, make_recipe
 from tests.tensorrt_standin import standing_in
 from vlmsearch.build.bundle import build_bundle
+from vlmsearch.build.inputs import open_session
 from vlmsearch.build.recipe import TowerGate, read_recipe
 from vlmsearch.bundles import Bundle, model_file, open_bundle
 from vlmsearch.errors import BackendError, ConfigError, QualityError
@@ -361,7 +361,7 @@ def _feed(bundle: Bundle, tower: str) -> dict[str, Any]:
 
 
 def _run(model: bytes, feed: dict[str, Any]) -> Any:
-    return ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(["embedding"], feed)[0]
+    return open_session(model).run(["embedding"], feed)[0]
 
 
 def test_the_command_builds_reports_and_lists_engines(at: Any, built: tuple[Path, Path], tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ class _Runtime:
 def _session(model: bytes) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.disable_quant_qdq", "1")  # as TensorRT, on every processor
     options.log_severity_level = 3
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 

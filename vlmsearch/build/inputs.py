@@ -88,8 +88,13 @@ def padded_feeds(feeds: Feeds, form: TextInput) -> Feeds:
 
 
 def open_session(model: bytes, threads: int | None = None) -> ort.InferenceSession:
-    """A model on ONNX Runtime, on all cores this process may use or on ``threads``."""
+    """A model on ONNX Runtime, on all cores this process may use or on ``threads``.
+
+    What is between QuantizeLinear and DequantizeLinear is computed in float32, as TensorRT means it: integers of a
+    processor without VNNI overflow there.
+    """
     options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = threads or available_cores()
     options.log_severity_level = 3
     try:
