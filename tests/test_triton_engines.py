@@ -115,7 +115,7 @@ def test_an_engine_of_several_plans_is_for_our_own_code(tmp_path: Path) -> None:
     for bundle in find_bundles("demo"):
         for tower in bundle.towers:
             build(bundle, tower, flags=((APART, "True"),))
-    with pytest.raises(ConfigError, match=r"made of several plans, .* --profile 1,32,256, or take --platform python"):
+    with pytest.raises(ConfigError, match=r"made of several plans, .* --profile 1,32,128, or take --platform python"):
         write_repository("demo", tmp_path / "R", IN_TRITON)
     assert write_repository("demo", tmp_path / "P", IN_PYTHON).missing == ()
     assert (tmp_path / "P" / "clip_image" / "1" / "vlmsearch" / "gpu" / "joined.py").is_file()

@@ -122,9 +122,10 @@ def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> li
         )
     whole = [plan for plan in fitting if APART not in dict(plan.key.flags)]
     if not whole:
+        batches = _over([profile[0] for profile in fitting[0].key.profiles], 0)
         raise ConfigError(
             f"the engine of {bundle.name} is made of several plans, and Triton's tensorrt platform loads one: "
-            f"{build_command(bundle, options)} --profile 1,32,256, or take --platform python"
+            f"{build_command(bundle, options)} --profile {','.join(map(str, batches))}, or take --platform python"
         )
     return whole
 
