@@ -19,6 +19,7 @@ import onnxruntime as ort
 
 from tests.tensorrt_standin.gpu import STATE, CudaError
 from tests.tensorrt_standin.versions import only
+from vlmsearch.build.inputs import open_session
 
 MAGIC = b"STANDIN1"
 IMPLICIT = "1: [graphContext.cpp] Cuda Runtime (operation would make the legacy stream depend on a capturing stream)"
@@ -130,11 +131,7 @@ class _Runtime:
 
 @lru_cache(maxsize=16)
 def _session(model: bytes) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.disable_quant_qdq", "1")  # as TensorRT, on every processor
-    options.log_severity_level = 3
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return open_session(model, threads=1)
 
 
 @lru_cache(maxsize=16)
