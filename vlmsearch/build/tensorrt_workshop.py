@@ -266,7 +266,8 @@ class Workshop:
     def _key(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> PlanKey:
         shapes = profiles(self.bundle, self.recipe, self.tower, self.profile, form.split)
         flags = [("base", self._digest(form.base)), ("form", _FORM), ("spelled_out", str(form.spelled_out))]
-        flags += [(APART, "True")] * (len(parted(shapes, form)) > 1)
+        if len(parted(shapes, form)) > 1:
+            flags.append((APART, "True"))
         source = self._digest("qdq" if precision == "int8" else form.base)
         return PlanKey(source, self.machine, shapes, precision, self.level, kept, tuple(flags))
 
