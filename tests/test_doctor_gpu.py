@@ -7,6 +7,7 @@ import importlib
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,20 @@ def test_plans_that_fit_and_plans_that_do_not() -> None:
     assert "is damaged" in found[0][1]
     assert found[1][1] == "clip-1 fp16, 0 MiB: it was built for TensorRT 8.6.0, and this is 10.14.1"
     assert found[2] == (True, "clip-0 fp16, 0 MiB: fits")
+
+
+@pytest.mark.usefixtures("machine")
+def test_cublas_is_told_where_tensorrt_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_gpu, "cublas", lambda: "12.9.1")
+    profile = (ShapeRange("input_ids", (1, 8), (1, 32), (8, 80)),)
+    for digit, version in zip("01", ("12.9.1", "12.8.4")):
+        store_plan(PlanKey(digit * 64, replace(HERE, cublas=version), (profile,), "fp16"), b"plan", {"model": version})
+    assert findings()["tensorrt"].found == f"{HERE.tensorrt}, with cuBLAS 12.9.1"
+    told = sorted((finding.ok, finding.found) for finding in doctor_gpu.gpu_findings() if finding.check == "plan")
+    assert told == [
+        (False, "12.8.4 fp16, 0 MiB: it was built for cuBLAS 12.8.4, and this is 12.9.1"),
+        (True, "12.9.1 fp16, 0 MiB: fits"),
+    ]
 
 
 @pytest.mark.usefixtures("machine")

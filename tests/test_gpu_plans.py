@@ -67,6 +67,7 @@ def test_a_plan_is_found_by_its_key_with_its_report() -> None:
         replace(KEY, machine=replace(MACHINE, tensorrt="10.0.2")),
         replace(KEY, machine=replace(MACHINE, gpu="NVIDIA H100")),
         replace(KEY, machine=replace(MACHINE, architecture="sm_89")),
+        replace(KEY, machine=replace(MACHINE, cublas="12.9.1")),
         replace(KEY, profiles=((replace(PROFILE[0], opt=(8, 8, 8, 3)),),)),
         replace(KEY, profiles=(PROFILE, PROFILE)),
         replace(KEY, precision="fp16"),

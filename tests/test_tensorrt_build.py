@@ -22,7 +22,7 @@ from vlmsearch.build.bundle import build_bundle
 from vlmsearch.build.inputs import open_session
 from vlmsearch.build.recipe import TowerGate, read_recipe
 from vlmsearch.bundles import Bundle, model_file, open_bundle
-from vlmsearch.errors import BackendError, ConfigError, QualityError
+from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError, QualityError
 
 VERSIONS = ("8.6", "10", "11")
 
@@ -192,7 +192,7 @@ def test_a_form_that_failed_is_not_tried_with_other_linears(at: Any, tmp_path: P
     seen = _refuse(at, monkeypatch, over=3)
     plan = at.ensure(precision="int8", bundle=bundle)
     assert plan.report["fp16_layers"]
-    assert seen == ([4, 3, 1, 3, 1] if at.version == "8.6" else [4, 1, 1])
+    assert seen == ([4, 1, 3, 1, 3] if at.version == "8.6" else [4, 1, 1])
 
 
 def test_auto_publishes_the_fastest_that_passes(at: Any, monkeypatch: Any) -> None:
@@ -249,10 +249,11 @@ def test_a_form_that_tensorrt_refuses_is_followed_by_the_next(at: Any, monkeypat
     seen = _refuse(at, monkeypatch, over=1)
     steps: list[str] = []
     plan = at.ensure(precision="fp16", progress=lambda step, done, total: steps.append(step))
-    assert steps.count("image: fp16 failed in this form: Myelin") == len(seen) - 1
-    assert seen == ([4, 3, 3, 2, 1] if at.version == "8.6" else [4, 1])
+    forms = 4 if at.version == "8.6" else 1
+    assert steps.count("image: fp16 failed in this form: Myelin") == forms
+    assert seen == ([4, 1, 3, 3, 2, 1] if at.version == "8.6" else [4, 1])
     assert plan.report["form"]["split"] == "one"
-    assert [attempt.get("failed") for attempt in plan.attempts] == ["Myelin"] * (len(seen) - 1) + [None]
+    assert [attempt.get("failed") for attempt in plan.attempts] == ["Myelin"] * forms + [None]
 
 
 @pytest.mark.parametrize(
@@ -439,8 +440,8 @@ def test_what_cannot_be_loaded_as_one_plan_becomes_two(at: Any, tmp_path: Path, 
     if at.version != "8.6":
         assert seen == [4, 1]
         return
-    assert seen == [4, 3, 1]
-    assert plan.report["form"] == {"base": "fp16", "spelled_out": True, "split": "several", "apart": True}
+    assert seen == [4, 1, 3]
+    assert _plans(plan) == [(1, ""), (3, "")]
     assert plan.key != whole.key
     assert plan.key.profiles == whole.key.profiles
     assert np.array_equal(_vectors(plan, at), vectors)
@@ -456,3 +457,86 @@ def _vectors(plan: Any, at: Any) -> Any:
     with Engine(read_plan(plan, here=plan.key.machine)) as engine:
         assert engine.max_batch == at.recipe.shapes.image_batch[2]
         return np.concatenate([engine.run({"pixels": pixels[:rows]}) for rows in (1, 5, 32, 40, 128, 300)])
+
+
+@pytest.fixture
+def cublas(at: Any, monkeypatch: Any) -> None:
+    """TensorRT is linked with cuBLAS 12.9.1."""
+    from vlmsearch.gpu import libraries
+
+    at.gpu.cublas = "12.9.1"
+    monkeypatch.setattr(libraries, "_version", lambda library, function: at.gpu.cublas if "12" in library else "")
+
+
+def _plans(plan: Any) -> list[tuple[int, str]]:
+    """Of each plan of an engine how many profiles it has, and the cuBLAS that it uses."""
+    from tests.tensorrt_standin.runtime import PlanParts
+    from vlmsearch.gpu.joined import split_plans
+
+    headers = [PlanParts.unpack(part).header for part in split_plans(plan.path.read_bytes())]
+    return [(len(header["profiles"]), header["cublas"]) for header in headers]
+
+
+@pytest.mark.usefixtures("cublas")
+@pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
+def test_single_images_use_cublas_where_it_is_a_gain(at: Any, tmp_path: Path, precision: str) -> None:
+    for tower, profiles in (("image", 4), ("text", 3)):
+        plan = at.ensure(tower=tower, precision=precision)
+        gains = at.version == "8.6" and tower == "image" and precision == "fp16"
+        whole = [(profiles if precision != "fp32" else 1, "")]
+        assert _plans(plan) == ([(1, "12.9.1"), (3, "")] if gains else whole)
+        assert plan.report["cublas"] == plan.key.machine.cublas == ("12.9.1" if gains else "")
+        assert at.ensure(tower=tower, precision=precision) == plan
+    _vectors(at.ensure(precision=precision), at)
+    kept = {path.name.rpartition("sm_90")[2] for path in (tmp_path / "cache" / "timings").iterdir()}
+    with_cublas = at.version == "8.6" and precision == "fp16"
+    assert kept == ({".cache", "-cublas-12.9.1.cache"} if with_cublas else {".cache"})
+
+
+@pytest.mark.usefixtures("cublas")
+def test_an_engine_for_given_batches_is_one_plan_without_cublas(at: Any) -> None:
+    plan = at.ensure(precision="fp16", profile=(1, 4, 16))
+    assert _plans(plan) == [(1, "")]
+    assert at.gpu.built == 1
+    assert plan.report["form"]["cublas"] is plan.report["form"]["apart"] is False
+
+
+@pytest.mark.usefixtures("cublas")
+def test_another_cublas_has_an_engine_of_its_own(at: Any) -> None:
+    from vlmsearch.gpu.plans import read_plan
+    from vlmsearch.gpu.tensorrt import this_machine
+
+    had = at.ensure(precision="fp16")
+    at.gpu.cublas = "12.8.4"
+    has = at.ensure(precision="fp16")
+    if at.version != "8.6":
+        assert has == had
+        return
+    assert [cublas for _, cublas in _plans(has)] == ["12.8.4", ""]
+    with pytest.raises(
+        ModelUnavailableError, match=r"was built for cuBLAS 12\.9\.1, and this is 12\.8\.4; build it ag"
+    ):
+        read_plan(had, here=this_machine())
+    at.gpu.cublas = ""
+    assert _plans(at.ensure(precision="fp16")) == [(4, "")]
+    with pytest.raises(ModelUnavailableError, match=r"was built for cuBLAS 12\.9\.1, and this is none"):
+        read_plan(had, here=this_machine())
+    at.gpu.cublas = "12.9.1"
+    assert at.ensure(precision="fp16") == had
+
+
+@pytest.mark.usefixtures("cublas")
+def test_without_cublas_where_tensorrt_fails_with_it(at: Any, monkeypatch: Any) -> None:
+    build = at.module.build_plan
+
+    def refuse(model: bytes, settings: Any, **options: Any) -> bytes:
+        if settings.cublas:
+            raise BackendError("CUBLAS_STATUS_EXECUTION_FAILED")
+        plan: bytes = build(model, settings, **options)
+        return plan
+
+    monkeypatch.setattr(at.module, "build_plan", refuse)
+    plan = at.ensure(precision="fp16")
+    assert _plans(plan) == [(4, "")]
+    failed = ["CUBLAS_STATUS_EXECUTION_FAILED"] if at.version == "8.6" else []
+    assert [attempt.get("failed") for attempt in plan.attempts] == [*failed, None]

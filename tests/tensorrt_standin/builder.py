@@ -169,7 +169,7 @@ class _IBuilderConfig:
         self.hardware_compatibility_level = self.trt.HardwareCompatibilityLevel.NONE
         self.max_aux_streams = -1
         self.profiles: list[_IOptimizationProfile] = []
-        self.features: dict[Any, bool] = {}
+        self.features: dict[Any, bool] = {_switch(self.trt): True}
         self._flags: set[Any] = {self.trt.BuilderFlag.TF32}
         self._pools: dict[Any, int] = {}
         self._tactics = sum(1 << int(source) for source in self.trt.TacticSource)
@@ -217,6 +217,13 @@ class _IBuilderConfig:
     def get_timing_cache(self) -> Any:
         return self._cache
 
+    @property
+    def _cublas(self) -> bool:
+        """Whether kernels of cuBLAS may be used: both of its parts are sources, and are not left out, as by default."""
+        known = self.trt.TacticSource.__members__
+        bits = [self._tactics >> known[name] & 1 for name in ("CUBLAS", "CUBLAS_LT") if name in known]
+        return bool(bits) and all(bits) and not self.features[_switch(self.trt)]
+
     def _a(self, value: Any, kind: str) -> Any:
         if not isinstance(value, getattr(self.trt, kind)):
             raise TypeError(f"incompatible function arguments: {value!r} is no {kind}")
@@ -260,6 +267,7 @@ class _Builder:
             "layers": [layer.name for layer in network.layers],
             "precision": precision,
             "noise": STATE.noise.get(precision, 0.0),
+            "cublas": STATE.cublas if config._cublas else "",
         }
         return IHostMemory(PlanParts(header, network.model).pack())
 
@@ -280,6 +288,11 @@ class _Builder:
         if any(dynamic - profile.ranges.keys() for profile in config.profiles):
             return "4: a dynamic input is missing dimensions in profile 0"
         return ""
+
+
+def _switch(trt: Any) -> Any:
+    """The preview feature that leaves the kernels of cuBLAS and cuDNN out."""
+    return getattr(getattr(trt, "PreviewFeature", None), "DISABLE_EXTERNAL_TACTIC_SOURCES_FOR_CORE_0805", None)
 
 
 def _precision(network: Any, flags: set[str]) -> str:

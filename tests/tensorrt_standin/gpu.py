@@ -92,6 +92,8 @@ class PretendGpu:
         self.may_build.set()
         self.noise: dict[str, float] = {}
         """Per precision, how far a plan's vectors are off."""
+        self.cublas = ""
+        """The version of cuBLAS on this machine."""
         self._next = 0x1000
 
     @property

@@ -121,6 +121,9 @@ class _Runtime:
         if parts.header["architecture"] != list(STATE.capability):
             self.logger.log(ILogger.ERROR, "6: The engine plan file is generated on an incompatible device")
             return None
+        if parts.header.get("cublas", "") not in ("", STATE.cublas):
+            self.logger.log(ILogger.ERROR, "6: The engine plan needs a cuBLAS that is not there")
+            return None
         try:
             weights = STATE.allocate(len(parts.model))
         except CudaError:

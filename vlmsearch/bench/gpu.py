@@ -126,7 +126,9 @@ def _machine(section: str) -> Json:
     if section in ("engines", "load"):
         import tensorrt
 
-        found["tensorrt"] = tensorrt.__version__
+        from vlmsearch.gpu.libraries import cublas
+
+        found |= {"tensorrt": tensorrt.__version__, "cublas": cublas()}
     return found
 
 

@@ -184,7 +184,7 @@ def _defaults(bundle: Bundle, tower: Tower) -> Plan:
     base = "fp16" if strongly_typed() else "fp32"
     shapes = profiles(bundle, recipe_for(bundle), tower, None)
     digest = bundle.files[model_file(tower, base)].sha256  # type: ignore[arg-type]
-    key = PlanKey(digest, this_machine(0), shapes, "fp16", flags=(("built", DEFAULTS),))
+    key = PlanKey(digest, this_machine(0).bare, shapes, "fp16", flags=(("built", DEFAULTS),))
     found = find_plan(key)
     if found:
         return found

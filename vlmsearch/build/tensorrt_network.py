@@ -8,7 +8,7 @@ QuantizeLinear and DequantizeLinear in the file.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,15 @@ import tensorrt as trt
 from vlmsearch.bundles import cache_folder
 from vlmsearch.errors import BackendError
 from vlmsearch.gpu.files import replace_file
+from vlmsearch.gpu.libraries import SWITCH
 from vlmsearch.gpu.plans import Machine, Profile
 from vlmsearch.gpu.tensorrt import log, started
 
 BuiltPrecision = Literal["int8", "fp16", "fp32"]
-_OTHERS = ("CUBLAS", "CUBLAS_LT", "CUDNN")
+_CUBLAS = ("CUBLAS", "CUBLAS_LT")
+_OTHERS = (*_CUBLAS, "CUDNN")
 """Libraries whose kernels TensorRT can use, up to version 10. It takes for granted that they are there, the same
-that a plan was built with; so it is left to its own kernels."""
+that a plan was built with; so it is left to its own kernels where nothing else is asked for."""
 _WORKSPACE = 8 * 2**30
 
 
@@ -35,11 +37,16 @@ class TimingCacheWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Settings:
-    """How to build: ``level`` is the builder's optimization level, 0 to 5, None for TensorRT's own choice."""
+    """How to build: ``level`` is the builder's optimization level, 0 to 5, None for TensorRT's own choice.
+
+    ``cublas`` is the version of the cuBLAS whose kernels TensorRT 8.6 may use, "" for none. It has to be there
+    wherever the plan is loaded.
+    """
 
     precision: BuiltPrecision
     profiles: tuple[Profile, ...]
     level: int | None = None
+    cublas: str = ""
 
 
 def strongly_typed() -> bool:
@@ -56,8 +63,9 @@ def timing_file(machine: Machine) -> Path:
 def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = None) -> bytes:
     """The plan of an ONNX file for the current GPU; BackendError in TensorRT's own words.
 
-    ``timing_cache`` is a file that is read and renewed; one of another TensorRT or GPU is replaced. Where it
-    cannot be read or written, a TimingCacheWarning says so, and the plan is built all the same.
+    ``timing_cache`` is a file that is read and renewed, or one beside it where cuBLAS is used; one of another TensorRT
+    or GPU is replaced. Where it cannot be read or written, a TimingCacheWarning says so, and the plan is built all the
+    same.
     """
     builder = started(trt.Builder)
     network = builder.create_network(_network_flags())
@@ -71,6 +79,8 @@ def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = N
         _keep_float32(network, config)
     for profile in settings.profiles:
         _add_profile(builder, config, network, profile)
+    if timing_cache and settings.cublas:
+        timing_cache = timing_cache.with_name(f"{timing_cache.stem}-cublas-{settings.cublas}{timing_cache.suffix}")
     with _timing(config, timing_cache):
         plan = builder.build_serialized_network(network, config)
         if plan is None:
@@ -97,8 +107,16 @@ def _configure(config: Any, settings: Settings) -> None:
     preview: Any = getattr(trt, "PreviewFeature", None)
     if not strongly_typed() and hasattr(preview, "PROFILE_SHARING_0806"):  # or one context alone could use a profile
         config.set_preview_feature(preview.PROFILE_SHARING_0806, True)
-    others = [getattr(trt.TacticSource, name) for name in _OTHERS if hasattr(trt.TacticSource, name)]
-    config.set_tactic_sources(config.get_tactic_sources() & ~sum(1 << int(source) for source in others))
+    sources = config.get_tactic_sources() & ~_bits(_OTHERS)
+    if settings.cublas:
+        sources |= _bits(_CUBLAS)
+        config.set_preview_feature(getattr(preview, SWITCH), False)
+    config.set_tactic_sources(sources)
+
+
+def _bits(names: Sequence[str]) -> int:
+    """Those of the sources that there are, as TensorRT wants them."""
+    return sum(1 << int(getattr(trt.TacticSource, name)) for name in names if hasattr(trt.TacticSource, name))
 
 
 def _keep_float32(network: Any, config: Any) -> None:

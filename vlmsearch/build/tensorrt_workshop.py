@@ -40,7 +40,7 @@ NEAR = 0.9998
 """The mean cosine to float32 that an engine without INT8 keeps. What is further off is not rounded but miscomputed."""
 ASTRAY = 0.02
 """The mean cosine by which an INT8 engine may stay behind the same graph on ONNX Runtime. More is no rounding."""
-_FORM = "4"  # changes whenever another graph or network is made of the same file, so that no older plan is used
+_FORM = "5"  # changes whenever another graph or network is made of the same file, so that no older plan is used
 
 
 @dataclass(frozen=True)
@@ -166,15 +166,16 @@ class Workshop:
     def _attempt(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> Made | Missed:
         """Build one engine and measure it.
 
-        Where TensorRT fails on its form, or computes something else than the graph says, the next form is tried; if
-        none is as near as it should be, the nearest is taken. A form that failed is not tried again with other
-        Linears in FP16.
+        Where TensorRT fails on a form, or computes something else than the graph says, the next is tried, and at last
+        the nearest of all is taken. A form that failed is not tried again with other Linears in FP16.
         """
         refused: list[BackendError] = []
         tried: list[tuple[float, Made | Missed]] = []
         different: dict[PlanKey, Form] = {}
-        for form in forms(precision):  # with a profile that was given, or few batches, some come to the same
-            different.setdefault(self._key(precision, kept, form), form)
+        for form in forms(precision, self.tower, self.machine):
+            key = self._key(precision, kept, form)
+            if not form.apart or APART in dict(key.flags):  # of one profile there are not several plans
+                different.setdefault(key, form)  # with a profile that was given, some come to the same
         for form in different.values():
             if (precision, form) in self._failed:
                 continue
@@ -231,8 +232,10 @@ class Workshop:
             timings = self.time(engine)
             figures = {"build_seconds": round(seconds, 1), "memory_bytes": engine.memory, "plan_bytes": len(data)}
         drift = self.exam.judge(vectors)
-        what, judged = self._what(precision, kept, form), self.exam.report(drift)
-        report = {**what, **judged, "machine": self._gpu(), **figures}
+        what = {**self._what(precision, kept, form), "cublas": key.machine.cublas}
+        gpu = find_gpu(self.device)
+        machine = {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt}
+        report = {**what, **self.exam.report(drift), "machine": machine, **figures}
         if lengths := self.exam.by_length(vectors):
             report["min_cosine_by_length"] = lengths
         report["timings"] = [dataclasses.asdict(timing) for timing in timings]
@@ -256,20 +259,21 @@ class Workshop:
             names = [name for name in self.int8 if name not in kept] if precision == "int8" else []
             onnx = engine_graph(onnx, self.int8 if names else {}, names, spelled_out=form.spelled_out)
         self.report(f"{self.tower}: building {words(precision, kept)}", 0, 1)
-        begun = time.perf_counter()
-        timings = self.timing_cache or timing_file(self.machine)
+        settings = [Settings(precision, shapes, self.level) for shapes in parted(key.profiles, form)]
+        settings[0] = dataclasses.replace(settings[0], cublas=key.machine.cublas)
+        timings, begun = self.timing_cache or timing_file(self.machine), time.perf_counter()
         with current(self.device):
-            settings = [Settings(precision, shapes, self.level) for shapes in parted(key.profiles, form)]
             data = join_plans([build_plan(onnx, each, timing_cache=timings) for each in settings])
         return data, time.perf_counter() - begun
 
     def _key(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> PlanKey:
         shapes = profiles(self.bundle, self.recipe, self.tower, self.profile, form.split)
-        flags = [("base", self._digest(form.base)), ("form", _FORM), ("spelled_out", str(form.spelled_out))]
-        if len(parted(shapes, form)) > 1:
-            flags.append((APART, "True"))
+        several = len(parted(shapes, form)) > 1
+        flags = {"base": self._digest(form.base), "form": _FORM, "spelled_out": str(form.spelled_out)}
+        flags |= {APART: "True"} if several else {}
+        machine = self.machine if several and form.cublas else self.machine.bare
         source = self._digest("qdq" if precision == "int8" else form.base)
-        return PlanKey(source, self.machine, shapes, precision, self.level, kept, tuple(flags))
+        return PlanKey(source, machine, shapes, precision, self.level, kept, tuple(flags.items()))
 
     def _file(self, precision: Precision) -> bytes:
         name = model_file(self.tower, precision)
@@ -283,10 +287,6 @@ class Workshop:
     def _digest(self, precision: Precision) -> str:
         found = self.bundle.files.get(model_file(self.tower, precision))
         return found.sha256 if found else ""
-
-    def _gpu(self) -> dict[str, object]:
-        gpu = find_gpu(self.device)
-        return {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt}
 
     def _what(self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form) -> dict[str, object]:
         return {

@@ -9,6 +9,7 @@ from vlmsearch.cli.findings import Finding
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.gpu import diagnosis
 from vlmsearch.gpu.diagnosis import Driver, Wheels
+from vlmsearch.gpu.libraries import cublas
 from vlmsearch.gpu.plans import Machine, Plan, mismatches, open_plan, plans_folder
 
 _TENSORRT_WHEELS = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11")
@@ -98,7 +99,8 @@ def _tensorrt() -> Finding:
         advice = "pip install 'vlmsearch[tensorrt]'"
         fault = f"{have}; it cannot be loaded: {exc}" if have else "not installed"
         return Finding("tensorrt", False, fault, advice, required=False)
-    return Finding("tensorrt", True, found, required=False)
+    with_cublas = f", with cuBLAS {number}" if (number := cublas()) else ""
+    return Finding("tensorrt", True, f"{found}{with_cublas}", required=False)
 
 
 def _tensorrt_version() -> str:
@@ -125,11 +127,9 @@ def _plans(driver: Driver) -> list[Finding]:
     except Exception:  # noqa: BLE001 - without TensorRT no plan can be loaded, which has its own finding
         return []
     findings = []
+    machines = [Machine(tensorrt, device.name, _architecture(device), cublas()) for device in driver.devices]
     for plan in plans:
-        faults = min(
-            (mismatches(plan.key, Machine(tensorrt, device.name, _architecture(device))) for device in driver.devices),
-            key=len,
-        )
+        faults = min((mismatches(plan.key, machine) for machine in machines), key=len)
         found = f"{plan.report.get('model', plan.path.stem)} {plan.key.precision}, {plan.size / 2**20:.0f} MiB"
         advice = "it is built again when it is needed" if faults else ""
         findings.append(Finding("plan", not faults, f"{found}: {'; '.join(faults) or 'fits'}", advice, required=False))

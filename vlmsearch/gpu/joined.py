@@ -1,4 +1,4 @@
-"""Several TensorRT plans in one file, where one plan cannot have all optimization profiles: they make one program.
+"""Several TensorRT plans in one file, where one plan cannot be built for all batches: they make one program.
 
 The file begins with a mark, the number of plans and their sizes, eight bytes each; then the plans follow. A single plan
 stays as it is, so that other programs can load it.

@@ -31,11 +31,20 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Machine:
-    """What a plan is bound to: the full TensorRT version, the GPU's name and its compute capability (``sm_90``)."""
+    """What a plan is bound to: the full TensorRT version, the GPU's name and its compute capability (``sm_90``).
+
+    ``cublas`` is the version of the cuBLAS whose kernels TensorRT can use, "" where there is none, or a plan has none.
+    """
 
     tensorrt: str
     gpu: str
     architecture: str
+    cublas: str = ""
+
+    @property
+    def bare(self) -> Machine:
+        """The same, for plans of TensorRT's own kernels."""
+        return dataclasses.replace(self, cublas="")
 
 
 @dataclass(frozen=True)
@@ -174,6 +183,7 @@ def mismatches(key: PlanKey, here: Machine, onnx: str | None = None) -> list[str
         ("TensorRT", key.machine.tensorrt, here.tensorrt),
         ("the GPU", key.machine.gpu, here.gpu),
         ("the architecture", key.machine.architecture, here.architecture),
+        ("cuBLAS", key.machine.cublas, (here.cublas or "none") if key.machine.cublas else ""),
         ("the ONNX file", key.onnx[:12], key.onnx[:12] if onnx is None else onnx[:12]),
     ]
     return [f"it was built for {what} {had}, and this is {has}" for what, had, has in pairs if had != has]

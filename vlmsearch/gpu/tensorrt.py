@@ -19,6 +19,7 @@ from vlmsearch.closing import Closable
 from vlmsearch.errors import BackendError
 from vlmsearch.gpu.cuda import OutOfMemoryError, Stream, find_gpu, uncaptured
 from vlmsearch.gpu.joined import split_plans
+from vlmsearch.gpu.libraries import cublas
 from vlmsearch.gpu.plans import Machine, Profile, Shape, ShapeRange
 
 # By name: numpy has no types for the others, and TensorRT's own table of 8.6.0 needs numpy's of 2022.
@@ -75,7 +76,7 @@ def started(kind: Callable[[Log], Any]) -> Any:
 def this_machine(device: int = 0) -> Machine:
     """What plans for the GPU ``device`` are bound to; ConfigError or ModelUnavailableError where there is none."""
     gpu = find_gpu(device)
-    return Machine(trt.__version__, gpu.name, gpu.architecture)
+    return Machine(trt.__version__, gpu.name, gpu.architecture, cublas())
 
 
 @dataclass(frozen=True)
