@@ -473,7 +473,7 @@ def _plans(plan: Any) -> list[tuple[int, str]]:
     from tests.tensorrt_standin.runtime import PlanParts
     from vlmsearch.gpu.joined import split_plans
 
-    headers = [PlanParts.unpack(part).header for part in split_plans(plan.path.read_bytes())]
+    headers = [PlanParts.unpack(bytes(part)).header for part in split_plans(plan.path.read_bytes())]
     return [(len(header["profiles"]), header["cublas"]) for header in headers]
 
 

@@ -41,7 +41,7 @@ def forms(precision: BuiltPrecision, tower: Tower, machine: Machine) -> tuple[Fo
     fail in FP16. Nor can it load all that it compiles: of CLIP ViT-L/14's images in FP16 it reads a plan of three
     profiles, and of four finds an offset missing (NVIDIA/TensorRT issue 2977); so the fourth goes into another plan.
 
-    With the kernels of cuBLAS 12.9 single images take 0.68 (CLIP ViT-L/14), 0.85 (B/16) and 0.95 (B/32) of the time in
+    With the kernels of cuBLAS 12.9 single images take 0.68 (CLIP ViT-L/14), 0.85 (B/16) and 0.96 (B/32) of the time in
     FP16 on an H200; texts and INT8 gain nothing that counts, nor do larger batches.
     """
     if precision == "fp32":

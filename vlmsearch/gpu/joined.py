@@ -20,16 +20,16 @@ def join_plans(plans: Sequence[bytes]) -> bytes:
     return b"".join([_MARK, *map(_NUMBER.pack, [len(plans), *map(len, plans)]), *plans])
 
 
-def split_plans(data: bytes) -> list[bytes]:
-    """What `join_plans` was given."""
+def split_plans(data: bytes) -> list[bytes | memoryview]:
+    """What `join_plans` was given: of several plans views, as they are large."""
     if not data.startswith(_MARK):
         return [data]
     start = len(_MARK) + _NUMBER.size
     (count,) = _NUMBER.unpack_from(data, len(_MARK))
     sizes = [_NUMBER.unpack_from(data, start + i * _NUMBER.size)[0] for i in range(count)]
     start += count * _NUMBER.size
-    plans = []
+    plans: list[bytes | memoryview] = []
     for size in sizes:
-        plans.append(data[start : start + size])
+        plans.append(memoryview(data)[start : start + size])
         start += size
     return plans
