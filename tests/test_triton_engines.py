@@ -60,12 +60,13 @@ def build(
     *,
     tensorrt: str = "10.5.0",
     gpu: str = H200,
+    cublas: str = "",
     precision: EnginePrecision = "int8",
     batches: tuple[tuple[int, int, int], ...] = ((1, 32, 128),),
     flags: tuple[tuple[str, str], ...] = (),
 ) -> Plan:
     """A plan in the cache, and the choice of it, as building leaves them."""
-    machine = Machine(tensorrt, gpu, "sm_90")
+    machine = Machine(tensorrt, gpu, "sm_90", cublas)
     profiles = tuple(ranges(bundle, tower, batch) for batch in batches)
     onnx = hashlib.sha256(repr((bundle.name, tower, precision)).encode()).hexdigest()
     content = f"{bundle.name} {tower} {tensorrt} {gpu} {precision}".encode()
@@ -135,7 +136,14 @@ def test_the_python_backend_brings_its_own_tensorrt(tmp_path: Path) -> None:
     assert not config.optimization.cuda.graphs
     needed = (tmp_path / "R" / "requirements.txt").read_text().splitlines()
     assert "tensorrt==8.6.0" in needed
-    assert not [line for line in needed if line.startswith("onnxruntime")]
+    assert not [line for line in needed if line.startswith(("onnxruntime", "nvidia-cublas"))]
+
+
+def test_the_python_backend_gets_the_cublas_that_a_plan_was_built_with(tmp_path: Path) -> None:
+    build_all(tensorrt="8.6.0", cublas="12.9.1")
+    write_repository("demo", tmp_path / "R", IN_PYTHON)
+    needed = (tmp_path / "R" / "requirements.txt").read_text().splitlines()
+    assert {"tensorrt==8.6.0", "nvidia-cublas-cu12==12.9.1.*"} <= set(needed)
 
 
 def test_images_are_decoded_where_it_is_said(tmp_path: Path) -> None:

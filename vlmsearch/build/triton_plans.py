@@ -81,8 +81,12 @@ def find_tower_plan(
 
 def requirements_of(plan: TowerPlan) -> list[str]:
     """What the server's Python needs to run it."""
-    version = f"=={plan.plan.key.machine.tensorrt}" if plan.plan else ""
-    return ["cuda-bindings", f"tensorrt{version}"]
+    if plan.plan is None:
+        return ["cuda-bindings", "tensorrt"]
+    machine = plan.plan.key.machine
+    major = machine.cublas.partition(".")[0]  # that of CUDA, too
+    cublas = [f"nvidia-cublas-cu{major}=={machine.cublas}.*"] if machine.cublas else []
+    return ["cuda-bindings", f"tensorrt=={machine.tensorrt}", *cublas]
 
 
 def build_command(bundle: Bundle, options: RepoOptions) -> str:
