@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -540,3 +541,26 @@ def test_without_cublas_where_tensorrt_fails_with_it(at: Any, monkeypatch: Any) 
     assert _plans(plan) == [(4, "")]
     failed = ["CUBLAS_STATUS_EXECUTION_FAILED"] if at.version == "8.6" else []
     assert [attempt.get("failed") for attempt in plan.attempts] == [*failed, None]
+
+
+def test_what_a_recipe_of_the_users_built_is_found_without_it(at: Any, tmp_path: Path) -> None:
+    from vlmsearch.build.recipe import Shapes
+    from vlmsearch.build.tensorrt import find_engine
+
+    def find(**options: Any) -> Any:
+        return find_engine(at.bundle, "image", **{"precision": "fp16", **options})
+
+    assert find() is None
+    small = replace(at.recipe, shapes=Shapes(image_batch=(1, 2, 4)))
+    lax = replace(small, gates=replace(small.gates, image=TowerGate(mean_cosine=0.5, overlap=0.1)))
+    first = at.ensure(precision="fp16", recipe=small)
+    assert find() == first
+    assert find(precision="int8") is find(level=5) is find(profile=(1, 2, 4)) is None
+    given = at.ensure(precision="fp16", recipe=small, profile=(1, 3, 5))
+    assert find(profile=(1, 3, 5)) == given
+    assert find(profile=(1, 2, 5)) is None
+    assert find() == first
+    for path in (tmp_path / "cache" / "plans").glob("*.choice.json"):
+        os.utime(path, (1, 1))
+    last = at.ensure(precision="fp16", recipe=replace(lax, shapes=Shapes(image_batch=(1, 2, 8))))
+    assert find() == last != first

@@ -9,7 +9,19 @@ from vlmsearch.build.quantize import Report, silent
 from vlmsearch.build.recipe import Range, Recipe, Shapes, find_recipe
 from vlmsearch.build.tensorrt_workshop import Workshop
 from vlmsearch.bundles import Bundle, Tower, recipe_names
-from vlmsearch.gpu.plans import EnginePrecision, Plan, building, choose_plan, chosen_plan, read_or_discard
+from vlmsearch.gpu.plans import (
+    Choice,
+    EnginePrecision,
+    Plan,
+    all_choices,
+    building,
+    choose_plan,
+    chosen_plan,
+    read_or_discard,
+)
+
+_OF_A_RECIPE = frozenset({"batches", "gate", "lengths"})
+"""The options of a choice that are a recipe's."""
 
 
 def ensure_engine(
@@ -57,9 +69,21 @@ def find_engine(
     profile: Range | None = None,
     level: int | None = None,
 ) -> Plan | None:
-    """What `ensure_engine` would give without building, or None."""
-    workshop = Workshop(bundle, tower, device, recipe_of(bundle), profile, level)
-    return chosen_plan(workshop.choice(precision))
+    """What `ensure_engine` would give without building, or None.
+
+    Of a model whose recipe is a file of the user's, what was built last: its shapes and gate are in that file.
+    """
+    choice = Workshop(bundle, tower, device, recipe_of(bundle), profile, level).choice(precision)
+    found = chosen_plan(choice)
+    if found or bundle.name in recipe_names():
+        return found
+    free = _OF_A_RECIPE - {"batches"} if profile else _OF_A_RECIPE
+    return next((plan for other, plan in all_choices() if _but_for(other, free) == _but_for(choice, free)), None)
+
+
+def _but_for(choice: Choice, free: frozenset[str]) -> Choice:
+    """The choice without some of its options."""
+    return dataclasses.replace(choice, options=tuple(option for option in choice.options if option[0] not in free))
 
 
 def recipe_of(bundle: Bundle) -> Recipe:

@@ -223,27 +223,35 @@ def choose_plan(choice: Choice, plan: Plan) -> None:
 
 def chosen_plan(choice: Choice) -> Plan | None:
     """The plan that answers ``choice``, or None where none was chosen or it is gone."""
+    found = _read_choice(plans_folder() / f"{choice.digest}.choice.json")
+    return found[1] if found else None
+
+
+def all_choices() -> list[tuple[Choice, Plan]]:
+    """Every choice that was made and whose plan is there, for any machine, the last one first."""
+    paths = sorted(plans_folder().glob("*.choice.json"), key=_age)
+    return [found for path in paths if (found := _read_choice(path))]
+
+
+def _read_choice(path: Path) -> tuple[Choice, Plan] | None:
+    """A choice and its plan; None where either is gone or damaged."""
     try:
-        entry = json.loads((plans_folder() / f"{choice.digest}.choice.json").read_text(encoding="utf-8"))
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        given = entry["choice"]
+        options = tuple((name, value) for name, value in given["options"])
+        choice = Choice(given["model"], given["precision"], Machine(**given["machine"]), options)
         plan = open_plan(plans_folder() / f"{entry['plan']}.plan")
-        return dataclasses.replace(plan, attempts=tuple(entry["attempts"]))
+        return choice, dataclasses.replace(plan, attempts=tuple(entry["attempts"]))
     except (OSError, KeyError, TypeError, ValueError, ModelUnavailableError):
         return None
 
 
-def all_choices() -> list[tuple[Choice, Plan]]:
-    """Every choice that was made and whose plan is there, for any machine."""
-    found = []
-    for path in sorted(plans_folder().glob("*.choice.json")):
-        try:
-            entry = json.loads(path.read_text(encoding="utf-8"))
-            given = entry["choice"]
-            options = tuple((name, value) for name, value in given["options"])
-            choice = Choice(given["model"], given["precision"], Machine(**given["machine"]), options)
-            found.append((choice, open_plan(plans_folder() / f"{entry['plan']}.plan")))
-        except (OSError, KeyError, TypeError, ValueError, ModelUnavailableError):
-            continue
-    return found
+def _age(path: Path) -> tuple[float, str]:
+    """Orders files by when they were written, the newest first; one that is gone is last."""
+    try:
+        return -path.stat().st_mtime, path.name
+    except OSError:
+        return 0.0, path.name
 
 
 @contextmanager
