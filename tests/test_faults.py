@@ -1,17 +1,21 @@
 """What the stores do when their servers fail: on the mocks, told to fail at every single call."""
 
+import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import vlmsearch_mocks
 from chromadb.errors import ChromaError
 from vlmsearch_mocks import Faults, MockEncoder, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
-from vlmsearch_mocks.faults import Kind, Server
+from vlmsearch_mocks.faults import OPERATIONS, Kind, Server
 from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 
-from vlmsearch import BackendError, BackendUnavailableError, Document, Pipeline, Record
+from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline, Record
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 
 pytest_plugins = ["vlmsearch_mocks.fixtures"]
@@ -131,6 +135,31 @@ def test_unavailable_says_where_and_what(vlmsearch_store: MockStore, vlmsearch_f
     vlmsearch_faults.fail("chroma", "upsert", kind="timeout", times=100)
     with pytest.raises(BackendUnavailableError, match=r"mock chroma did not answer in time to write 1 rows"):
         vlmsearch_store.upsert(OLD[:1])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"server": "mongodb"}, r"no server 'mongodb' can fail; there are mongo, chroma"),
+        ({"operation": "upsret"}, r"no operation 'upsret' can fail; there are add, .*upsert"),
+        ({"operation": "bulk_write"}, r"no operation 'bulk_write' can fail"),
+        ({"kind": "time out"}, r"no kind 'time out' can fail; there are unreachable, timeout, "),
+    ],
+)
+def test_a_fault_that_could_never_happen_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Faults().fail(**{"server": "chroma", "operation": "upsert", **given})
+
+
+def test_stale_reads_need_a_mock_to_read_from() -> None:
+    with pytest.raises(ConfigError, match=r"no mock of 'mongo' has these faults; there are none"):
+        Faults().read_stale("mongo", 1)
+
+
+@pytest.mark.parametrize("server", OPERATIONS)
+def test_all_that_the_mocks_do_can_fail(server: Server) -> None:
+    source = Path(inspect.getfile(vlmsearch_mocks)).with_name(f"{server}.py").read_text(encoding="utf-8")
+    assert sorted(set(re.findall(r'self\._call\("(\w+)"', source))) == list(OPERATIONS[server])
 
 
 def test_every_fault_counts_the_calls_since_it_was_ordered() -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from vlmsearch.errors import ConfigError
 
 T = TypeVar("T")
 Server = Literal["mongo", "chroma"]
 Kind = Literal["unreachable", "timeout", "refused", "lost reply", "partial write"]
+OPERATIONS: Mapping[Server, tuple[str, ...]] = {
+    "mongo": (
+        "aggregate", "bulk_write", "count_documents", "delete_many", "delete_one", "drop", "find", "find_one",
+        "find_raw_batches", "insert_one", "replace_one", "update_one",
+    ),
+    "chroma": (
+        "add", "count", "delete", "delete_collection", "get", "get_collection", "get_or_create_collection", "query",
+        "upsert",
+    ),
+}  # fmt: skip
+"""What can fail: operations of MongoDB as pymongo names them, those of Chroma as its server does."""
 
 
 @dataclass
@@ -34,11 +45,7 @@ class _Fault:
 
 
 class Faults:
-    """Faults that the mock servers have been told to have; ``calls`` are those they got, such as ``mongo.find``.
-
-    Operations of MongoDB are named as pymongo names them, those of Chroma are ``get_collection``,
-    ``get_or_create_collection``, ``delete_collection``, ``add``, ``upsert``, ``get``, ``query``, ``delete``, ``count``.
-    """
+    """Faults that the mock servers have been told to have; ``calls`` are those they got, such as ``mongo.find``."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -54,16 +61,29 @@ class Faults:
     ) -> None:
         """Have the ``nth`` such call from now on, and ``times`` - 1 more after it, fail; any operation by default.
 
+        ``operation`` is one of `OPERATIONS`; ConfigError where it, the server or the kind is none that there is.
         ``unreachable``, ``timeout`` and ``refused`` do nothing; ``lost reply`` does all and then fails; ``partial
         write`` writes the first half of a batch and then fails.
         """
         if nth < 1 or times < 1:
             raise ConfigError(f"nth and times are at least 1, not {nth} and {times}")
+        for what, name, known in (
+            ("server", server, tuple(OPERATIONS)),
+            ("operation", operation, ("", *OPERATIONS.get(server, ()))),
+            ("kind", kind, get_args(Kind)),
+        ):
+            if name not in known:
+                raise ConfigError(f"no {what} {name!r} can fail; there are {', '.join(filter(None, known))}")
         with self._lock:
             self._faults.append(_Fault(server, operation, kind, nth - 1, times))
 
     def read_stale(self, server: Server, times: int) -> None:
-        """Have the next ``times`` reads see everything as it is now, whatever is written meanwhile."""
+        """Have the next ``times`` reads see everything as it is now, whatever is written meanwhile.
+
+        ConfigError where no mock of that server has these faults.
+        """
+        if server not in self._servers:
+            raise ConfigError(f"no mock of {server!r} has these faults; there are {', '.join(self._servers) or 'none'}")
         now = self._servers[server]()
         with self._lock:
             self._past[server], self._stale[server] = now, times
