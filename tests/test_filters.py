@@ -157,6 +157,35 @@ def test_a_long_list_of_values_works_and_one_that_is_too_long_is_refused(tmp_pat
             store.search(FIELD, vector[None], limit=9, where=too_long)
 
 
+def test_conditions_that_are_many_work_and_too_many_are_refused(tmp_path: Path) -> None:
+    vector = np.array([1, 0, 0, 0], np.float32)
+    with ChromaStore(str(tmp_path / "index")) as store:
+        store.bind("encoder", [SPACE])
+        rows: list[dict[str, Scalar]] = [{"x": i, f"k{i}": True} for i in range(5)]
+        store.upsert([Record(Document(str(i), metadata=row), {FIELD: vector}) for i, row in enumerate(rows)])
+        deep: dict[str, object] = {"x": 1}
+        for level in range(60):
+            deep = {("$or", "$and")[level % 2]: [deep, {"x": {"$gt": level % 4}}]}
+        usable: list[dict[str, object]] = [
+            {"$or": [{"x": i} for i in range(3, 10_003)]},
+            {"$and": [{"x": {"$ne": i}} for i in range(3, 10_003)]},
+            {"$and": [{"$or": [{"x": i}, {"x": "three"}, {"x": {"$in": [True, 2]}}]} for i in range(3)]},
+            {"$or": [{f"k{i}": True} for i in range(3, 2003)]},
+            {"$and": [{f"k{i}": {"$ne": True}} for i in range(3, 1503)]},
+            deep,
+        ]
+        for each in usable:
+            where = parse_filter(each)
+            found = {int(hit.id) for hit in store.search(FIELD, vector[None], limit=9, where=where)[0]}
+            assert found == {i for i, row in enumerate(rows) if where.matches(row)}, str(each)[:60]
+        for refused, said in (
+            ({"$or": [{f"k{i}": True} for i in range(2001)]}, "at most 2,000 conditions, not 2,001"),
+            ({"$or": [deep, {"x": 1}]}, r"nests \$and and \$or at most 60 deep, not 61"),
+        ):
+            with pytest.raises(ConfigError, match=said):
+                store.search(FIELD, vector[None], limit=9, where=parse_filter(refused))
+
+
 def nested(depth: int, operators: tuple[str, ...] = ("$and",)) -> dict[str, object]:
     where: dict[str, object] = {"x": 1}
     for level in range(depth):

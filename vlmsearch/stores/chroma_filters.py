@@ -13,6 +13,10 @@ from vlmsearch.types import Scalar
 Where = dict[str, Any]
 MOST_VALUES = 10_000
 """How many values a filter may name: SQLite, below Chroma, takes no more."""
+_MOST_CONDITIONS = 2_000
+"""Of conditions on different keys or ranges it takes fewer, and its time grows with their square."""
+_DEEPEST = 60
+_WIDEST = 100
 
 
 def filterable(metadata: Mapping[str, Scalar]) -> dict[str, str | int | bool]:
@@ -24,7 +28,22 @@ def compile_filter(where: Filter) -> Where:
     """The filter in Chroma's terms, over metadata as `filterable` gives them."""
     if _values(where) > MOST_VALUES:
         raise ConfigError(f"a filter on Chroma has at most {MOST_VALUES:,} values, not {_values(where):,}")
-    return _compile(where)
+    compiled = _compile(where)
+    count, depth = _extent(compiled)
+    if count > _MOST_CONDITIONS:
+        raise ConfigError(f"a filter on Chroma has at most {_MOST_CONDITIONS:,} conditions, not {count:,}")
+    if depth > _DEEPEST:
+        raise ConfigError(f"a filter on Chroma nests $and and $or at most {_DEEPEST} deep, not {depth}")
+    return compiled
+
+
+def _extent(where: Where) -> tuple[int, int]:
+    """How many conditions there are, and how deep they lie."""
+    ((_, parts),) = where.items()
+    if not isinstance(parts, list):
+        return 1, 0
+    counts, depths = zip(*map(_extent, parts))
+    return sum(counts), 1 + max(depths)
 
 
 def _values(where: Filter) -> int:
@@ -52,9 +71,28 @@ def _compile_comparison(where: Comparison) -> Where:
 
 
 def _join(operator: str, parts: list[Where]) -> Where:
-    """The parts as one condition; nested ones of the same kind are taken in, for Chroma limits the depth."""
-    flat = [inner for part in parts for inner in part.get(operator, [part])]
-    return flat[0] if len(flat) == 1 else {operator: flat}
+    """The parts as one condition: nested ones of the same kind are taken in, values of one key become a list."""
+    one, several = ("$eq", "$in") if operator == "$or" else ("$ne", "$nin")
+    lists: dict[tuple[str, type], list[str | int | bool]] = {}
+    others: list[Where] = []
+    for part in parts:
+        for inner in part.get(operator, [part]):
+            ((key, condition),) = inner.items()
+            if isinstance(condition, dict) and (one in condition or several in condition):
+                for value in condition.get(several) or [condition[one]]:
+                    lists.setdefault((key, type(value)), []).append(value)
+            else:
+                others.append(inner)
+    merged = [{key: {several: found} if len(found) > 1 else {one: found[0]}} for (key, _), found in lists.items()]
+    return _pack(operator, [*merged, *others])
+
+
+def _pack(operator: str, parts: list[Where]) -> Where:
+    """A condition of groups of at most `_WIDEST`: SQLite, below Chroma, takes a long one for as deep as it is long."""
+    while len(parts) > _WIDEST:
+        groups = [parts[start : start + _WIDEST] for start in range(0, len(parts), _WIDEST)]
+        parts = [{operator: group} if len(group) > 1 else group[0] for group in groups]
+    return {operator: parts} if len(parts) > 1 else parts[0]
 
 
 def _key(key: str) -> str:
