@@ -169,6 +169,41 @@ def test_csv_cells_are_typed(tmp_path: Path) -> None:
     assert second.metadata == {"year": -3, "zip": "1e5", "share": 1500.0, "open": False, "note": "nan"}
 
 
+def test_numbers_are_read_as_python_and_pandas_write_them(tmp_path: Path) -> None:
+    values = [5e-05, 1e16, 1.5e-07, 1e17, -1e-05, 2**63 - 1, -(2**63 - 1), 0.5, 0]
+    table = tmp_path / "docs.csv"
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([["text", "n"], *([f"row {value}", value] for value in values)])
+    found = [doc.metadata["n"] for doc in documents(table)]
+    assert found == values
+    assert list(map(type, found)) == list(map(type, values))
+    odd = ["1e5", "12e4567", "1e+999", "9223372036854775808", "1.", ".5", "+1", "0x1", "007"]
+    table.write_text("text,n\n" + "".join(f"row {value},{value}\n" for value in odd))
+    assert [doc.metadata["n"] for doc in documents(table)] == odd
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ('a,fine\nb,"a cat\nc,a bird\nd,a fish\n', "3 to 5"),
+        ('a,"a cat\nb,"a bird"\nc,a fish\n', "2 to 3"),
+        ('a,"a cat\n\nb,a bird', "2 to 4"),
+    ],
+)
+def test_a_quote_that_is_not_closed_takes_no_rows_in(tmp_path: Path, rows: str, lines: str) -> None:
+    table = tmp_path / "docs.csv"
+    table.write_text("id,text\n" + rows)
+    with pytest.raises(ConfigError, match=f"docs.csv, lines {lines}, cannot be read as CSV: a quote is not closed"):
+        len(Paths([table]))
+
+
+def test_quotes_that_close_or_are_a_text_s_own_are_no_error(tmp_path: Path) -> None:
+    table = tmp_path / "docs.csv"
+    table.write_text('id,text\n\na,a 5" disk\nb,"two\n\nlines"\n\nc,"she said ""no"""\nd,"Hello" she said\ne,"open\n')
+    texts = ['a 5" disk', "two\n\nlines", 'she said "no"', "Hello she said", "open\n"]
+    assert [doc.text for doc in documents(table)] == texts
+
+
 def test_cells_beyond_the_last_column_are_named_unless_they_are_empty(tmp_path: Path) -> None:
     table = tmp_path / "docs.csv"
     table.write_text("id,text\na,a dog, running, fast\nb,a cat,,\n")

@@ -12,15 +12,12 @@ numbers, ``true`` and ``false`` are read as such, and a column without a name, a
 
 from __future__ import annotations
 
-import csv
 import errno
 import glob
 import hashlib
 import json
 import os
-import re
 import reprlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +25,12 @@ from typing import TypeAlias, Union
 
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.folders import expand_home
-from vlmsearch.media import IMAGE_SUFFIXES, MAX_FILE_BYTES, format_of, read_regular
+from vlmsearch.media import IMAGE_SUFFIXES, format_of, read_regular
+from vlmsearch.tables import STRAY, Row, read_rows
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv"})
-_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)\.\d+([eE][+-]?\d+)?")
-_STRAY = re.compile("[\udc80-\udcff]")  # what a byte that is no UTF-8 is read as
 
 
 @dataclass(frozen=True)
@@ -47,8 +42,6 @@ class Sourced:
 
 
 Item: TypeAlias = Union[Sourced, Reject]
-Row: TypeAlias = Union[str, Mapping[str, object]]
-"""A line of JSONL or a row of CSV."""
 
 
 def given_documents(documents: Document | Iterable[Document]) -> Iterator[Sourced]:
@@ -98,7 +91,7 @@ class Paths:
     def __len__(self) -> int:
         """How many documents there are, counted without reading images or texts."""
         files = len(self._files) + sum(1 for folder in self.folders for _ in _walk(folder))
-        return files + sum(1 for table in self.tables for _ in _rows(table))
+        return files + sum(1 for table in self.tables for _ in read_rows(table))
 
     def __iter__(self) -> Iterator[Item]:
         """Documents in a stable order; what cannot be read as one comes as a Reject."""
@@ -109,7 +102,7 @@ class Paths:
             for found in _walk(folder):
                 yield _read_file(found) if isinstance(found, str) else self._skip(found.filename, found)
         for table in self.tables:
-            for number, row in _rows(table):
+            for number, row in read_rows(table):
                 yield self._skip(table, row) if isinstance(row, OSError) else _read_row(table, number, row)
 
     def _skip(self, name: str, exc: OSError) -> Reject:
@@ -187,35 +180,6 @@ def file_id(name: str) -> str:
     return CONTROLS.sub(lambda odd: "".join(f"%{byte:02X}" for byte in os.fsencode(odd[0])), path)
 
 
-def _rows(table: str) -> Iterator[tuple[int, Row | OSError]]:
-    """Rows with their line numbers: lines of JSONL, rows of CSV, last the error of a table that cannot be read on.
-
-    Bytes that are no UTF-8 come as surrogates.
-    """
-    try:
-        with open(table, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            if table.lower().endswith(".csv"):
-                yield from _csv_rows(table, file)
-                return
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield number, line
-    except OSError as exc:
-        yield 0, exc
-
-
-def _csv_rows(table: str, file: Iterable[str]) -> Iterator[tuple[int, Row]]:
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_FILE_BYTES))  # of the process: raised, and never lowered
-    reader = csv.DictReader(file)
-    try:
-        _check_header(table, reader.fieldnames)
-        for row in reader:
-            named = {key: value for key, value in row.items() if key is None or key.strip()}
-            yield reader.line_num, {key: _cell(key, value) for key, value in named.items() if _is_filled(value)}
-    except csv.Error as exc:
-        raise ConfigError(f"{table}, line {reader.line_num}, cannot be read as CSV: {exc}") from exc
-
-
 def _parse(line: str) -> object:
     try:
         return json.loads(line)
@@ -223,32 +187,6 @@ def _parse(line: str) -> object:
         raise InvalidInputError("invalid", f"no JSON: {exc}") from exc
     except RecursionError as exc:
         raise InvalidInputError("invalid", "no JSON that can be read: it is nested too deeply") from exc
-
-
-def _check_header(table: str, header: Sequence[str] | None) -> None:
-    if any(map(_STRAY.search, header or ())):
-        raise ConfigError(f"{table} cannot be read: its header is no UTF-8 text")
-    if not {"id", "text", "image"} & set(header or ()):
-        raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
-    twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]
-    if twice:
-        raise ConfigError(f"{table} has two columns {twice[0]!r}: which one counts cannot be told")
-
-
-def _is_filled(value: object) -> bool:
-    """Whether a cell has anything in it, or any of the cells beyond the last column."""
-    return any(value) if isinstance(value, list) else bool(value)
-
-
-def _cell(column: str, value: object) -> object:
-    """A CSV cell, in a column of metadata as a number or bool where it is written as one."""
-    if not isinstance(value, str) or column in ("id", "text", "image"):
-        return value
-    if _INTEGER.fullmatch(value):
-        return int(value)
-    if _NUMBER.fullmatch(value):
-        return float(value)
-    return {"true": True, "false": False}.get(value.lower(), value)
 
 
 def _read_row(table: str, number: int, row: Row) -> Item:
@@ -262,7 +200,7 @@ def _read_row(table: str, number: int, row: Row) -> Item:
 
 def _document(given: Row, folder: Path) -> Document:
     cells = [given] if isinstance(given, str) else given.values()
-    if any(isinstance(cell, str) and _STRAY.search(cell) for cell in cells):
+    if any(isinstance(cell, str) and STRAY.search(cell) for cell in cells):
         raise InvalidInputError("unsupported", "no UTF-8 text")
     row = _parse(given) if isinstance(given, str) else given
     if not isinstance(row, Mapping):

@@ -30,7 +30,7 @@ MAX_ID_BYTES = 1024
 MAX_KEY_CHARS = 128
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that no id and no key has: controls, and halves of surrogate pairs."""
-_LARGEST_INT = 2**63 - 1
+LARGEST_INT = 2**63 - 1
 
 
 @dataclass(frozen=True, order=True)
@@ -96,7 +96,7 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
             raise InvalidInputError("invalid", f"metadata {key!r} must be a text, number or bool, not {value!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidInputError("invalid", f"metadata {key!r} must be a finite number, not {value!r}")
-        if isinstance(value, int) and abs(value) > _LARGEST_INT:
+        if isinstance(value, int) and abs(value) > LARGEST_INT:
             raise InvalidInputError("invalid", f"metadata {key!r} does not fit 64 bits: {value}")
 
 
