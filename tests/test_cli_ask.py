@@ -94,3 +94,10 @@ def test_what_cannot_be_gets_one_clear_line(folder: Path, arguments: list[str], 
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_environment_has_one_text_to_stop_at_a_line(folder: Path) -> None:
+    whole = ask(folder).stdout
+    assert run(*ASK, cwd=folder, VLMSEARCH_STOP="blue number").stdout == whole
+    stopped = run(*ASK, cwd=folder, VLMSEARCH_STOP="blue number\nar num").stdout
+    assert stopped.splitlines()[0] == whole.partition("ar num")[0]

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from vlmsearch.types import Answer, Citation
 
 
+class _Text(click.types.StringParamType):
+    """Texts, of which an environment variable has one a line."""
+
+    envvar_list_splitter = "\n"
+
+
 @click.command()
 @click.argument("question")
 @image_option
@@ -44,7 +50,13 @@ if TYPE_CHECKING:
 @option("--top-p", type=float, metavar="P", help="Sample from the likeliest tokens that make up this share.")
 @option("--top-k", type=int, metavar="K", help="Sample from this many of the likeliest tokens.")
 @option("--seed", type=int, metavar="N", help="The same seed samples the same text.")
-@option("--stop", multiple=True, metavar="TEXT", help="End the answer before this text; may be given several times.")
+@option(
+    "--stop",
+    multiple=True,
+    type=_Text(),
+    metavar="TEXT",
+    help="End the answer before this text; may be given several times.",
+)
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
 @json_option
 def ask(
