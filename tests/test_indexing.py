@@ -17,7 +17,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.odd_images import odd_files
 from tests.test_sources import shut
-from vlmsearch import BackendError, Document, IndexMismatchError, InvalidInputError, Pipeline, Record
+from vlmsearch import BackendError, ConfigError, Document, IndexMismatchError, InvalidInputError, Pipeline, Record
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.media import IMAGE_SUFFIXES
@@ -145,6 +145,38 @@ def test_prune_removes_what_is_gone_and_nothing_else(pipeline: Pipeline, gallery
     assert pipeline.index([tmp_path / "photos"]).pruned == 0
     assert pipeline.index([tmp_path / "photos"], prune=True).pruned == 1
     assert set(pipeline.store.ids()) == {str(second), str(tmp_path / "other/02.png"), "note"}
+
+
+def test_prune_removes_the_last_document_of_a_folder_or_table(pipeline: Pipeline, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    text, table = tmp_path / "texts" / "a.txt", tmp_path / "rows.jsonl"
+    text.write_text("a note")
+    table.write_text('{"id": "row", "text": "a row"}\n')
+    pipeline.index([text.parent, table])
+    text.unlink()
+    assert pipeline.index(text.parent, prune=True).pruned == 1
+    table.write_text("")
+    assert pipeline.index(table, prune=True).pruned == 1
+    assert len(pipeline.store) == 0
+    with pytest.raises(ConfigError, match="no images, texts or rows"):
+        pipeline.index([text.parent, table], prune=True)
+
+
+def test_images_stop_no_run_of_an_encoder_without_images(gallery: Path, tmp_path: Path) -> None:
+    (image,) = copy(gallery, tmp_path / "mixed", ["00.png"])
+    (tmp_path / "mixed" / "a.txt").write_text("a red star")
+    with OnnxEncoder("demo-minilm") as encoder, MemoryStore() as store:
+        texts = Pipeline(encoder, store)
+        report = texts.index([tmp_path / "mixed"])
+        assert report.added == 1
+        (reject,) = report.rejects
+        assert (reject.id, reject.code) == (str(image), "unsupported")
+        assert reject.message == f"{image}: {encoder.fingerprint} encodes no images"
+        assert texts.add([Document("both", text="a blue ring", image=image)]).added == 1
+        assert {match.document.id for match in texts.search("a ring")} == {"both", str(tmp_path / "mixed" / "a.txt")}
+        for text in (None, "a ring"):
+            with pytest.raises(ConfigError, match="encodes no images: ask with a text"):
+                texts.search(text, image=image)
 
 
 def test_prune_removes_nothing_below_a_folder_that_cannot_be_listed(

@@ -94,6 +94,7 @@ class Flow:
 
     def __init__(self, encoder: Encoder, store: Store, options: IndexOptions) -> None:
         self._encoder = encoder
+        self._sees = encoder.takes_images
         self._store = store
         self._options = options
         self._examined: Channel[list[Future[Outcome]]] = Channel(_UNDER_WAY)
@@ -177,9 +178,12 @@ class Flow:
                 return old
             if not document.text and image is None:
                 return Reject(document.id, "empty", f"{document.id}: the document has neither text nor image", stamp)
-            return Ready(document, self._prepare(image), stamp, known is not None)
+            if not document.text and not self._sees:
+                why = f"{document.id}: {self._encoder.fingerprint} encodes no images"
+                return Reject(document.id, "unsupported", why, stamp)
+            return Ready(document, self._prepare(image) if self._sees else None, stamp, known is not None)
         except InvalidInputError as exc:
-            name = document.image.name if isinstance(document.image, Path) else document.id
+            name = str(document.image) if isinstance(document.image, Path) else document.id
             is_named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(exc))
             message = str(exc) if is_named else f"{name}: {exc}"
             return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)

@@ -121,11 +121,12 @@ class Pipeline(Closable):
             return item
 
         report = self._run(map(note, source), retry_failed, strict, on_progress)
-        if not report.seen:
-            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, given))}")
         bad = {reject.id for reject in report.rejects}
         self.store.release([r.id for r in self.store.rejects() if r.id not in bad and source.was_read(r.id, r.stamp)])
-        return replace(report, pruned=self._prune(source.covers, seen)) if prune else report
+        report = replace(report, pruned=self._prune(source.covers, seen)) if prune else report
+        if not report.seen and not report.pruned:
+            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, given))}")
+        return report
 
     def _run(
         self,

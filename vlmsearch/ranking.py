@@ -49,7 +49,12 @@ def image_fields(spaces: Sequence[Space]) -> list[Field]:
 def query_vectors(
     spaces: Sequence[Space], text: Mapping[str, Vectors] | None, image: Mapping[str, Vectors] | None
 ) -> dict[Field, Vectors]:
-    """The vector, shape (1, dim), that each field is asked for; ``text`` and ``image`` are by space name."""
+    """The vector, shape (1, dim), that each field is asked for; ``text`` and ``image`` are by space name.
+
+    ConfigError for an image that was encoded into no space.
+    """
+    if image is not None and not image:
+        raise ConfigError("the encoder encodes no images: ask with a text")
     asked: dict[Field, list[Vectors]] = {}
     for fields, vectors in ((text_fields(spaces), text), (image_fields(spaces), image)):
         for field in fields:
