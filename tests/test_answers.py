@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -336,6 +337,35 @@ def test_pieces_end_before_the_first_stop(text: str, stop: list[str], data: st.D
     assert all(shown)
 
 
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stop": "circle"}, r"^stop is a list of texts, such as \['word'\], not 'circle'$"),
+        ({"bad_words": "star"}, r"^bad_words is a list of texts, such as \['word'\], not 'star'$"),
+        ({"stop": None}, "^stop is a list of texts, .* not None$"),
+        ({"bad_words": (1,)}, r"^bad_words is a list of texts, .* not \(1,\)$"),
+        ({"max_tokens": 2.5}, r"^max_tokens is a whole number, not 2\.5$"),
+        ({"max_tokens": None}, "^max_tokens is a whole number, not None$"),
+        ({"max_tokens": True}, "^max_tokens is a whole number, not True$"),
+        ({"seed": 1.5}, r"^seed is a whole number, not 1\.5$"),
+        ({"top_k": "4"}, "^top_k is a whole number, not '4'$"),
+        ({"beam_width": 2.0}, r"^beam_width is a whole number, not 2\.0$"),
+    ],
+)
+def test_options_of_another_kind_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        GenerationOptions(**given)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_words_are_a_list_or_a_tuple(kind: Any) -> None:
+    options = GenerationOptions(stop=kind(["four"]), bad_words=kind(["two"]), top_k=None, seed=None)
+    assert MockGenerator("one two three four").generate("?", options) == "one three "
+
+
 # ---- without a model
 
 
@@ -349,3 +379,19 @@ def test_extractive_quotes_the_first_sources_with_their_numbers() -> None:
 
 def test_extractive_says_nothing_without_sources() -> None:
     assert ExtractiveGenerator().generate(build_prompt("Which?", [])) == ""
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "Q $question S $sources",
+        "$sources Q $question",
+        "[1] example: fish\n[4] a whale\n$sources\n$question",
+        "$sources\n$question\nAnswer like this:\n[1] a whale\nA shark [2]",
+    ],
+)
+def test_extractive_quotes_the_sources_of_any_template_and_no_other_word(template: str) -> None:
+    answer = asked(ExtractiveGenerator(), 2).ask("red star", template=template)
+    found = [match.document.text for match in answer.matches]
+    assert answer.text == " ".join(f"“{text}” [{number}]" for number, text in enumerate(found, 1))
+    assert [citation.number for citation in answer.citations] == [1, 2]

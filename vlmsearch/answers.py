@@ -13,7 +13,7 @@ from typing import Union
 from vlmsearch.citations import CitationChecker
 from vlmsearch.closing import Closable
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
+from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
 from vlmsearch.plain import plain
 from vlmsearch.types import Answer, Citation, Document, Match
 
@@ -79,9 +79,11 @@ def fit_prompt(
 ) -> Prompt:
     """The prompt with as many of the matches, best first, as leave room for the answer in the model's context.
 
-    A generator that does not count tokens gets all of them. Raises InvalidInputError (``too_long``) where not even
-    the best match fits.
+    A generator that does not count tokens gets all of them, and one with a template of its own gets that one. Raises
+    InvalidInputError (``too_long``) where not even the best match fits.
     """
+    if isinstance(generator, HasPromptTemplate):
+        template = generator.prompt_template
     if not isinstance(generator, CountsTokens):
         return Prompt(build_prompt(question, matches, template), tuple(matches))
     room = generator.context - options.max_tokens

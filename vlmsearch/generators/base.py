@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from string import Template
 from typing import Protocol, runtime_checkable
 
 from vlmsearch.closing import Closable
@@ -33,6 +34,7 @@ class GenerationOptions:
     beam_width: int = 1
 
     def __post_init__(self) -> None:
+        self._check_types()
         checks = (
             (self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}"),
             (self.temperature >= 0, f"temperature is at least 0, not {self.temperature}"),
@@ -45,6 +47,17 @@ class GenerationOptions:
         for holds, message in checks:
             if not holds:
                 raise ConfigError(message)
+
+    def _check_types(self) -> None:
+        for name in ("max_tokens", "top_k", "seed", "beam_width"):
+            value = getattr(self, name)
+            is_whole = isinstance(value, int) and not isinstance(value, bool)
+            if not is_whole and value is not getattr(type(self), name):  # None where that is what is given otherwise
+                raise ConfigError(f"{name} is a whole number, not {value!r}")
+        for name in ("stop", "bad_words"):
+            words = getattr(self, name)
+            if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+                raise ConfigError(f"{name} is a list of texts, such as ['word'], not {words!r}")
 
 
 class Generator(Closable, ABC):
@@ -71,3 +84,11 @@ class CountsTokens(Protocol):
 
     def count_tokens(self, prompt: str) -> int:
         """How many tokens a prompt has for the model, with all that a chat template adds."""
+
+
+@runtime_checkable
+class HasPromptTemplate(Protocol):
+    """A generator whose prompts have a form of their own, which a pipeline uses instead of any other."""
+
+    prompt_template: Template
+    """With the places of `vlmsearch.answers.TEMPLATE`, or one of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice
+from string import Template
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions, Generator
@@ -17,8 +18,10 @@ class ExtractiveGenerator(Generator):
     """Quotes the first ``quotes`` numbered sources of a prompt (lines such as ``[1] a dog in the snow``).
 
     A token is a word. There is nothing to sample, so it is always the likeliest text; a source with a bad word is
-    passed over.
+    passed over. A pipeline's prompt is its sources alone, so that no word of a template or a question is quoted.
     """
+
+    prompt_template = Template("$sources")
 
     def __init__(self, *, quotes: int = 3) -> None:
         if quotes < 1:
