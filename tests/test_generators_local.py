@@ -184,6 +184,14 @@ def test_closed_it_lets_go_of_its_model_and_ends_what_is_under_way(kind: str) ->
     assert model() is None
 
 
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_model_that_fails_while_it_runs_is_named(width: int) -> None:
+    with TransformersGenerator("demo-gpt2") as generator:
+        generator._model.model.resize_token_embeddings(8)  # type: ignore[union-attr] # fewer than the tokenizer has
+        with pytest.raises(BackendError, match=r"^transformers failed: index out of range in self$"):
+            generator.generate("a star", GenerationOptions(beam_width=width))
+
+
 def test_beams_and_temperature_exclude_each_other(onnx: OnnxGenerator) -> None:
     with pytest.raises(ConfigError, match="beam_width goes with temperature 0"):
         onnx.generate("a", GenerationOptions(beam_width=2, temperature=1.0))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 from transformers import DynamicCache
 
+from vlmsearch.errors import BackendError, one_line
 from vlmsearch.generators.sampling import Scores
 
 
@@ -97,7 +98,10 @@ class RowsCache:
 
     def step(self, tokens: NDArray[np.int64]) -> Scores:
         """See `Cache.step`."""
-        scores: Scores = self._rows.read(tokens.tolist()).cpu().numpy()
+        try:
+            scores: Scores = self._rows.read(tokens.tolist()).cpu().numpy()
+        except Exception as exc:
+            raise BackendError(f"transformers failed: {one_line(exc)}") from exc
         return scores
 
     def select(self, rows: Sequence[int]) -> None:
