@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from vlmsearch_mocks import MemoryStore, MockEncoder
@@ -32,6 +34,7 @@ from vlmsearch import (
 )
 from vlmsearch.generators.base import CountsTokens, Generator
 from vlmsearch.generators.openai import OpenAIGenerator
+from vlmsearch.generators.openai_answers import Api
 from vlmsearch.generators.sse import event_data
 from vlmsearch.registry import open_generator
 
@@ -215,7 +218,73 @@ def test_a_stop_word_closes_the_connection_too() -> None:
         assert script.cancelled.wait(60)
 
 
+def answering(kind: str, body: str, api: Api = "chat") -> OpenAIGenerator:
+    """A generator whose server always answers so."""
+    generator = OpenAIGenerator("http://host:8000/v1", model="m", api=api, retries=0)
+    generator.close()
+    reply = httpx.MockTransport(lambda _: httpx.Response(200, headers={"Content-Type": kind}, text=body))
+    generator._client = httpx.Client(base_url="http://host:8000/v1", transport=reply)
+    return generator
+
+
+PARTS = [{"type": "text", "text": "hi "}, {"type": "thinking", "thinking": []}, {"type": "text", "text": "there"}]
+
+
+def test_content_may_come_in_parts() -> None:
+    event = json.dumps({"choices": [{"delta": {"content": PARTS}, "finish_reason": "stop"}]})
+    whole = json.dumps({"choices": [{"message": {"content": PARTS}}]})
+    assert answering("text/event-stream", f"data: {event}\n\ndata: [DONE]\n\n").generate("?") == "hi there"
+    assert answering("application/json", whole).generate("?") == "hi there"
+
+
+def test_events_without_a_choice_are_passed_over() -> None:
+    events = ['{"type": "ping"}', '{"choices": null}', '{"choices": [{"delta": {"content": "hi"}}]}', "[DONE]"]
+    body = "".join(f"data: {event}\n\n" for event in events)
+    assert answering("text/event-stream", body).generate("?") == "hi"
+
+
 # ---- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("api", "choices"),
+    [
+        ("chat", [None]),
+        ("chat", ["x"]),
+        ("chat", {"0": {}}),
+        ("chat", "text"),
+        ("chat", [{"delta": "x"}]),
+        ("chat", [{"message": ["x"]}]),
+        ("chat", [{"delta": {"content": 3}}]),
+        ("chat", [{"delta": {"content": {"text": "x"}}}]),
+        ("chat", [{"delta": {"content": ["x"]}}]),
+        ("chat", [{"delta": {"content": [{"text": 3}]}}]),
+        ("completions", [{"text": ["x"]}]),
+        ("completions", [None]),
+    ],
+    ids=str,
+)
+def test_what_is_no_completion_is_named(api: Api, choices: object) -> None:
+    data = json.dumps({"choices": choices})
+    for kind, body in (("application/json", data), ("text/event-stream", f"data: {data}\n\n")):
+        with pytest.raises(BackendError) as caught:
+            answering(kind, body, api).generate("?")
+        assert type(caught.value) is BackendError
+        assert str(caught.value) == f"openai:http://host:8000/v1 sent what is no completion: {data!r}"
+
+
+@pytest.mark.parametrize("data", ["{}", '{"choices": []}', '{"id": 1,\n"object": "list"}'])
+def test_a_whole_answer_without_a_choice_is_no_completion(data: str) -> None:
+    with pytest.raises(BackendError, match=r"^openai:http://host:8000/v1 sent what is no completion: .*}'$"):
+        answering("application/json", data).generate("?")
+
+
+@pytest.mark.parametrize("body", ["sk-secret", '["sk-secret"]', '{"choices": ["sk-secret"]}'])
+def test_what_is_no_completion_does_not_repeat_the_key(monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with pytest.raises(BackendError, match=r"sent what is no .*\*\*\*") as caught:
+        answering("application/json", body).generate("?")
+    assert "sk-secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("fault", ["429", "429 after 0", "502", "503", "504", "cut 0", "cut 1", "end 0"])
@@ -343,6 +412,23 @@ def test_a_wrong_url_is_refused_at_once(url: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         open_generator(url)
     assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["openai:http://host/v1", "triton://host:8001/ensemble"])
+@pytest.mark.parametrize("value", ["-1", "0", "nan", "inf", "1e300"])
+def test_a_time_that_nothing_can_wait_is_refused_at_once(url: str, value: str) -> None:
+    for name in ("timeout", "connect_timeout" if url.startswith("openai") else "deadline"):
+        with pytest.raises(ConfigError, match=rf"^{name} is above 0 and at most 1000000000 seconds, not "):
+            open_generator(f"{url}?{name}={value}")
+
+
+def test_other_limits_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^retries is at least 0, not -1$"):
+        open_generator("openai:http://host/v1?retries=-1")
+    for url in (f"openai:http://host/v1?tokenizer={tmp_path}&", "triton://host:8001/ensemble?"):
+        for context in (0, -100):
+            with pytest.raises(ConfigError, match=rf"^context is at least 1 token, not {context}$"):
+                open_generator(f"{url}context={context}")
 
 
 @pytest.mark.parametrize("options", [GenerationOptions(bad_words=("x",)), GenerationOptions(beam_width=2)])

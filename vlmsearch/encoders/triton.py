@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
 from vlmsearch.encoders.towers import to_pixels
 from vlmsearch.errors import BackendError, ConfigError, IndexMismatchError, InvalidInputError
+from vlmsearch.limits import check_seconds
 from vlmsearch.media import Preprocess, read_image
 from vlmsearch.serving import protocol
 from vlmsearch.serving.batches import Piece, batches, piece_lengths, pooled, size_of, split_location, utf8
@@ -61,8 +62,9 @@ class TritonEncoder(Encoder):
     ) -> None:
         address, self._model = split_location(location)
         host = address.rpartition(":")[0]
-        if min(batch_size, concurrency) < 1 or min(timeout, deadline) <= 0:
-            raise ConfigError("batch_size and concurrency are at least 1, timeout and deadline more than 0 seconds")
+        if min(batch_size, concurrency) < 1:
+            raise ConfigError("batch_size and concurrency are at least 1")
+        check_seconds(timeout=timeout, deadline=deadline)
         if shared_memory and host not in _LOCAL:
             raise ConfigError(f"shared_memory is for a server on this host, and {host} is another")
         self._connection = Connection(

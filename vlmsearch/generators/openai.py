@@ -8,19 +8,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 
 from vlmsearch.addresses import parse_address
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.generators.base import GenerationOptions, Generator
+from vlmsearch.generators.openai_answers import Api, OtherShapeError, first_choice, text_of
 from vlmsearch.generators.openai_errors import KEY_VARIABLE, Passing, detail, error_of, hide, wait_asked
 from vlmsearch.generators.sse import event_data
 from vlmsearch.generators.stopping import until_stop
+from vlmsearch.limits import check_context, check_seconds
 from vlmsearch.retry import pauses
 
-Api = Literal["chat", "completions"]
 _MOST_STOPS = 4
 """How many stop words OpenAI's interface takes; the text is cut at all of them here."""
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
@@ -55,6 +56,10 @@ class OpenAIGenerator(Generator):
     ) -> None:
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
+        if retries < 0:
+            raise ConfigError(f"retries is at least 0, not {retries}")
+        check_seconds(timeout=timeout, connect_timeout=connect_timeout)
+        check_context(context)
         url = _check_url(location)
         self.name = f"openai:{url}"
         self._model = model
@@ -179,32 +184,43 @@ class OpenAIGenerator(Generator):
         is_whole = False
         try:
             if "event-stream" not in response.headers.get("content-type", ""):
-                yield from filter(None, [_text(self._parse(response.read().decode("utf-8", "replace")), self._api)])
+                yield from filter(None, [self._take(response.read().decode("utf-8", "replace"), is_whole=True)[0]])
                 return
             for data in event_data(response.iter_bytes()):
                 if data == "[DONE]":
                     return
-                event = self._parse(data)
-                if piece := _text(event, self._api):
+                piece, ends = self._take(data)
+                if piece:
                     yield piece
-                choices = event.get("choices")
-                is_whole = is_whole or bool(choices and choices[0].get("finish_reason"))
+                is_whole = is_whole or ends
         except httpx.HTTPError as exc:
             raise self._passing(exc) from exc
         if not is_whole:
             raise Passing(BackendUnavailableError(f"{self.name} ended its answer in the middle"))
 
+    def _take(self, data: str, *, is_whole: bool = False) -> tuple[str, bool]:
+        """The text of an event, or of an answer that is whole, and whether it ends there."""
+        event = self._parse(data)
+        try:
+            choice = first_choice(event, is_whole=is_whole)
+            return text_of(choice, self._api), bool(choice.get("finish_reason"))
+        except OtherShapeError as exc:
+            raise self._other("completion", data) from exc
+
     def _parse(self, data: str) -> dict[str, Any]:
         try:
             event = json.loads(data)
         except ValueError as exc:
-            raise BackendError(f"{self.name} sent what is no JSON: {data[:100]!r}") from exc
+            raise self._other("JSON", data) from exc
         if not isinstance(event, dict):
-            raise BackendError(f"{self.name} sent what is no JSON object: {data[:100]!r}")
+            raise self._other("JSON object", data)
         if error := event.get("error"):
             message = error.get("message", error) if isinstance(error, Mapping) else error
             raise BackendError(f"{self.name} failed while it answered: {hide(str(message), self._key)}")
         return event
+
+    def _other(self, expected: str, data: str) -> BackendError:
+        return BackendError(f"{self.name} sent what is no {expected}: {hide(data, self._key)[:100]!r}")
 
     def _not_found(self, error: VlmsearchError) -> VlmsearchError:
         """The error with the models that there are, where the server says."""
@@ -244,12 +260,3 @@ def _check_url(location: str) -> str:
     if url.scheme not in ("http", "https") or parse_address(url.netloc.decode()) is None:
         raise ConfigError(f"openai: takes the base URL of a server, such as openai:http://host:8000/v1, not {location}")
     return str(url).rstrip("/")
-
-
-def _text(event: Mapping[str, Any], api: Api) -> str:
-    """The text of an event or of a whole answer; none in events that only count or end."""
-    for choice in (event.get("choices") or ())[:1]:
-        if api == "completions":
-            return choice.get("text") or ""
-        return (choice.get("delta") or choice.get("message") or {}).get("content") or ""
-    return ""

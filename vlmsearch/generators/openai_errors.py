@@ -42,7 +42,7 @@ def error_of(name: str, response: httpx.Response, key: str) -> VlmsearchError:
         return InvalidInputError("too_long", f"{name} cannot read a prompt of this length ({message}): {advice}")
     if status in _BUSY:
         asked = response.headers.get("retry-after")
-        when = f", and asks to wait {asked} s" if asked and asked.isdigit() else ""
+        when = f", and asks to wait {asked} s" if asked and asked.isdecimal() else ""
         return BackendUnavailableError(f"{name} is busy or starting ({status}: {message}){when}")
     if status >= 500:
         return BackendError(f"{name} failed ({status}: {message})")
@@ -70,7 +70,7 @@ def wait_asked(response: httpx.Response) -> float | None:
     """How many seconds the server asks to wait; None where that is longer than `LONGEST_WAIT`."""
     asked = response.headers.get("retry-after", "0")
     try:
-        seconds = float(asked) if asked.replace(".", "", 1).isdigit() else _until(asked)
+        seconds = float(asked) if asked.replace(".", "", 1).isdecimal() else _until(asked)
     except ValueError:
         seconds = 0.0
     return seconds if seconds <= LONGEST_WAIT else None

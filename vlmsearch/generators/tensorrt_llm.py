@@ -14,6 +14,7 @@ from vlmsearch.folders import expand_home
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.child import Child, Message
 from vlmsearch.generators.stopping import until_stop
+from vlmsearch.limits import check_context, check_seconds
 
 if find_spec("tensorrt_llm") is None:  # looked for, never imported here
     raise ModuleNotFoundError("No module named 'tensorrt_llm'", name="tensorrt_llm")
@@ -43,6 +44,8 @@ class TensorrtLlmGenerator(Generator):
     ) -> None:
         if tensor_parallel < 1:
             raise ConfigError(f"tensor_parallel is at least 1, not {tensor_parallel}")
+        check_seconds(start_timeout=start_timeout, timeout=timeout)
+        check_context(context)
         folder = expand_home(location)
         if location.startswith(("/", ".", "~")) and not folder.is_dir():
             raise ConfigError(f"tensorrt_llm: {location} is no folder of engines or of a checkpoint")

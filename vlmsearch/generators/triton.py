@@ -19,6 +19,7 @@ from vlmsearch.generators.chat import find_chat_template
 from vlmsearch.generators.pieces import Detokenizer
 from vlmsearch.generators.stopping import until_stop
 from vlmsearch.generators.tokens import read_tokenizer
+from vlmsearch.limits import check_context, check_seconds
 from vlmsearch.serving.llm_names import Dialect, inputs_of, stop_request
 from vlmsearch.serving.triton_connection import Connection
 from vlmsearch.serving.triton_security import Security
@@ -59,8 +60,8 @@ class TritonGenerator(Generator):
         tls: bool = False,
     ) -> None:
         address, named = _split(location, model)
-        if min(timeout, deadline) <= 0:
-            raise ConfigError("timeout and deadline are more than 0 seconds")
+        check_seconds(timeout=timeout, deadline=deadline)
+        check_context(context)
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = read_tokenizer(tokenizer) if tokenizer else None
