@@ -200,6 +200,8 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
         ("gpt2-medium", {}, {"release": "23.02"}, "there is no Triton 23.02 with TensorRT-LLM: the nearest is 24.06"),
         ("gpt2-medium", {}, {"release": "latest"}, "a Triton release is written YY.MM, not 'latest'"),
         ("gpt2-medium", {}, {"tp": 3}, "16 heads and 16 key heads cannot be split in 3: the nearest tp is 2"),
+        ("gpt2-medium", {}, {"tp": 13}, "cannot be split in 13: the nearest tp is 16"),
+        ("gpt2-medium", {}, {"tp": 10**12}, "the nearest tp is 16"),
         ("gpt2-medium", {}, {"tp": 0}, "are at least 1, not 0 and 1"),
         ("gpt2-medium", {}, {"pp": 5, "release": "24.06"}, r"the nearest pp is 4, or 24.07 \(TensorRT-LLM 0.11.0\)"),
         ("gpt2-medium", {}, {"pp": 25}, "24 layers cannot be split in 25: the nearest pp is 24$"),
@@ -232,7 +234,7 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
         ),
         ("gpt2-medium", {}, {"gpu": "h1000"}, "no GPU 'h1000' is known here; did you mean 'h100'?"),
         ("gpt2-medium", {"method": '"int4_awq"'}, {}, "int4_awq is not supported for gpt"),
-        ("gpt2-medium", {}, {"calibration": True}, "converted without calibration"),
+        ("gpt2-medium", {}, {"calibration": True}, "without calibration: leave your own calibration texts out"),
         (
             "llama-2-7b-chat",
             {"method": '"fp8"'},
@@ -249,6 +251,12 @@ def test_what_cannot_work_is_refused_with_the_nearest_that_can(
     with pytest.raises(ConfigError, match=message) as caught:
         make_plan(location, **choices)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+def test_as_many_parts_as_the_heads_allow_are_planned() -> None:
+    made = make_plan("gpt2-medium", tp=16)
+    assert made.ranks == 16
+    assert made.engine_command(made.places)[-2:] == ["--workers", "16"]
 
 
 def test_a_gpu_that_fits_is_taken() -> None:

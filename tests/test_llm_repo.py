@@ -114,6 +114,7 @@ def test_values_with_commas_colons_and_quotes_are_put_in_as_they_are(tmp_path: P
         ({"decoupled_mode": "maybe"}, "the filled template is no model configuration"),
         ({"triton_max_batch_size": "17"}, "triton_max_batch_size is 17, and the engine takes 16"),
         ({"max_beam_width": "4"}, "max_beam_width is 4, and the engine takes 1"),
+        ({"max_beam_width": "²"}, "max_beam_width is ², and the engine takes 1"),
         (
             {"batching_strategy": "inflight"},
             "batching_strategy is one of inflight_fused_batching, inflight_batching, V1",
@@ -193,6 +194,10 @@ def test_instances_and_their_gpus(tmp_path: Path) -> None:
     assert (read_repository(out).ranks, read_repository(out).instances) == (2, 2)
     with refused("must be 2 group(s) of 2"):
         write_llm_repository(out, options(tmp_path, instances=2, gpu_groups="0;1"))
+    with refused("gpu_device_ids is groups of numbers like 0,1;2,3, not '0,²'"):
+        write_llm_repository(out, options(tmp_path, gpu_groups="0,²"))
+    with refused("--instances is at most 2147483647"):
+        write_llm_repository(out, options(tmp_path, instances=2**31))
 
 
 def test_a_repository_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
@@ -275,10 +280,16 @@ def test_the_command_takes_the_release_from_the_build(tmp_path: Path) -> None:
     assert "T does not say which release it was built for" in wrong.stderr
 
 
-def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> None:
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> None:
+    """``model``: what is looked at of a checkpoint."""
     (tmp_path / "model").mkdir()
     for name, text in (("config.json", '{"model_type": "gpt2"}'), ("tokenizer.json", "{}")):
         (tmp_path / "model" / name).write_text(text)
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> None:
     flags = ["--platform", "python", "--out", "P"]
     done = json.loads(ok("llm", "repo", "./model", *flags, "--set", "max_batch=4", "--unary", "--json", cwd=tmp_path))
     assert {"preprocessing", "tensorrt_llm", "postprocessing", "ensemble"} <= set(done["models"])
@@ -287,3 +298,52 @@ def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> N
     wrong = run("llm", "repo", "./model", *flags, "--set", "max_batches=4", cwd=tmp_path)
     assert "--set: unknown key 'max_batches'; did you mean 'max_batch'?" in wrong.stderr
     assert read_repository(tmp_path / "P").ranks == 1
+
+
+@pytest.mark.usefixtures("checkpoint")
+@pytest.mark.parametrize(
+    ("platform", "flags", "message"),
+    [
+        ("python", ["--instances", "4"], "--instances is for --platform tensorrtllm, not python"),
+        ("python", ["--no-bls"], "--bls/--no-bls is for --platform tensorrtllm, not python"),
+        ("python", ["--gpu-groups", "0,1"], "--gpu-groups is for"),
+        ("python", ["--engine-dir", "/x"], "--engine-dir is for"),
+        ("python", ["--tokenizer-dir", "/x"], "--tokenizer-dir is for"),
+        ("python", ["--templates", "/x"], "--templates is for --platform tensorrtllm and llmapi, not python"),
+        ("python", ["--set", "decoupled=false"], "--set decoupled is an option of its own: --decoupled or --unary"),
+        ("python", ["--set", "release=24.10"], "--set release is an option of its own: --release"),
+        ("llmapi", ["--engine-dir", "/x"], "--engine-dir is for --platform tensorrtllm, not llmapi"),
+        ("llmapi", ["--instances", "1"], "--instances is for"),
+    ],
+)
+def test_options_that_a_platform_does_not_use_are_wrong_usage(
+    tmp_path: Path, platform: str, flags: list[str], message: str
+) -> None:
+    done = run("llm", "repo", "./model", "--platform", platform, "--out", "P", *flags, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Error: {message}" in done.stderr
+    assert not (tmp_path / "P").exists()
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_the_environment_may_have_options_of_another_platform(tmp_path: Path) -> None:
+    flags = ["--platform", "python", "--out", "P"]
+    ok("llm", "repo", "./model", *flags, cwd=tmp_path, VLMSEARCH_INSTANCES="4", VLMSEARCH_TEMPLATES="/nowhere")
+
+
+@pytest.mark.usefixtures("checkpoint")
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("max_batch=99999999999", "max_batch is at most 2147483647, not 99999999999"),
+        ("max_batch=²", "--set: max_batch is a whole number, not '²'"),
+        ("max_sequences=0", "max_sequences is at least 1, not 0"),
+        ("tokenizer_instances=2147483648", "tokenizer_instances is at most"),
+        ("gpu=2147483648", "gpu is at most"),
+    ],
+)
+def test_numbers_that_cannot_be_are_one_line(tmp_path: Path, setting: str, message: str) -> None:
+    done = run("llm", "repo", "./model", "--platform", "python", "--out", "P", "--set", setting, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"Error: {message}")
+    assert len(done.stderr.splitlines()) == 1

@@ -121,7 +121,21 @@ def test_batches_beyond_a_profile_are_found() -> None:
         (RepoOptions(max_inflight=4), "max_inflight_requests, which came with 25.11"),
         (RepoOptions(max_batch_size=0), "--max-batch-size is at least 1"),
         (RepoOptions(queue=Queue(preferred=(65,))), "--preferred-batch-size is from 1"),
-        (RepoOptions(queue=Queue(limit=-1)), "queue settings are 0 or more"),
+        (RepoOptions(queue=Queue(limit=-1)), "--queue-limit is at least 0, not -1"),
+        (RepoOptions(queue=Queue(limit=2**32)), "--queue-limit is at most 4294967295"),
+        (RepoOptions(queue=Queue(delay_us=2**64)), "--queue-delay-us is at most"),
+        (RepoOptions(queue=Queue(timeout_ms=2**64 // 1000 + 1)), "--queue-timeout-ms is at most"),
+        (RepoOptions(queue=Queue(priorities=2**64)), "--priorities is at most"),
+        (RepoOptions(max_inflight=-1), "--max-inflight is at least 0, not -1"),
+        (RepoOptions(max_inflight=2**32, release="26.07"), "--max-inflight is at most"),
+        (RepoOptions(max_batch_size=2**31), "--max-batch-size is at most 2147483647"),
+        (RepoOptions(instances=2**31), "--instances is at most"),
+        (RepoOptions(device="gpu", gpus=(2**31,)), "--gpus is at most"),
+        (RepoOptions(version=0), "--model-version is at least 1, not 0"),
+        (RepoOptions(versions="latest:4294967296"), "--versions is latest:N"),
+        (RepoOptions(versions=f"specific:1,{2**63}"), "--versions is latest:N"),
+        (RepoOptions(versions="specific:2"), "specific:2 serves nothing: it lacks --model-version 1"),
+        (RepoOptions(versions="specific:1,2", version=3), "lacks --model-version 3"),
         (RepoOptions(platform="tensorrt", device="cpu"), "platform tensorrt runs on a GPU"),
         (RepoOptions(accelerate="FP32"), "--accelerate is TensorRT inside ONNX Runtime"),
         (RepoOptions(platform="onnxruntime", accelerate="INT8"), "--precision qdq"),
@@ -138,6 +152,23 @@ def test_choices_that_cannot_be_are_refused(options: RepoOptions, message: str) 
 
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_the_largest_numbers_are_taken() -> None:
+    queue = Queue(delay_us=2**64 - 1, limit=2**32 - 1, timeout_ms=(2**64 - 1) // 1000, priorities=2**64 - 1)
+    options = RepoOptions(
+        release="26.07",
+        max_batch_size=2**31 - 1,
+        instances=2**31 - 1,
+        device="gpu",
+        gpus=(2**31 - 1,),
+        max_inflight=2**32 - 1,
+        queue=queue,
+        versions=f"specific:{2**63 - 1}",
+        version=2**63 - 1,
+    )
+    check_options(options)
+    make_configs(BOTH, options)
 
 
 @pytest.mark.parametrize("release", RELEASES)

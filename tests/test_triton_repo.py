@@ -87,6 +87,13 @@ def test_a_tower_that_decodes_on_the_gpu_has_three_instances_unless_told() -> No
     assert instances(replace(decoding, decode="cpu")) == dict.fromkeys(towers, 1)
 
 
+def test_only_what_runs_on_a_gpu_has_its_number() -> None:
+    configs = make_configs(BOTH, RepoOptions(decode="gpu", gpus=(1,)))
+    gpus = {name: list(config.instance_group[0].gpus) for name, config in configs.items() if config.instance_group}
+    assert gpus == {"clip_image": [], "clip_text": [], "minilm": [], "text_tokenize": [], "image_preprocess": [1]}
+    assert configs["clip_image"].instance_group[0].kind == pb.ModelInstanceGroup.KIND_CPU
+
+
 def test_plans_limit_the_batch() -> None:
     shapes = Shapes(image_batch=(1, 8, 16))
     options = RepoOptions(platform="tensorrt", max_batch_size=64, queue=Queue(preferred=(8, 32)))
@@ -180,6 +187,8 @@ def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
         ),
         (["--triton", "1.0"], "no Triton release '1.0'"),
         (["--gpus", "x"], "--gpus is numbers"),
+        (["--gpus", "²"], "--gpus is numbers with a comma between them, not '²'"),
+        (["--max-inflight", "-1"], "--max-inflight is at least 0, not -1"),
         (["--precision", "qdq"], "has no precision 'qdq'"),
     ):
         done = run("triton", "repo", "--models", "demo", "--out", "S", *flags, cwd=tmp_path)

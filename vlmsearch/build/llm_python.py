@@ -14,7 +14,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from vlmsearch.build.disk import folder_in_the_making, publish
 from vlmsearch.build.triton import CONFIG, Repository, write_model
 from vlmsearch.build.triton_check import check_repository
-from vlmsearch.build.triton_options import Device
+from vlmsearch.build.triton_options import INT32, Device, check_numbers
 from vlmsearch.build.triton_releases import DEFAULT_RELEASE, find_release
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.bundle import generator_folder
@@ -54,8 +54,14 @@ def write_repository(model: str, out: Path, options: LlmOptions | None = None) -
     An older repository at ``out`` is replaced; ConfigError if anything else is there.
     """
     chosen = options or LlmOptions()
-    if min(chosen.max_batch, chosen.max_sequences, chosen.tokenizer_instances) < 1:
-        raise ConfigError("max_batch, max_sequences and tokenizer_instances are at least 1")
+    check_numbers(
+        (
+            ("gpu", chosen.gpu, 0, INT32),
+            ("max_batch", chosen.max_batch, 1, INT32),
+            ("max_sequences", chosen.max_sequences, 1, INT32),
+            ("tokenizer_instances", chosen.tokenizer_instances, 1, INT32),
+        )
+    )
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / ENSEMBLE / CONFIG).exists())):
         raise ConfigError(f"{out} is there and is no repository of a language model: choose another --out")
     configs = make_configs(_place(model), chosen)

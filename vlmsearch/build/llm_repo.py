@@ -24,6 +24,7 @@ from vlmsearch.build.llm_templates import (
 )
 from vlmsearch.build.llm_versions import Target, same_version
 from vlmsearch.build.triton_check import check_repository
+from vlmsearch.build.triton_options import INT32, check_numbers
 from vlmsearch.build.triton_releases import Release
 from vlmsearch.errors import ConfigError
 
@@ -59,6 +60,7 @@ def write_llm_repository(out: Path, options: LlmRepoOptions) -> list[str]:
 
     ConfigError for a value that is missing, unknown or wrong, and for an engine that this release cannot run.
     """
+    check_numbers((("--instances", options.instances, 1, INT32),))
     source = find_templates(options.templates, options.target)
     configs = make_llm_configs(source, options)
     _check_target(out)
@@ -200,7 +202,7 @@ def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]], op
     if core.max_batch_size > most:
         yield f"triton_max_batch_size is {core.max_batch_size}, and the engine takes {most}"
     beams = given.get("max_beam_width", "1")
-    if not beams.isdigit() or int(beams) > int(str(build["max_beam_width"])):
+    if not beams.isdecimal() or int(beams) > int(str(build["max_beam_width"])):
         yield f"max_beam_width is {beams}, and the engine takes {build['max_beam_width']}"
     strategy = given.get("gpt_model_type", _STRATEGIES[0])
     known = [name for name in _STRATEGIES if name != "V1" or not options.target.since("0.20.0")]
@@ -222,7 +224,7 @@ def _gpu_faults(groups: str, engine: Mapping[str, Mapping[str, object]], options
     if not groups:
         return
     parts = [group.split(",") for group in groups.split(";")]
-    if not all(number.strip().isdigit() for part in parts for number in part):
+    if not all(number.strip().isdecimal() for part in parts for number in part):
         yield f"gpu_device_ids is groups of numbers like 0,1;2,3, not {groups!r}"
     elif len(parts) != options.instances or any(len(part) != ranks for part in parts):
         yield f"gpu_device_ids {groups!r} must be {options.instances} group(s) of {ranks}: one instance, one rank each"

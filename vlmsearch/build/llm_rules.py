@@ -14,6 +14,7 @@ _ROPES = {"longrope": "0.10.0", "llama3": "0.12.0"}
 """Scaled position embeddings, and the versions that brought them: the release notes of 0.10.0 and 0.12.0."""
 _GIB = 2**30
 _MOST_TP = 8
+"""What is proposed at most to those who have not named more: the GPUs of one machine."""
 
 
 def make_plan(
@@ -59,7 +60,7 @@ def _versions(plan: Plan) -> Iterator[str]:
         version = plan.target.versions.tensorrt_llm
         yield f"TensorRT-LLM {version} has no {rope} position scaling: the nearest that can is {_from(since)}"
     if plan.calibration and not plan.quantizes:
-        yield "its checkpoint is converted without calibration: leave --calibration out"
+        yield "its checkpoint is converted without calibration: leave your own calibration texts out"
     if plan.calibration and not plan.target.toolchain.calibration:
         version = plan.target.versions.tensorrt_llm
         yield f"quantize.py of {version} takes no texts of one's own: the nearest that can is {_from('0.11.0')}"
@@ -72,7 +73,7 @@ def _parallelism(plan: Plan) -> Iterator[str]:
         return
     if tp > 1 and not plan.recipe.splits:
         yield f"TensorRT-LLM does not support tensor parallelism for it: the nearest that can is tp 1, not {tp}"
-    allowed = _allowed(plan.recipe)
+    allowed = _allowed(plan.recipe, shape.heads)
     if tp not in allowed:
         near = min(allowed, key=lambda number: abs(number - tp))
         yield f"{shape.heads} heads and {shape.kv_heads} key heads cannot be split in {tp}: the nearest tp is {near}"
@@ -119,15 +120,16 @@ def _gpu(plan: Plan) -> Iterator[str]:
     if plan.recipe.dtype == "bfloat16" and gpu.sm < 80:
         yield f"{name} has no bfloat16: use float16"
     if plan.memory.least > gpu.gib * _GIB:
-        fits = [n for n in _allowed(plan.recipe) if estimate(plan.recipe, n, plan.pp).least <= gpu.gib * _GIB]
+        able_tp = _allowed(plan.recipe, max(_MOST_TP, plan.recipe.tp, plan.tp))
+        fits = [n for n in able_tp if estimate(plan.recipe, n, plan.pp).least <= gpu.gib * _GIB]
         near_tp = f"the nearest that fits is tp {fits[0]}" if fits else "use a lower precision or smaller limits"
         yield f"each GPU needs about {gib(plan.memory.least)}, and {plan.gpu} has {gpu.gib} GiB: {near_tp}"
 
 
-def _allowed(recipe: LlmRecipe) -> list[int]:
-    """Tensor parallelism that the heads allow."""
+def _allowed(recipe: LlmRecipe, most: int) -> list[int]:
+    """Tensor parallelism of up to ``most`` that the heads allow."""
     shape = recipe.architecture
-    numbers = range(1, (max(_MOST_TP, recipe.tp) if recipe.splits else 1) + 1)
+    numbers = range(1, (most if recipe.splits else 1) + 1)
     return [n for n in numbers if shape.heads % n == 0 and (shape.kv_heads % n == 0 or n % shape.kv_heads == 0)]
 
 

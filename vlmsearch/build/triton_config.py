@@ -9,7 +9,7 @@ from dataclasses import asdict
 from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch.build.recipe import Shapes
-from vlmsearch.build.triton_options import RepoOptions
+from vlmsearch.build.triton_options import INT64, UINT32, RepoOptions
 from vlmsearch.bundles import LENGTH_STEP, Bundle, Tower
 from vlmsearch.errors import ConfigError
 from vlmsearch.media import Preprocess
@@ -206,9 +206,12 @@ def _set_versions(config: pb.ModelConfig, options: RepoOptions) -> None:
         given = [int(number) for number in numbers.split(",")] if numbers else []
     except ValueError:
         given = [0]
-    if kind == "latest" and len(given) == 1 and given[0] > 0:
+    if kind == "latest" and len(given) == 1 and 0 < given[0] <= UINT32:
         config.version_policy.latest.num_versions = given[0]
-    elif kind == "specific" and given and min(given) > 0:
+    elif kind == "specific" and given and min(given) > 0 and max(given) <= INT64:
+        if options.version not in given:
+            written = f"--model-version {options.version}, the only one that is written"
+            raise ConfigError(f"--versions {options.versions} serves nothing: it lacks {written}")
         config.version_policy.specific.versions.extend(given)
     elif options.versions == "all":
         config.version_policy.all.SetInParent()
@@ -217,8 +220,10 @@ def _set_versions(config: pb.ModelConfig, options: RepoOptions) -> None:
 
 
 def _place(config: pb.ModelConfig, options: RepoOptions, tower: Tower, profiles: int) -> None:
-    kind = pb.ModelInstanceGroup.KIND_GPU if options.found_device == "gpu" else pb.ModelInstanceGroup.KIND_CPU
-    group = config.instance_group.add(kind=kind, count=options.found_instances(tower), gpus=options.gpus)
+    on_gpu = options.found_device == "gpu"
+    kind = pb.ModelInstanceGroup.KIND_GPU if on_gpu else pb.ModelInstanceGroup.KIND_CPU
+    gpus = options.gpus if on_gpu else ()
+    group = config.instance_group.add(kind=kind, count=options.found_instances(tower), gpus=gpus)
     if options.platform == "tensorrt":
         group.profile.extend(map(str, range(profiles)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,9 @@ Platform = Literal["python", "onnxruntime", "tensorrt"]
 Runtime = Literal["onnxruntime", "tensorrt"]
 Device = Literal["cpu", "gpu"]
 AcceleratorPrecision = Literal["FP32", "FP16", "BF16", "INT8"]
+
+INT32, UINT32, INT64, UINT64 = 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1
+"""The largest numbers that fields of Triton's messages hold."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +102,11 @@ class RepoOptions:
 def check_options(options: RepoOptions) -> None:
     """Raise ConfigError for the first choice that cannot be."""
     find_release(options.release)
-    queue = options.queue
+    check_numbers(_numbers(options))
     rules = (
-        (options.max_batch_size >= 1, f"--max-batch-size is at least 1, not {options.max_batch_size}"),
-        (options.instances is None or options.instances >= 1, f"--instances is at least 1, not {options.instances}"),
-        (options.threads >= 0, f"--threads is 0 (all cores) or more, not {options.threads}"),
-        (options.version >= 1, f"--version is at least 1, not {options.version}"),
         (options.max_image_bytes >= 1, "--max-image-mib is at least 1"),
-        (min(queue.delay_us, queue.limit, queue.timeout_ms, queue.priorities) >= 0, "queue settings are 0 or more"),
         (
-            all(1 <= size <= options.max_batch_size for size in queue.preferred),
+            all(1 <= size <= options.max_batch_size for size in options.queue.preferred),
             f"--preferred-batch-size is from 1 to --max-batch-size ({options.max_batch_size})",
         ),
         (not options.engines or options.found_device == "gpu", "platform tensorrt runs on a GPU"),
@@ -131,3 +130,27 @@ def check_options(options: RepoOptions) -> None:
     for holds, message in rules:
         if not holds:
             raise ConfigError(message)
+
+
+def check_numbers(numbers: Iterable[tuple[str, int, int, int]]) -> None:
+    """Raise ConfigError for the first number, by its name, that is less than its least or more than its most."""
+    for name, number, least, most in numbers:
+        if not least <= number <= most:
+            bound = f"at least {least}" if number < least else f"at most {most}"
+            raise ConfigError(f"{name} is {bound}, not {number}")
+
+
+def _numbers(options: RepoOptions) -> tuple[tuple[str, int, int, int], ...]:
+    queue = options.queue
+    return (
+        ("--max-batch-size", options.max_batch_size, 1, INT32),
+        ("--instances", 1 if options.instances is None else options.instances, 1, INT32),
+        ("--threads", options.threads, 0, INT32),
+        ("--model-version", options.version, 1, INT64),
+        ("--max-inflight", options.max_inflight, 0, UINT32),
+        ("--queue-delay-us", queue.delay_us, 0, UINT64),
+        ("--queue-limit", queue.limit, 0, UINT32),
+        ("--queue-timeout-ms", queue.timeout_ms, 0, UINT64 // 1000),
+        ("--priorities", queue.priorities, 0, UINT64),
+        *(("--gpus", gpu, 0, INT32) for gpu in options.gpus),
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from vlmsearch.cli.common import PORT, SECONDS, json_option, option, print_json
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from vlmsearch.serving.ranks import Ranks
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+_PLATFORMS = {
+    "templates": ("tensorrtllm", "llmapi"),
+    **dict.fromkeys(("bls", "instances", "gpu_groups", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
+}
+"""The options of ``llm repo`` that only some platforms use."""
 
 
 @click.group(short_help="Build, make and serve language models with TensorRT-LLM.")
@@ -121,11 +127,13 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
 
     SOURCE is what `llm build` made (tensorrtllm), or a model: a folder, or for llmapi a hub's id.
     """
+    _refuse_unused(platform)
     given = _settings(choices.pop("settings"))
     if platform == "python":
         from vlmsearch.build.llm_python import LlmOptions, write_repository
         from vlmsearch.build.tables import as_dataclass
 
+        _refuse_keys(given)
         table = {**{key: _typed(value) for key, value in given.items()}, "decoupled": choices["decoupled"]}
         if release:
             table["release"] = release
@@ -153,6 +161,24 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
     click.echo(f"serve it: vlmsearch llm serve {out}")
 
 
+def _refuse_unused(platform: str) -> None:
+    """Refuse options of the command line that do nothing for this platform; the environment's may be for others."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        platforms = _PLATFORMS.get(parameter.name or "", (platform,))
+        source = context.get_parameter_source(parameter.name or "")
+        if source is ParameterSource.COMMANDLINE and platform not in platforms:
+            names = "/".join([*parameter.opts, *parameter.secondary_opts])
+            raise click.UsageError(f"{names} is for --platform {' and '.join(platforms)}, not {platform}")
+
+
+def _refuse_keys(given: Mapping[str, str]) -> None:
+    """Refuse settings of the Python platform that are options."""
+    for key, name in (("decoupled", "--decoupled or --unary"), ("release", "--release")):
+        if key in given:
+            raise click.UsageError(f"--set {key} is an option of its own: {name}")
+
+
 def _settings(given: Sequence[str]) -> dict[str, str]:
     found = {}
     for one in given:
@@ -166,7 +192,7 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
 def _typed(value: str) -> object:
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
-    return int(value) if value.isdigit() else value
+    return int(value) if value.isdecimal() else value
 
 
 def _target(release: str) -> Target:
@@ -225,13 +251,13 @@ def serve(
 ) -> None:
     """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so."""
     from vlmsearch.build.llm_repo import Served, read_repository
-    from vlmsearch.cli.triton import run_server
+    from vlmsearch.cli.triton import gpu_numbers, run_server
     from vlmsearch.serving.commands import Endpoints
     from vlmsearch.serving.ranks import Ranks, ranks_docker_command
 
     served = Served(world_size, 1, ()) if world_size and not docker else read_repository(folder)
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
-    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, _numbers(gpus))
+    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus))
     if docker:
         image = _target(_given(release)).image
         command = ranks_docker_command(image, folder, ends, ranks, folders=served.folders, extra=extra)
@@ -247,15 +273,6 @@ def _given(release: str | None) -> str:
     if release is None:
         raise ConfigError("--docker needs --release, the one that the engine was built for")
     return release
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    from vlmsearch.errors import ConfigError
-
-    parts = text.split(",") if text else []
-    if not all(part.strip().isdigit() for part in parts):
-        raise ConfigError(f"--gpus is numbers with a comma between them, not {text!r}")
-    return tuple(map(int, parts))
 
 
 def _here(

@@ -57,8 +57,14 @@ def triton() -> None:
 @option("--threads", default=0, show_default=True, help="Of a tower on the CPU; 0: all cores.")
 @option("--warmup/--no-warmup", default=True, show_default=True, help="Run each model before it is ready.")
 @option("--response-cache", is_flag=True, help="Keep answers; serve with --cache-mib.")
-@option("--versions", default="latest:1", show_default=True, metavar="POLICY", help="latest:N, all or specific:N,M.")
-@option("--model-version", "version", default=1, show_default=True, help="The version to write.")
+@option(
+    "--versions",
+    default="latest:1",
+    show_default=True,
+    metavar="POLICY",
+    help="latest:N, all or specific:N,M: what is served.",
+)
+@option("--model-version", "version", default=1, show_default=True, help="The only one that is written.")
 @option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="For TensorRT plans.")
 @option("--max-inflight", default=0, show_default=True, help="Of the ensemble; 0: no limit. From 25.11 on.")
 @option("--max-image-mib", default=32, show_default=True, help="The largest encoded image.")
@@ -67,16 +73,13 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     """Write a model repository from bundles."""
     from vlmsearch.build.triton import write_repository
     from vlmsearch.build.triton_options import Queue, RepoOptions
-    from vlmsearch.errors import ConfigError
 
     queue = Queue(
         **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
     )
-    gpus = choices.pop("gpus").split(",") if choices["gpus"] else choices.pop("gpus") or []
-    if not all(number.isdigit() for number in gpus):
-        raise ConfigError(f"--gpus is numbers with a comma between them, not {','.join(gpus)!r}")
+    gpus = gpu_numbers(choices.pop("gpus"))
     largest = choices.pop("max_image_mib") * 2**20
-    options = RepoOptions(queue=queue, gpus=tuple(map(int, gpus)), max_image_bytes=largest, **choices)
+    options = RepoOptions(queue=queue, gpus=gpus, max_image_bytes=largest, **choices)
     made = write_repository(models, out, options, plans=plans)
     if as_json:
         print_json({"folder": str(made.folder), "models": made.models, "missing": list(map(str, made.missing))})
@@ -87,6 +90,16 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     for command in made.commands:
         click.echo(f"it is built by: {command}")
     click.echo(f"serve it: vlmsearch triton serve {made.folder}")
+
+
+def gpu_numbers(text: str) -> tuple[int, ...]:
+    """The numbers in the text of --gpus; ConfigError if there is anything else."""
+    from vlmsearch.errors import ConfigError
+
+    parts = text.split(",") if text else []
+    if not all(part.strip().isdecimal() for part in parts):
+        raise ConfigError(f"--gpus is numbers with a comma between them, not {text!r}")
+    return tuple(map(int, parts))
 
 
 @triton.command()
