@@ -41,7 +41,7 @@ def read_rows(table: str) -> Iterator[tuple[int, Row | OSError]]:
 def _csv_rows(table: str, file: Iterable[str]) -> Iterator[tuple[int, Row]]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FILE_BYTES))  # of the process: raised, and never lowered
     lines: list[str] = []
-    reader = csv.DictReader(lines.append(line) or line for line in file)  # type: ignore[func-returns-value]
+    reader = csv.DictReader(_noted(file, lines))
     try:
         _check_header(table, reader.fieldnames)
         lines.clear()
@@ -52,6 +52,13 @@ def _csv_rows(table: str, file: Iterable[str]) -> Iterator[tuple[int, Row]]:
             yield reader.line_num, {key: _cell(key, value) for key, value in named.items() if _is_filled(value)}
     except csv.Error as exc:
         raise ConfigError(f"{table}, line {reader.line_num}, cannot be read as CSV: {exc}") from exc
+
+
+def _noted(file: Iterable[str], lines: list[str]) -> Iterator[str]:
+    """The lines of a file, each of which is added to ``lines`` as it is read."""
+    for line in file:
+        lines.append(line)
+        yield line
 
 
 def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
