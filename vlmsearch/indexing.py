@@ -27,6 +27,7 @@ from vlmsearch.channels import Channel, StoppedError
 from vlmsearch.encoders.base import Encoder, PreparesImages
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media import open_image, read_image
+from vlmsearch.ranking import image_fields
 from vlmsearch.records import Ready, check_types, digest, encode
 from vlmsearch.sources import Item, Sourced
 from vlmsearch.stores.base import Store
@@ -94,7 +95,7 @@ class Flow:
 
     def __init__(self, encoder: Encoder, store: Store, options: IndexOptions) -> None:
         self._encoder = encoder
-        self._sees = encoder.takes_images
+        self._sees = bool(image_fields(encoder.spaces))
         self._store = store
         self._options = options
         self._examined: Channel[list[Future[Outcome]]] = Channel(_UNDER_WAY)

@@ -25,11 +25,6 @@ class Encoder(Closable, ABC):
     floors: Mapping[tuple[str, Modality], float] = MappingProxyType({})
     """Per space and modality of the document: the cosine with a text that unrelated ones stay under, where measured."""
 
-    @property
-    def takes_images(self) -> bool:
-        """Whether there is a space that images are encoded into."""
-        return any("image" in space.modalities for space in self.spaces)
-
     @abstractmethod
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Vectors of shape (len(texts), dim) for every space that takes text, by space name.
