@@ -78,7 +78,8 @@ def find_engine(
     if found or bundle.name in recipe_names():
         return found
     free = _OF_A_RECIPE - {"batches"} if profile else _OF_A_RECIPE
-    return next((plan for other, plan in all_choices() if _but_for(other, free) == _but_for(choice, free)), None)
+    wanted = _but_for(choice, free)
+    return next((plan for other, plan in all_choices() if _but_for(other, free) == wanted), None)
 
 
 def _but_for(choice: Choice, free: frozenset[str]) -> Choice:
