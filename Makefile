@@ -1,13 +1,14 @@
 # make demo    draw a gallery, index it, search it: nothing but Python is needed
 # make test    lint, types and all tests
 # make lint    lint and types alone
+# make exhaustive    the long tests: chaos, every crash point, fuzzing
 # make bench   speed beside the installed peers, and of indexing beside encoding
 
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint bench
+.PHONY: demo test lint exhaustive bench
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -15,6 +16,9 @@ demo: $(VENV)/.demo
 
 test: lint
 	$(VENV)/bin/python -m pytest
+
+exhaustive: $(VENV)/.test
+	$(VENV)/bin/python -m pytest -m exhaustive
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .
