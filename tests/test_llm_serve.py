@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -283,6 +284,36 @@ def test_the_real_triton_loads_a_filled_repository(binary: Binary, tmp_path: Pat
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert not list(Path("/dev/shm").glob(f"vlmsearch_*_{process.pid}_*"))
+
+
+def test_the_real_triton_loads_only_what_it_is_told_to(binary: Binary, tmp_path: Path) -> None:
+    """An ensemble brings the models of its steps with it."""
+    write_llm_repository(tmp_path / "R", options(tmp_path, values={"triton_backend": "python"}))
+    with serving(tmp_path, ["--load-model", "ensemble"], VLMSEARCH_CACHE=str(CACHE)) as process:
+        assert isinstance(process.args, list)
+        port = next(part for part in map(str, process.args) if part.startswith("--http-port=")).partition("=")[2]
+        url = f"http://127.0.0.1:{port}/v2/repository/index"
+        with urllib.request.urlopen(url, data=b"{}", timeout=10) as answer:
+            states = {model["name"]: model.get("state") for model in json.load(answer)}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    loaded = dict.fromkeys(("preprocessing", "tensorrt_llm", "postprocessing", "ensemble"), "READY")
+    assert states == loaded | {"tensorrt_llm_bls": None}
+
+
+def test_the_models_that_are_loaded_are_chosen(tmp_path: Path, machine: dict[str, str]) -> None:
+    repository(tmp_path, tp=2)
+    flags = ["--load-model", "preprocessing", "--load-model", "tensorrt_llm", "--dry-run"]
+    first, second = ok("llm", "serve", "R", *flags, cwd=tmp_path, **machine).split(" : ")
+    loads = "--model-control-mode=explicit --load-model=preprocessing --load-model=tensorrt_llm"
+    assert loads in first
+    assert "--model-control-mode=explicit --load-model=tensorrt_llm --backend" in second
+    done = run("llm", "serve", "R", "--load-model", "bls", cwd=tmp_path, **machine)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: R has no model 'bls': there are ensemble, postprocessing, preprocessing, tensorrt_llm, "
+        "tensorrt_llm_bls\n"
+    )
 
 
 def test_the_real_triton_says_which_model_failed(binary: Binary, tmp_path: Path) -> None:

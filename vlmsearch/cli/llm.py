@@ -224,6 +224,7 @@ def _built_for(folder: str) -> str:
 @option("--orchestrator", is_flag=True, help="One process that runs several instances or models.")
 @option("--no-spawn", is_flag=True, help="The orchestrator does not start the ranks: mpirun does.")
 @option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
+@option("--load-model", "load", multiple=True, metavar="NAME", help="Load only this; several times.  [default: all]")
 @option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
 @option("--http-port", default=8000, show_default=True, type=PORT)
 @option("--grpc-port", default=8001, show_default=True, type=PORT)
@@ -241,6 +242,7 @@ def serve(
     orchestrator: bool,
     no_spawn: bool,
     gpus: str,
+    load: tuple[str, ...],
     host: str,
     http_port: int,
     grpc_port: int,
@@ -249,7 +251,10 @@ def serve(
     release: str | None,
     **how: Any,
 ) -> None:
-    """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so."""
+    """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so.
+
+    With --load-model Triton is under explicit model control: every client that reaches it may load and unload models.
+    """
     from vlmsearch.build.llm_repo import Served, read_repository
     from vlmsearch.cli.triton import gpu_numbers, run_server
     from vlmsearch.serving.commands import Endpoints
@@ -257,7 +262,7 @@ def serve(
 
     served = Served(world_size, 1, ()) if world_size and not docker else read_repository(folder)
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
-    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus))
+    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus), load)
     if docker:
         image = _target(_given(release)).image
         command = ranks_docker_command(image, folder, ends, ranks, folders=served.folders, extra=extra)

@@ -18,13 +18,15 @@ class Ranks:
 
     In leader mode there is one for each rank of the engine, and the first serves. An orchestrator is one process
     that starts the others itself (``spawn``) or finds them started, one more than there are ranks. ``gpus`` are the
-    GPUs that all may use; () leaves them all.
+    GPUs that all may use; () leaves them all. ``load`` are the models that the first loads, by explicit control; ()
+    loads them all.
     """
 
     count: int = 1
     orchestrator: bool = False
     spawn: bool = True
     gpus: tuple[int, ...] = ()
+    load: tuple[str, ...] = ()
 
     @property
     def processes(self) -> int:
@@ -47,8 +49,12 @@ def ranks_command(
 ) -> list[str]:
     """The command that serves a repository: the server itself for one process, else ``mpirun`` with one each.
 
-    Ranks after the first load the engine alone. ConfigError for GPUs that are too few.
+    Ranks after the first load the engine alone. ConfigError for GPUs that are too few, and models that are not there.
     """
+    absent = [name for name in ranks.load if not (folder / name / "config.pbtxt").is_file()]
+    if absent:
+        known = sorted(path.parent.name for path in folder.glob("*/config.pbtxt"))
+        raise ConfigError(f"{folder} has no model {absent[0]!r}: there are {', '.join(known)}")
     if ranks.gpus and not ranks.orchestrator and len(ranks.gpus) < ranks.count:
         raise ConfigError(f"{ranks.count} ranks need {ranks.count} GPUs, and --gpus names {len(ranks.gpus)}")
     if ranks.orchestrator and ranks.spawn and not ranks.gpus:
@@ -100,8 +106,9 @@ def _rank_command(
     binary: Binary, folder: Path, ends: Endpoints, ranks: Ranks, rank: int, extra: Sequence[str]
 ) -> list[str]:
     flags = ["--disable-auto-complete-config"]
-    if rank:
-        flags += ["--model-control-mode=explicit", "--load-model=tensorrt_llm"]
+    load = ("tensorrt_llm",) if rank else ranks.load
+    if load:
+        flags += ["--model-control-mode=explicit", *(f"--load-model={name}" for name in load)]
     if ranks.orchestrator and ranks.spawn:
         flags += ["--pinned-memory-pool-byte-size=0", "--enable-peer-access=false"]
         flags += [f"--cuda-memory-pool-byte-size={place}:0" for place in range(len(ranks.gpus))]
