@@ -1,7 +1,7 @@
-"""Templates with the placeholders and tensors of NVIDIA's at 0.10, 0.13 and 1.x; written here, to be filled in tests.
+"""Templates with the placeholders and tensors of NVIDIA's at several versions; written here, to be filled in tests.
 
-Names, types and dimensions are those of tensorrtllm_backend v0.10.0 and v0.13.0 and of TensorRT-LLM's triton_backend;
-nothing else is: the models do nothing.
+Names, types and dimensions are those of tensorrtllm_backend v0.10.0, v0.13.0 and v0.19.0 and of TensorRT-LLM's
+triton_backend; nothing else is: the models do nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,6 +9,8 @@ from pathlib import Path
 
 Tensor = tuple[str, str, str]
 """Name, type and dimensions; a name that ends in ? is optional."""
+VERSIONS = ("0.10", "0.13", "0.16", "0.17", "0.19", "1.0", "1.x")
+"""Those that differ, or that a test needs to be told apart; 1.x is 1.1 and later."""
 
 _QUERY: tuple[Tensor, ...] = (
     ("end_id?", "INT32", "1"), ("pad_id?", "INT32", "1"), ("top_k?", "INT32", "1"), ("top_p?", "FP32", "1"),
@@ -29,7 +31,7 @@ class TritonPythonModel:
 
 
 def write_templates(folder: Path, version: str) -> Path:
-    """Write the five models of a version (``0.10``, ``0.13`` or ``1.x``) and a ``model.py`` for each."""
+    """Write the five models of one of ``VERSIONS`` and a ``model.py`` for each."""
     for model, text in templates(version).items():
         (folder / model / "1").mkdir(parents=True)
         (folder / model / "config.pbtxt").write_text(text)
@@ -38,9 +40,10 @@ def write_templates(folder: Path, version: str) -> Path:
 
 
 def templates(version: str) -> dict[str, str]:
-    new, seed = version == "1.x", "seed" if version == "1.x" else "random_seed"
+    at = VERSIONS.index(version)
+    seed = "seed" if at >= VERSIONS.index("1.0") else "random_seed"
     one = "-1" if version == "0.10" else "1"
-    logits = "${logits_datatype}" if new else "TYPE_FP32"
+    logits = "${logits_datatype}" if at >= VERSIONS.index("0.17") else "TYPE_FP32"
     core_inputs = [("input_ids", "INT32", "-1"), ("input_lengths", "INT32", "1"), ("request_output_len", "INT32", "1")]
     core_inputs += [(_CORE.get(name[:-1], name[:-1]) + "?", kind, dims) for name, kind, dims in _QUERY]
     core_inputs += [("stop_words_list?", "INT32", "2, -1"), (f"{seed}?", "UINT64", "1")]
@@ -51,8 +54,9 @@ def templates(version: str) -> dict[str, str]:
     core_text += "" if version == "0.10" else "  default_queue_policy: { max_queue_size: ${max_queue_size} }\n"
     core_text += "}\nmodel_transaction_policy { decoupled: ${decoupled_mode} }\n"
     core_text += "# enable_trt_overlap is only for experiments: ${enable_trt_overlap}\n"
-    if new:
+    if at >= VERSIONS.index("0.19"):
         core_inputs.append(("encoder_input_features?", "${encoder_input_features_data_type}", "-1, -1"))
+    if at >= VERSIONS.index("1.x"):
         core_inputs.append(("prompt_embedding_table?", "${prompt_embedding_table_data_type}", "-1, -1"))
     keys = {name: name for name in _PARAMETERS.split()}
     keys |= {"gpt_model_type": "batching_strategy", "gpt_model_path": "engine_dir"}

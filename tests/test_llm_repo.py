@@ -18,7 +18,10 @@ from vlmsearch.build.llm_templates import assign, fill, parse, placeholders
 from vlmsearch.build.llm_versions import find_target
 from vlmsearch.errors import ConfigError
 
-RELEASES = {"0.10": ("24.06", "0.10.0"), "0.13": ("24.09", "0.13.0"), "1.x": ("26.03", "1.2.0")}
+RELEASES = {
+    "0.10": ("24.06", "0.10.0"), "0.13": ("24.09", "0.13.0"), "0.16": ("24.12", "0.16.0"), "0.17": ("25.01", "0.17.0"),
+    "0.19": ("25.05", "0.19.0"), "1.0": ("25.09", "1.0.0"), "1.x": ("26.03", "1.2.0"),
+}  # fmt: skip
 
 
 def built(folder: Path, version: str, *, tp: int = 1, batch: int = 16, paged: bool = False) -> Path:
@@ -79,9 +82,10 @@ def test_a_repository_of_each_version(tmp_path: Path, kind: str) -> None:
     assert tokenizer == str(tmp_path / "built" / "tokenizer")
     for model in models:
         assert (out / model / "1" / "model.py").read_text().startswith(f'"""Stands for {model}."""\n')
-    if kind == "1.x":
-        kinds = {tensor.name: tensor.data_type for tensor in core.input}
-        assert kinds["prompt_embedding_table"] == pb.TYPE_BF16  # as the engine
+    kinds = {tensor.name: tensor.data_type for tensor in [*core.input, *core.output]}
+    assert kinds["context_logits"] == pb.TYPE_FP32
+    assert kinds.get("encoder_input_features") == (pb.TYPE_BF16 if kind in ("0.19", "1.0", "1.x") else None)
+    assert kinds.get("prompt_embedding_table") == (pb.TYPE_BF16 if kind == "1.x" else None)  # as the engine
     assert read_repository(out).ranks == 1
 
 
@@ -151,13 +155,51 @@ def test_what_must_be_given_is_asked_for(tmp_path: Path) -> None:
         ("0.13", "0.10", "tensorrt_llm/config.pbtxt is not of TensorRT-LLM 0.13.0: it has no ${max_queue_size}"),
         ("0.10", "0.13", "tensorrt_llm/config.pbtxt is not of TensorRT-LLM 0.10.0: it has ${max_queue_size}"),
         ("0.13", "1.x", "is not of TensorRT-LLM 0.13.0: it has ${logits_datatype}"),
+        ("0.16", "0.17", "is not of TensorRT-LLM 0.16.0: it has ${logits_datatype}"),
+        ("0.17", "0.16", "is not of TensorRT-LLM 0.17.0: it has no ${logits_datatype}"),
         ("1.x", "0.13", "is not of TensorRT-LLM 1.2.0: it has no ${encoder_input_features_data_type}"),
+        ("1.x", "1.0", "is not of TensorRT-LLM 1.2.0: it has no ${prompt_embedding_table_data_type}"),
     ],
 )
 def test_templates_of_another_version_are_refused(tmp_path: Path, kind: str, other: str, message: str) -> None:
     write_templates(tmp_path / "templates", other)
     with refused(message):
         write_llm_repository(tmp_path / "R", options(tmp_path, kind))
+
+
+def test_templates_that_1_0_may_or_may_not_have_are_taken(tmp_path: Path) -> None:
+    """Images before 1.1 have been built from either side of the change."""
+    write_templates(tmp_path / "templates", "1.x")
+    write_llm_repository(tmp_path / "R", options(tmp_path, "1.0"))
+    kinds = {tensor.name: tensor.data_type for tensor in config_of(tmp_path / "R", "tensorrt_llm").input}
+    assert kinds["prompt_embedding_table"] == pb.TYPE_BF16
+
+
+def test_a_container_without_templates_asks_for_a_checkout(tmp_path: Path) -> None:
+    built(tmp_path / "B", "0.16.0")
+    wrong = run("llm", "repo", "B", "--out", "R", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "the container of Triton 24.12 has no templates: `git clone --depth 1 --branch v0.16.0" in wrong.stderr
+    assert "triton-inference-server/tensorrtllm_backend TEMPLATES`" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("models", "written"),
+    [
+        ("engine", ["tensorrt_llm"]),
+        ("ensemble", ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble"]),
+        ("bls", ["preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls"]),
+    ],
+)
+def test_the_models_of_a_repository_are_chosen(tmp_path: Path, models: str, written: list[str]) -> None:
+    built(tmp_path / "B", "0.13.0")
+    write_templates(tmp_path / "T", "0.13")
+    if models == "engine":  # which needs none
+        shutil.rmtree(tmp_path / "B" / "tokenizer")
+    flags = ["--templates", "T", "--out", "R", "--models", models, "--json"]
+    assert json.loads(ok("llm", "repo", "B", *flags, cwd=tmp_path))["models"] == written
+    assert {path.name for path in (tmp_path / "R").iterdir()} == set(written)
+    assert (read_repository(tmp_path / "R").ranks, read_repository(tmp_path / "R").instances) == (1, 1)
 
 
 def test_engines_of_another_version_or_with_ranks_missing_are_refused(tmp_path: Path) -> None:
@@ -203,7 +245,7 @@ def test_instances_and_their_gpus(tmp_path: Path) -> None:
 def test_a_repository_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
     out = tmp_path / "R"
     write_llm_repository(out, options(tmp_path))
-    write_llm_repository(out, options(tmp_path, bls=False))
+    write_llm_repository(out, options(tmp_path, models="ensemble"))
     assert sorted(path.name for path in out.iterdir()) == [
         "ensemble",
         "postprocessing",
@@ -252,7 +294,7 @@ def test_the_llm_api_gets_a_checked_model_yaml(tmp_path: Path) -> None:
     assert read_repository(out).ranks == 1
     with refused("no argument 'tensor_parallel' of LLM can be set; did you mean"):
         model_yaml("m", decoupled=True, values={"tensor_parallel": "2"})
-    with refused("Triton 24.09 has no llmapi model on PyTorch: the nearest is 25.09"):
+    with refused("Triton 24.09 has no llmapi model on PyTorch: the nearest is 25.05"):
         write_llmapi_repository(out, find_target("24.09"), "m", templates=folder)
     with refused("give --templates, a checkout of"):
         write_llmapi_repository(out, target, "m", templates=tmp_path / "none")
@@ -305,7 +347,7 @@ def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> N
     ("platform", "flags", "message"),
     [
         ("python", ["--instances", "4"], "--instances is for --platform tensorrtllm, not python"),
-        ("python", ["--no-bls"], "--bls/--no-bls is for --platform tensorrtllm, not python"),
+        ("python", ["--models", "engine"], "--models is for --platform tensorrtllm, not python"),
         ("python", ["--gpu-groups", "0,1"], "--gpu-groups is for"),
         ("python", ["--engine-dir", "/x"], "--engine-dir is for"),
         ("python", ["--tokenizer-dir", "/x"], "--tokenizer-dir is for"),

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
@@ -28,6 +29,8 @@ from vlmsearch.build.triton_options import INT32, check_numbers
 from vlmsearch.build.triton_releases import Release
 from vlmsearch.errors import ConfigError
 
+Models = Literal["bls", "ensemble", "engine"]
+_MODELS: Mapping[Models, tuple[str, ...]] = {"bls": MODELS, "ensemble": MODELS[:-1], "engine": ("tensorrt_llm",)}
 _STRATEGIES = ("inflight_fused_batching", "inflight_batching", "V1")
 _YES = ("true", "True")
 _ONLY = {"engine_dir": ("tensorrt_llm",), "tokenizer_dir": ("preprocessing", "postprocessing")}
@@ -39,7 +42,8 @@ class LlmRepoOptions:
     """How the repository of a built engine is made.
 
     ``engine`` is a folder that ``llm build`` made, or one with engines; ``engine_dir`` and ``tokenizer_dir`` are
-    where the server will find them, if not here. ``values`` fill placeholders, ``key`` or ``model.key``. Each of
+    where the server will find them, if not here. ``models`` are the ensemble's, those with ``tensorrt_llm_bls``, or the
+    engine's alone, for clients that send tokens. ``values`` fill placeholders, ``key`` or ``model.key``. Each of
     ``instances`` runs on the GPUs of one group of ``gpu_groups`` ("0,1;2,3").
     """
 
@@ -49,7 +53,7 @@ class LlmRepoOptions:
     engine_dir: str = ""
     tokenizer_dir: str = ""
     decoupled: bool = True
-    bls: bool = True
+    models: Models = "bls"
     instances: int = 1
     gpu_groups: str = ""
     values: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +80,7 @@ def write_llm_repository(out: Path, options: LlmRepoOptions) -> list[str]:
 def make_llm_configs(source: Path, options: LlmRepoOptions) -> dict[str, pb.ModelConfig]:
     """The checked configuration of every model, by name."""
     engine = _engine_config(options)
-    texts = read_templates(source, options.target, MODELS if options.bls else MODELS[:-1])
+    texts = read_templates(source, options.target, _MODELS[options.models])
     given = assign(options.values, texts)
     defaults = _defaults(options, engine)
     configs = {}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from vlmsearch.build.tables import as_dataclass, read_table, suggest
 from vlmsearch.errors import ConfigError
@@ -30,12 +30,12 @@ class Versions:
 class Toolchain:
     """How TensorRT-LLM builds from version ``since`` on.
 
-    ``scripts`` are paths of conversion scripts in its repository, a family each, ``formats`` what ``quantize``
-    takes. ``root`` is where the image keeps ``examples/`` ("": nowhere). ``length`` is the flag for the longest
-    request. ``clone`` and ``templates`` are the repository of the Triton templates and the folder in it,
-    ``mandatory`` what each needs a value for, ``absent`` what only other versions have. ``calibration``: whether it
-    takes local texts; ``uneven``: whether layers need not divide by pp. ``unverified`` is what was not read at this
-    version's own tag.
+    ``scripts`` are paths of conversion scripts in its repository, a family each, and ``single`` the families whose
+    script converts for one GPU and unquantised; ``formats`` is what ``quantize`` takes. ``root`` is where the image
+    keeps ``examples/`` ("": nowhere). ``length`` is the flag for the longest request. ``clone`` and ``templates`` are
+    the repository of the Triton templates and the folder in it, ``mandatory`` what each needs a value for, ``absent``
+    what only other versions have. ``calibration``: whether it takes local texts; ``uneven``: whether layers need not
+    divide by pp. ``unverified`` is what was not read at this version's own tag.
     """
 
     since: str
@@ -53,6 +53,7 @@ class Toolchain:
     least_sm: int
     most_sm: int
     mandatory: Mapping[str, tuple[str, ...]]
+    single: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
 
@@ -96,7 +97,8 @@ class Target:
 def matrix() -> Matrix:
     """The versions that are known here."""
     path = Path(__file__).with_name("llm_versions.toml")
-    return as_dataclass(Matrix, read_table(path), str(path))
+    table = read_table(path)
+    return as_dataclass(Matrix, {**table, "toolchains": _inherited(table["toolchains"])}, str(path))
 
 
 def targets() -> list[Target]:
@@ -145,6 +147,17 @@ def find_gpu(name: str) -> Gpu:
 def same_version(one: str, other: str) -> bool:
     """Whether two versions of TensorRT-LLM are the same, but for what comes after their third number."""
     return _order(one) == _order(other)
+
+
+def _inherited(toolchains: Any) -> list[dict[str, object]]:
+    """Each toolchain with what it has from the one before it."""
+    chain: dict[str, Any] = {"mandatory": {}}
+    chains = []
+    for changes in toolchains:
+        mandatory = {**chain["mandatory"], **changes.get("mandatory", {})}
+        chain = {**chain, "unverified": [], **changes, "mandatory": mandatory}
+        chains.append(chain)
+    return chains
 
 
 def _toolchain(version: str) -> Toolchain | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PLATFORMS = {
     "templates": ("tensorrtllm", "llmapi"),
-    **dict.fromkeys(("bls", "instances", "gpu_groups", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
+    **dict.fromkeys(("models", "instances", "gpu_groups", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
 }
 """The options of ``llm repo`` that only some platforms use."""
 
@@ -116,7 +116,13 @@ def build(
 @option("--templates", type=_FOLDER, metavar="DIR", help="NVIDIA's templates.  [default: the container's]")
 @option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value: KEY or MODEL.KEY; several times.")
 @option("--decoupled/--unary", default=True, show_default=True, help="Whether answers can be streamed.")
-@option("--bls/--no-bls", default=True, show_default=True, help="With the model tensorrt_llm_bls.")
+@option(
+    "--models",
+    type=click.Choice(["bls", "ensemble", "engine"]),
+    default="bls",
+    show_default=True,
+    help="The ensemble with tensorrt_llm_bls, without it, or tensorrt_llm alone, for clients that send tokens.",
+)
 @option("--instances", default=1, show_default=True, type=click.IntRange(1), help="Of the engine.")
 @option("--gpu-groups", default="", metavar="0,1;2,3", help="The GPUs of each instance.")
 @option("--engine-dir", default="", metavar="PATH", help="Where the server finds the engines.  [default: as here]")
