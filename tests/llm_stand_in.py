@@ -18,6 +18,9 @@ from typing import Any
 _HERE = Path(__file__).parent
 DTYPES = ["float32", "bfloat16", "float16"]
 FORMATS = ["fp8", "int8_sq", "int4_awq", "w4a8_awq", "int8_wo", "int4_wo", "full_prec"]
+PHIS = ["phi-2", "Phi-3-mini-4k-instruct", "Phi-3-mini-128k-instruct"]
+BLOCK = {(0, 10): 64, (0, 11): 64}
+"""Tokens in a block of the KV cache, where it is not 32."""
 ALGORITHMS = {"fp8": "FP8", "int8_sq": "W8A8_SQ_PER_CHANNEL", "int4_awq": "W4A16_AWQ"}
 
 
@@ -37,6 +40,10 @@ def new_parser() -> argparse.ArgumentParser:
 def convert_parser(family: str, version: str) -> argparse.ArgumentParser:
     parser = new_parser()
     add(parser, "model_dir output_dir")
+    if family == "phi" and order(version) < (0, 11):
+        add(parser, "dtype", choices=DTYPES, default="float16")
+        add(parser, "model_type", choices=PHIS, default=PHIS[0])
+        return parser
     add(parser, "tp_size pp_size workers", type=int, default=1)
     choices = [*DTYPES, "auto"] if order(version) >= (0, 15) else DTYPES
     add(parser, "dtype", choices=choices, default=choices[-1])
@@ -55,6 +62,8 @@ def convert_parser(family: str, version: str) -> argparse.ArgumentParser:
         add(parser, "nemo_ckpt_path calib_dataset dataset_cache_dir log_level")
         return parser
     add(parser, "meta_ckpt_dir hidden_act")
+    if order(version) >= (0, 11):
+        add(parser, "calib_dataset", default="ccdv/cnn_dailymail")
     add(parser, "load_by_shard load_model_on_cpu per_group", action="store_true")
     return parser
 
@@ -118,20 +127,33 @@ def shape_of(model: Path) -> dict[str, int]:
     return {**shape, "num_key_value_heads": config.get("num_key_value_heads", shape["num_attention_heads"])}
 
 
+def read_model(model: str, version: str) -> None:
+    """What transformers' AutoConfig would refuse in that version's image, with trust_remote_code."""
+    config = json.loads((Path(model) / "config.json").read_text())
+    for name in config.get("auto_map", {}).values():
+        assert (Path(model) / f"{name.partition('.')[0]}.py").is_file(), f"{name} cannot be imported"
+    scaling = config.get("rope_scaling") or {}
+    if order(version) < (0, 14) and "llama3" in scaling.values():
+        raise SystemExit(f"ValueError: `rope_scaling` must be a dictionary with two fields, got {scaling}")
+
+
 def write_checkpoint(
     args: argparse.Namespace, algorithm: str | None, kv_algorithm: str | None, *, group: int | None = None
 ) -> None:
     out = Path(args.output_dir)
     out.mkdir(parents=True, exist_ok=True)
     quantization = {"quant_algo": algorithm, "kv_cache_quant_algo": kv_algorithm, "group_size": group}
-    mapping = {"world_size": args.tp_size * args.pp_size, "tp_size": args.tp_size, "pp_size": args.pp_size}
-    config = {
+    tp, pp = getattr(args, "tp_size", 1), getattr(args, "pp_size", 1)
+    mapping = {"world_size": tp * pp, "tp_size": tp, "pp_size": pp}
+    config: dict[str, Any] = {
         "architecture": "X",
         "dtype": args.dtype,
         **shape_of(Path(args.model_dir)),
         "mapping": mapping,
         "quantization": quantization,
     }
+    if hasattr(args, "model_type"):  # Phi's of 0.10 writes neither
+        del config["mapping"], config["num_key_value_heads"]
     spoil(config, "checkpoint")
     (out / "config.json").write_text(json.dumps(config))
     for rank in range(mapping["world_size"]):
@@ -142,11 +164,14 @@ def write_checkpoint(
 def convert(family: str, version: str, arguments: list[str]) -> None:
     args = convert_parser(family, version).parse_args(arguments)
     before("checkpoint")
+    read_model(args.model_dir, version)
     if family == "gpt":
         assert "gpt2" in args.model_dir, "the variant of GPT is not in the path"
     if family == "phi":
-        assert args.pp_size == 1, "Pipeline parallelism is not supported."
-    algorithm = {"int8": "W8A16", "int4": "W4A16"}[args.weight_only_precision] if args.use_weight_only else None
+        assert getattr(args, "pp_size", 1) == 1, "Pipeline parallelism is not supported."
+    algorithm = None
+    if getattr(args, "use_weight_only", False):
+        algorithm = {"int8": "W8A16", "int4": "W4A16"}[args.weight_only_precision]
     if family != "phi" and args.smoothquant:
         assert args.per_token
         assert args.per_channel
@@ -157,6 +182,7 @@ def convert(family: str, version: str, arguments: list[str]) -> None:
 def quantize(version: str, arguments: list[str]) -> None:
     args = quantize_parser(version).parse_args(arguments)
     before("checkpoint")
+    read_model(args.model_dir, version)
     if getattr(args, "calib_dataset", None):
         assert Path(args.calib_dataset).is_dir()
     kv = args.kv_cache_dtype.upper() if args.kv_cache_dtype else None
@@ -172,6 +198,10 @@ def build(version: str, arguments: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     names = ["max_batch_size", "max_input_len", "max_seq_len", "max_output_len", "max_beam_width", "max_num_tokens"]
     limits = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    most = args.max_batch_size * (limits.get("max_seq_len") or args.max_input_len)
+    limits["max_num_tokens"] = max(min(args.max_num_tokens, most), BLOCK.get(order(version), 32))
+    mapping = pretrained.setdefault("mapping", {"world_size": 1, "tp_size": 1, "pp_size": 1})
+    pretrained.setdefault("num_key_value_heads", pretrained["num_attention_heads"])
     paged = args.use_paged_context_fmha == "enable"
     config = {
         "version": version,
@@ -180,7 +210,7 @@ def build(version: str, arguments: list[str]) -> None:
     }
     spoil(config, "engine")
     (out / "config.json").write_text(json.dumps(config))
-    for rank in range(pretrained["mapping"]["world_size"]):
+    for rank in range(mapping["world_size"]):
         assert (Path(args.checkpoint_dir) / f"rank{rank}.safetensors").stat().st_size
         (out / f"rank{rank}.engine").write_bytes(b"an engine")
     after(out, "engine")
@@ -213,6 +243,8 @@ def spoil(config: dict[str, Any], step: str) -> None:
         config["dtype"] = "float32"
     elif wrong == "algorithm":
         config["quantization"]["quant_algo"] = "W8A16"
+    elif wrong == "no mapping":
+        del config["mapping"]
     elif wrong == "tp":
         config["mapping"]["tp_size"] += 1
 

@@ -25,6 +25,8 @@ from vlmsearch.bundles import data_folder
 from vlmsearch.errors import ConfigError
 
 GPT2 = {"n_layer": 24, "n_head": 16, "n_embd": 1024, "vocab_size": 50257, "n_positions": 1024}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+STEPS = ["tokenizer", "checkpoint", "engine"]
 DOCKER = """
 import json, os, pathlib, subprocess, sys
 arguments = sys.argv[1:]
@@ -74,6 +76,21 @@ class Machine:
         path = os.pathsep.join([str(self.root / "bin"), os.environ["PATH"]])
         packages = os.pathsep.join(filter(None, [str(self.root / "packages"), os.environ.get("PYTHONPATH")]))
         self.environment = {**os.environ, "PATH": path, "PYTHONPATH": packages}
+
+    def hold(self, recipe: str) -> None:
+        """Put what is read of a recipe's checkpoint into the model's folder, as its publisher wrote it."""
+        shape = find_llm_recipe(recipe).architecture
+        config: dict[str, object] = {
+            "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads, "hidden_size": shape.hidden,
+            "intermediate_size": shape.ffn, "vocab_size": shape.vocab,
+        }  # fmt: skip
+        if shape.rope == "llama3":
+            config["rope_scaling"] = {**LLAMA3, "rope_type": "llama3"}
+        if shape.family == "phi":
+            config["auto_map"] = {"AutoConfig": "configuration_phi3.Phi3Config"}
+            (self.root / "a-model" / "configuration_phi3.py").write_text("class Phi3Config: ...\n")
+        (self.root / "a-model" / "config.json").write_text(json.dumps(config))
 
     def command(self, *extra: str, recipe: str = "gpt2-medium", here: str = "--here") -> list[str]:
         places = ["--model", "a-model", "--out", "O", "--scripts", "scripts"]
@@ -136,7 +153,7 @@ def test_a_build_makes_every_rank_and_is_not_done_twice(
     machine = Machine(tmp_path, version, release)
     done = machine.build(*extra)
     assert done.returncode == 0, done.stderr
-    assert steps(done) == ["tokenizer", "checkpoint", "engine"]
+    assert steps(done) == STEPS
     ranks = make_plan("gpt2-medium", release=release, **dict(zip(("tp", "pp"), map(int, extra[1::2])))).ranks  # type: ignore[arg-type]
     assert sorted(path.name for path in (machine.out / "engine").glob("*.engine")) == [
         f"rank{rank}.engine" for rank in range(ranks)
@@ -153,13 +170,8 @@ def test_a_build_makes_every_rank_and_is_not_done_twice(
 
 
 def test_quantisation_and_texts_of_ones_own(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    shape = find_llm_recipe("llama-3.1-8b-instruct-awq").architecture
-    config = {
-        "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
-        "hidden_size": shape.hidden, "intermediate_size": shape.ffn, "vocab_size": shape.vocab,
-    }  # fmt: skip
-    (tmp_path / "a-model" / "config.json").write_text(json.dumps(config))
+    machine = Machine(tmp_path, "0.14.0", "24.10")
+    machine.hold("llama-3.1-8b-instruct-awq")
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("a text")
     done = machine.build("--calibration", "texts", recipe="llama-3.1-8b-instruct-awq")
@@ -169,10 +181,53 @@ def test_quantisation_and_texts_of_ones_own(tmp_path: Path) -> None:
     log = (machine.out / "logs" / "checkpoint.log").read_text()
     assert f"--calib_dataset {tmp_path / 'texts'}" in log
     (tmp_path / "texts" / "b.txt").write_text("another")
-    assert steps(machine.build("--calibration", "texts", recipe="llama-3.1-8b-instruct-awq")) == [
-        "checkpoint",
-        "engine",
+    assert steps(machine.build("--calibration", "texts", recipe="llama-3.1-8b-instruct-awq")) == STEPS[1:]
+
+
+@pytest.mark.parametrize(("version", "release"), [("0.10.0", "24.06"), ("0.11.0", "24.07"), ("1.2.0", "26.03")])
+def test_phi_3_is_converted_by_the_script_of_each_version(tmp_path: Path, version: str, release: str) -> None:
+    machine = Machine(tmp_path, version, release)
+    machine.hold("phi-3-mini-128k")
+    done = machine.build(recipe="phi-3-mini-128k")
+    assert done.returncode == 0, done.stderr
+    assert steps(done) == STEPS
+    config = json.loads((machine.out / "checkpoint" / "config.json").read_text())
+    assert ("mapping" in config, "num_key_value_heads" in config) == (version != "0.10.0",) * 2
+    (tmp_path / "a-model" / "configuration_phi3.py").unlink()
+    done = machine.build(recipe="phi-3-mini-128k")
+    assert done.stderr.splitlines() == [
+        "Error: a-model is not whole: configuration_phi3.py, which config.json names, is missing"
     ]
+
+
+def test_a_checkpoint_that_leaves_out_its_mapping_has_one_rank(tmp_path: Path) -> None:
+    done = Machine(tmp_path).build("--tp", "2", faults={"checkpoint": "no mapping"})
+    assert "mapping.tp_size is 1, not 2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "release", "changes", "tokens"),
+    [
+        ("0.10.0", "24.06", {"batch": 4, "input": 256, "sequence": 512}, 1024),  # batch x input
+        ("0.13.0", "24.09", {"batch": 4, "input": 256, "sequence": 512}, 2048),  # batch x sequence
+        ("1.2.0", "26.03", {"batch": 4, "input": 256, "sequence": 512}, 2048),
+        ("0.13.0", "24.09", {"batch": 1, "input": 64, "sequence": 80, "tokens": 64}, 64),
+    ],
+)
+def test_limits_that_trtllm_build_cuts_are_planned_as_it_cuts_them(
+    tmp_path: Path, version: str, release: str, changes: Mapping[str, int], tokens: int
+) -> None:
+    text = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
+    for name, value in changes.items():
+        text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+    (tmp_path / "mine.toml").write_text(text)
+    machine = Machine(tmp_path, version, release)
+    done = machine.build(recipe="./mine.toml")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((machine.out / "engine" / "config.json").read_text())
+    assert config["build_config"]["max_num_tokens"] == tokens
+    log = (machine.out / "logs" / "engine.log").read_text()
+    assert f"--max_num_tokens {tokens} " in log
 
 
 @pytest.mark.parametrize("step", ["checkpoint", "engine"])
@@ -187,9 +242,9 @@ def test_a_failed_step_is_one_line_and_the_next_run_goes_on_from_there(machine: 
     assert not (machine.out / step).exists()
     again = machine.build()
     assert again.returncode == 0, again.stderr
-    before = ["tokenizer", "checkpoint"] if step == "engine" else ["tokenizer"]
-    assert again.stderr.count("done before") == len(before)
-    assert steps(again) == [name for name in ("checkpoint", "engine") if name not in before]
+    before = STEPS.index(step)
+    assert again.stderr.count("done before") == before
+    assert steps(again) == STEPS[before:]
     assert (machine.root / log).read_text().count("$ ") == 2, "logs of both runs are kept"
 
 
@@ -226,8 +281,8 @@ def test_what_changed_runs_again_and_what_was_damaged_too(machine: Machine) -> N
     shutil.rmtree(machine.out / "checkpoint")  # large, and not needed any more
     assert steps(machine.build()) == []
     (machine.root / "a-model" / "model.safetensors").write_bytes(b"other weights")
-    assert steps(machine.build()) == ["tokenizer", "checkpoint", "engine"]
-    assert steps(machine.build("--tp", "2")) == ["checkpoint", "engine"]
+    assert steps(machine.build()) == STEPS
+    assert steps(machine.build("--tp", "2")) == STEPS[1:]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

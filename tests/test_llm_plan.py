@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import llm_stand_in
-from tests.test_cli import run
+from tests.test_cli import ok, run
 from vlmsearch.build.llm_plan import Plan
 from vlmsearch.build.llm_recipe import Quantisation, find_llm_recipe, read_llm_recipe
 from vlmsearch.build.llm_rules import make_plan
@@ -48,9 +48,78 @@ def test_plans_are_as_they_were(name: str, release: str) -> None:
 
 
 def test_only_llama_31_before_its_support_is_refused() -> None:
-    refused = [path.name for path in GOLDEN.glob("*.txt") if "step 1" not in path.read_text()]
-    assert refused == ["llama-3.1-8b-instruct-awq-24.06.txt"]
-    assert "the nearest that can is 24.08 (TensorRT-LLM 0.12.0)" in (GOLDEN / refused[0]).read_text()
+    refused = sorted(path.name for path in GOLDEN.glob("*.txt") if "step 1" not in path.read_text())
+    assert refused == ["llama-3.1-8b-instruct-awq-24.06.txt", "llama-3.1-8b-instruct-awq-24.09.txt"]
+    for name in refused:
+        assert "the nearest that can is 24.10 (TensorRT-LLM 0.14.0)" in (GOLDEN / name).read_text()
+
+
+OPTIONS = {  # what each version's own script takes, read there, in the order of the command
+    ("phi-3-mini-128k", "24.06"): (
+        "/scripts/examples/phi/convert_checkpoint.py",
+        {"--dtype": "float16", "--model_type": "Phi-3-mini-128k-instruct"},
+    ),
+    ("phi-3-mini-128k", "24.07"): (
+        "/scripts/examples/phi/convert_checkpoint.py",
+        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
+    ),
+    ("llama-2-7b-chat", "24.12"): (
+        "/scripts/examples/llama/convert_checkpoint.py",
+        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
+    ),
+    ("llama-2-7b-chat", "25.01"): (
+        "/app/examples/llama/convert_checkpoint.py",
+        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
+    ),
+    ("llama-2-7b-chat", "25.06"): (
+        "/app/examples/models/core/llama/convert_checkpoint.py",
+        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
+    ),
+    ("llama-3.1-8b-instruct-awq", "24.10"): (
+        "/scripts/examples/quantization/quantize.py",
+        {
+            "--dtype": "float16", "--tp_size": "1", "--pp_size": "1", "--qformat": "int4_awq",
+            "--calib_size": "512", "--batch_size": "1", "--awq_block_size": "128",
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "release"), OPTIONS)
+def test_the_checkpoint_is_made_as_the_versions_own_script_takes_it(tmp_path: Path, name: str, release: str) -> None:
+    script, options = OPTIONS[name, release]
+    planned = json.loads(ok("llm", "plan", name, "--release", release, "--json", cwd=tmp_path))
+    places = ["--model_dir", f"/model/{name.partition('-')[0]}", "--output_dir", "/out/checkpoint"]
+    rest = [part for option in options.items() for part in option]
+    assert planned["commands"]["checkpoint"] == ["python3", script, *places, *rest]
+    root = script.split("/")[1]
+    assert planned["scripts"] == (f"/{root}" if root == "app" else planned["scripts"])
+    assert planned["scripts"].startswith("/app" if root == "app" else "git clone --depth 1 --branch v")
+
+
+def test_what_calibrates_says_with_what_and_where_it_comes_from(tmp_path: Path) -> None:
+    def planned(*flags: str) -> tuple[str, str]:
+        made = json.loads(ok("llm", "plan", *flags, "--json", cwd=tmp_path))
+        return made["calibration_set"], ok("llm", "plan", *flags, cwd=tmp_path)
+
+    name, text = planned("llama-3.1-8b-instruct-awq")
+    assert name == "cnn_dailymail"
+    assert "calibration    cnn_dailymail, which step 2 downloads from the hub, or texts of your own" in text
+    assert "--batch_size 1 " in text
+    name, text = planned("llama-3.1-8b-instruct-awq", "--own-calibration")
+    assert (name, "downloads" in text) == ("", False)
+    name, text = planned("llama-2-7b-chat")
+    assert (name, "calibration" in text) == ("", False)
+    name, text = planned(own(tmp_path, "llama-2-7b-chat", method='"int8_sq"'), "--release", "24.06")
+    assert "calibration    ccdv/cnn_dailymail, which step 2 downloads from the hub\n" in text
+    name, text = planned(own(tmp_path, "gpt2-medium", method='"int8_sq"'), "--own-calibration")
+    assert "--calib_dataset /calibration\n" in text
+
+
+def test_samples_of_a_recipe_are_read_together_where_it_says_so(tmp_path: Path) -> None:
+    path = own(tmp_path, "llama-3.1-8b-instruct-awq", samples="64\nbatch = 4")
+    command = make_plan(path).checkpoint_command(make_plan(path).places)
+    assert command[command.index("--calib_size") :][:4] == ["--calib_size", "64", "--batch_size", "4"]
 
 
 @pytest.mark.parametrize("release", [target.release for target in targets()])
@@ -61,10 +130,16 @@ def test_every_command_is_taken_by_its_version(release: str, method: str) -> Non
         recipe = find_llm_recipe(name)
         for tp, kv_cache in ((1, "same"), (2, "int8")):
             quantisation = Quantisation(method, kv_cache=kv_cache)  # type: ignore[arg-type]
-            made = Plan(replace(recipe, quantisation=quantisation), find_target(release), tp, 1)
+            target, calibrated = find_target(release), method in ("int8_sq", "int4_awq", "fp8") or kv_cache == "int8"
+            own_texts = calibrated and target.toolchain.calibration and recipe.architecture.family != "phi"
+            made = Plan(replace(recipe, quantisation=quantisation), target, tp, 1, calibration=own_texts)
             version = made.target.versions.tensorrt_llm
             checkpoint, engine = made.checkpoint_command(made.places), made.engine_command(made.places)
             family = recipe.architecture.family
+            if family == "phi" and version == "0.10.0":
+                taken = llm_stand_in.convert_parser(family, version).parse_args(checkpoint[2:])
+                assert taken.model_type == "Phi-3-mini-128k-instruct"
+                continue  # nothing but the model's type is taken, and quantisation refused: see below
             if made.quantizes:
                 assert checkpoint[1].endswith("/examples/quantization/quantize.py")
                 taken = llm_stand_in.quantize_parser(version).parse_args(checkpoint[2:])
@@ -77,6 +152,7 @@ def test_every_command_is_taken_by_its_version(release: str, method: str) -> Non
                 taken = llm_stand_in.convert_parser(family, version).parse_args(checkpoint[2:])
                 assert taken.use_weight_only == (method in ("int8_wo", "int4_wo"))
             assert (taken.tp_size, taken.dtype) == (tp, "float16")
+            assert (getattr(taken, "calib_dataset", None) == "/calibration") == own_texts
             built = llm_stand_in.build_parser(version).parse_args(engine[1:])
             limits = recipe.limits
             assert (built.max_batch_size, built.max_input_len) == (limits.batch, limits.input)
@@ -142,6 +218,7 @@ MINE = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
         ("input = 768", "input = 1024", "input 1024 leaves no room in sequence 1024"),
         ("tokens = 8192", "tokens = 8", "tokens must be at least batch x beams"),
         ("batch = 64", "batch = 0", "batch must be at least 1"),
+        ("batch = 64\ninput = 768", "batch = 1\ninput = 63", "tokens and batch x input must be at least 64, a block"),
         ("layers = 24\n", "", "architecture: layers must be given"),
         ('revision = "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"\n', "", "revision must be given"),
         ("[limits]", '[quantisation]\nmethod = "int3"\n[limits]', "method is one of none, int8_wo"),
@@ -216,7 +293,16 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
             "nearest that can are method fp8 and int4_awq",
         ),
         ("llama-3.1-8b-instruct-awq", {"block_size": "96"}, {}, "no multiple of block_size 96: the nearest is 64"),
-        ("llama-3.1-8b-instruct-awq", {}, {"release": "24.07"}, "no llama3 position scaling.*24.08"),
+        ("llama-3.1-8b-instruct-awq", {}, {"release": "24.07"}, "cannot convert llama3 position scaling.*24.10"),
+        (
+            "llama-3.1-8b-instruct-awq",
+            {},
+            {"release": "24.08"},
+            "0.12.0 cannot convert llama3 position scaling: its transformers refuse the .* nearest that can is 24.10",
+        ),
+        ("phi-3-mini-128k", {"method": '"int8_wo"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
+        ("phi-3-mini-128k", {"method": '"int8_sq"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
+        ("phi-3-mini-128k", {"method": '"fp8"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
         (
             "llama-2-7b-chat",
             {"method": '"fp8"'},
@@ -276,7 +362,8 @@ def test_the_matrix_is_whole() -> None:
         assert all(vars(target.versions).values()), target.release
         assert target.versions.python == ("3.12" if target.release >= "24.12" else "3.10")
         assert target.image == f"nvcr.io/nvidia/tritonserver:{target.release}-trtllm-python-py3"
-        assert bool(target.toolchain.root) == (target.release >= "24.12")
+        assert target.toolchain.root == ("/app" if target.release >= "25.01" else "")
+        assert target.toolchain.llmapi == (target.release >= "25.05")
     for release, version in RELEASES.items():
         assert find_target(release).versions.tensorrt_llm == version
 

@@ -60,7 +60,8 @@ def estimate(recipe: LlmRecipe, tp: int, pp: int) -> Memory:
     weights = layers * (shape.linear / tp * size + shape.small * 2) + ends
     token = 2 * layers * math.ceil(shape.kv_heads / tp) * shape.head_size
     token *= 2 if quantisation.kv_cache == "same" else 1
-    activations = limits.tokens * (4 * shape.hidden + 2 * math.ceil(shape.ffn / tp)) * 2
+    tokens = min(limits.tokens, limits.batch * limits.sequence)
+    activations = tokens * (4 * shape.hidden + 2 * math.ceil(shape.ffn / tp)) * 2
     activations += limits.batch * limits.beams * shape.vocab * 4
     one = token * limits.sequence * limits.beams
     return Memory(int(weights), activations, one, one * limits.batch)

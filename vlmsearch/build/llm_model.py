@@ -25,7 +25,8 @@ _TOKENIZER = (
     "special_tokens_map.json",
     "tokenizer_config.json",
 )
-_WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py")
+"""Python too: the conversion script reads Phi with the code that its config.json names in ``auto_map``."""
 _MOST_UP = 2
 """How far up the links of the hub's cache lead: out of a snapshot, and out of all snapshots."""
 _POINTER = b"version https://git-lfs"
@@ -81,7 +82,7 @@ def check_model(folder: Path, plan: Plan) -> None:
     faults = [*_differences(config, plan)]
     if faults:
         raise ConfigError(f"{folder} is not the model of the recipe {recipe.name}: {'; '.join(faults)}")
-    missing = [*_missing(folder)]
+    missing = [*_missing(folder), *_missing_code(folder, config)]
     if missing:
         raise ModelUnavailableError(f"{folder} is not whole: {'; '.join(missing)}")
 
@@ -115,6 +116,15 @@ def _missing(folder: Path) -> Iterator[str]:
             yield f"{', '.join(lacking)} of {index.name} is missing"
     if not any((folder / name).is_file() for name in VOCABULARIES):
         yield f"there is no tokenizer ({', '.join(VOCABULARIES)})"
+
+
+def _missing_code(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
+    """The modules that transformers imports to read the model, and does not find."""
+    named = config.get("auto_map")
+    modules = {str(name).partition(".")[0] for name in named.values()} if isinstance(named, dict) else set()
+    for module in sorted(modules):
+        if "--" not in module and not (folder / f"{module}.py").is_file():  # with --: in another repository
+            yield f"{module}.py, which config.json names, is missing"
 
 
 def check_scripts(folder: Path, plan: Plan) -> None:

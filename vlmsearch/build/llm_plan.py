@@ -24,6 +24,8 @@ _ALGORITHMS = {
 _FOLDERS = {"gpt": "gpt2", "llama": "llama", "phi": "phi"}
 """Names of the folder that a model lies in: GPT's conversion script finds the variant in its path."""
 _SMOOTHQUANT = "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"
+_CALIBRATION = {"gpt": "lambada", "llama": "ccdv/cnn_dailymail"}
+"""What a conversion script calibrates with, by default; quantize.py takes ``cnn_dailymail``."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,32 @@ class Plan:
         """Whether quantize.py makes the checkpoint, and not the model's conversion script."""
         method = self.recipe.quantisation.method
         return method in ("int4_awq", "fp8") or (method == "int8_sq" and self.recipe.architecture.family == "phi")
+
+    @property
+    def calibration_set(self) -> str:
+        """What is read from the hub to calibrate; "" where nothing is, or texts of the user's own are."""
+        if self.calibration or not self.calibrates:
+            return ""
+        return "cnn_dailymail" if self.quantizes else _CALIBRATION[self.recipe.architecture.family]
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the checkpoint depends on texts that are read to calibrate it."""
+        quantisation = self.recipe.quantisation
+        return self.quantizes or quantisation.method == "int8_sq" or quantisation.kv_cache == "int8"
+
+    @property
+    def longest(self) -> int:
+        """What the flag for the longest request is given: the answer alone, or all of it."""
+        limits = self.recipe.limits
+        return limits.sequence - (limits.input if self.target.toolchain.length == "max_output_len" else 0)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of a whole batch, not more than trtllm-build makes of them."""
+        limits = self.recipe.limits
+        most = limits.input if self.target.toolchain.length == "max_output_len" else limits.sequence
+        return min(limits.tokens, limits.batch * most)
 
     @property
     def script(self) -> str:
@@ -118,9 +146,13 @@ class Plan:
         recipe, quantisation = self.recipe, self.recipe.quantisation
         command = ["python3", f"{places.scripts}/{self.script}", "--model_dir", places.model]
         command += ["--output_dir", places.checkpoint, "--dtype", recipe.dtype]
+        if recipe.architecture.family in self.target.toolchain.single:
+            size = "128k" if recipe.architecture.rope == "longrope" else "4k"
+            return [*command, "--model_type", f"Phi-3-mini-{size}-instruct"]
         command += ["--tp_size", str(self.tp), "--pp_size", str(self.pp)]
         if self.quantizes:
             command += ["--qformat", quantisation.method, "--calib_size", str(quantisation.samples)]
+            command += ["--batch_size", str(quantisation.batch)]
             if quantisation.method == "int4_awq":
                 command += ["--awq_block_size", str(quantisation.block_size)]
             if quantisation.kv_cache != "same":
@@ -141,11 +173,10 @@ class Plan:
     def engine_command(self, places: Places) -> list[str]:
         """The ``trtllm-build`` that makes the engines."""
         recipe, limits, chain = self.recipe, self.recipe.limits, self.target.toolchain
-        longest = limits.sequence - (limits.input if chain.length == "max_output_len" else 0)
         command = ["trtllm-build", "--checkpoint_dir", places.checkpoint, "--output_dir", places.engine]
         command += ["--max_batch_size", str(limits.batch), "--max_input_len", str(limits.input)]
-        command += [f"--{chain.length}", str(longest), "--max_beam_width", str(limits.beams)]
-        command += ["--max_num_tokens", str(limits.tokens)]
+        command += [f"--{chain.length}", str(self.longest), "--max_beam_width", str(limits.beams)]
+        command += ["--max_num_tokens", str(self.tokens)]
         command += ["--gpt_attention_plugin", recipe.dtype, "--gemm_plugin", recipe.dtype]
         command += ["--context_fmha", "enable", "--remove_input_padding", "enable", *chain.paged]
         if self.ranks > 1:
@@ -167,6 +198,7 @@ class Plan:
             "python": versions.python,
             "dtype": self.recipe.dtype,
             "quantisation": vars(self.recipe.quantisation),
+            "calibration_set": self.calibration_set,
             "tp": self.tp,
             "pp": self.pp,
             "gpu": self.gpu,

@@ -18,6 +18,8 @@ Rope = Literal["none", "default", "llama3", "longrope"]
 Dtype = Literal["float16", "bfloat16"]
 Method = Literal["none", "int8_wo", "int4_wo", "int8_sq", "int4_awq", "fp8"]
 KvCache = Literal["same", "int8", "fp8"]
+_BLOCK = 64
+"""Tokens in a block of the KV cache: 64 in TensorRT-LLM 0.10 and 32 in 1.2."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,15 @@ class Architecture:
 class Quantisation:
     """How weights are stored: ``int8_wo`` and ``int4_wo`` are weight-only; the others are calibrated.
 
-    ``block_size`` is for ``int4_awq``, ``samples`` is how many texts calibration reads, and ``kv_cache`` is the type
-    of cached keys and values: that of the model unless it says otherwise.
+    ``block_size`` is for ``int4_awq``, ``samples`` is how many texts calibration reads, ``batch`` how many at once
+    (one is not padded, and calibrates on what it says alone), and ``kv_cache`` is the type of cached keys and values:
+    that of the model unless it says otherwise.
     """
 
     method: Method = "none"
     block_size: int = 128
     samples: int = 512
+    batch: int = 1
     kv_cache: KvCache = "same"
 
 
@@ -151,8 +155,8 @@ def read_llm_recipe(path: Path) -> LlmRecipe:
 
 def _check(recipe: LlmRecipe, where: str) -> None:
     shape, limits = recipe.architecture, recipe.limits
-    numbers = {**_numbers(shape), **_numbers(limits), **_numbers(recipe.quantisation), **_numbers(recipe)}
-    small = [name for name, value in numbers.items() if value < 1]
+    parts = (shape, limits, recipe.quantisation, recipe)
+    small = [name for part in parts for name, value in _numbers(part).items() if value < 1]
     rules = (
         (
             bool(recipe.source) != bool(recipe.checkpoint),
@@ -169,6 +173,10 @@ def _check(recipe: LlmRecipe, where: str) -> None:
             f"limits: sequence {limits.sequence} is longer than the model's context of {shape.context}",
         ),
         (limits.tokens >= limits.batch * limits.beams, "limits: tokens must be at least batch x beams"),
+        (
+            min(limits.tokens, limits.batch * limits.input) >= _BLOCK,
+            f"limits: tokens and batch x input must be at least {_BLOCK}, a block of the KV cache",
+        ),
     )
     for holds, message in rules:
         if not holds:

@@ -10,8 +10,8 @@ from vlmsearch.build.llm_recipe import LlmRecipe, find_llm_recipe
 from vlmsearch.build.llm_versions import find_gpu, find_target, matrix, targets
 from vlmsearch.errors import ConfigError
 
-_ROPES = {"longrope": "0.10.0", "llama3": "0.12.0"}
-"""Scaled position embeddings, and the versions that brought them: the release notes of 0.10.0 and 0.12.0."""
+_LLAMA3 = "0.14.0"
+"""The first that converts Llama 3.1, which 0.12.0 supports: 0.12 and 0.13 pin transformers <= 4.42.4."""
 _GIB = 2**30
 _MOST_TP = 8
 """What is proposed at most to those who have not named more: the GPUs of one machine."""
@@ -54,16 +54,17 @@ def _faults(plan: Plan) -> Iterator[str]:
 
 
 def _versions(plan: Plan) -> Iterator[str]:
-    rope = plan.recipe.architecture.rope
-    since = _ROPES.get(rope, "")
-    if since and not plan.target.since(since):
+    if plan.recipe.architecture.rope == "llama3" and not plan.target.since(_LLAMA3):
         version = plan.target.versions.tensorrt_llm
-        yield f"TensorRT-LLM {version} has no {rope} position scaling: the nearest that can is {_from(since)}"
-    if plan.calibration and not plan.quantizes:
+        yield (
+            f"TensorRT-LLM {version} cannot convert llama3 position scaling: its transformers refuse the model's "
+            f"configuration; the nearest that can is {_from(_LLAMA3)}"
+        )
+    if plan.calibration and not plan.calibrates:
         yield "its checkpoint is converted without calibration: leave your own calibration texts out"
     if plan.calibration and not plan.target.toolchain.calibration:
         version = plan.target.versions.tensorrt_llm
-        yield f"quantize.py of {version} takes no texts of one's own: the nearest that can is {_from('0.11.0')}"
+        yield f"TensorRT-LLM {version} calibrates with no texts of one's own: the nearest that can is {_from('0.11.0')}"
 
 
 def _parallelism(plan: Plan) -> Iterator[str]:
@@ -88,6 +89,9 @@ def _parallelism(plan: Plan) -> Iterator[str]:
 def _quantisation(plan: Plan) -> Iterator[str]:
     quantisation, shape = plan.recipe.quantisation, plan.recipe.architecture
     method, chain = quantisation.method, plan.target.toolchain
+    if shape.family in chain.single and (method, quantisation.kv_cache) != ("none", "same"):
+        able = next(one.toolchain.since for one in targets() if shape.family not in one.toolchain.single)
+        yield f"TensorRT-LLM {chain.since} quantises no {shape.family}: the nearest that can is {_from(able)}"
     if (
         method == "int4_awq" and shape.family != "llama"
     ):  # the support tables in examples/models/core/{gpt,phi}/README.md

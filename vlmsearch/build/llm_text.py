@@ -29,6 +29,9 @@ def _what(plan: Plan) -> Iterator[str]:
     yield f"ranks          {plan.ranks} (tensor parallelism {plan.tp}, pipeline parallelism {plan.pp})"
     if places.calibration:
         yield f"calibration    your texts, mounted at {places.calibration}"
+    if plan.calibration_set:
+        own = ", or texts of your own: --own-calibration" if plan.target.toolchain.calibration else ""
+        yield f"calibration    {plan.calibration_set}, which step 2 downloads from the hub{own}"
 
 
 def _steps(plan: Plan) -> Iterator[str]:
