@@ -91,6 +91,21 @@ def quantize_parser(version: str) -> argparse.ArgumentParser:
     return parser
 
 
+def run_parser(_version: str) -> argparse.ArgumentParser:
+    """run.py's: the same for what is used here from 0.11.0 to the commits of examples/models/core."""
+    parser = new_parser()
+    add(parser, "max_output_len", type=int, required=True)
+    add(parser, "max_input_length", type=int, default=923)
+    add(parser, "input_text", nargs="+", default=["Born in north-east France, Soyer trained as a"])
+    add(parser, "input_file output_csv output_npy output_logits_npy tokenizer_dir tokenizer_type vocab_file")
+    add(parser, "engine_dir", default="engine_outputs")
+    add(parser, "num_beams top_k", type=int, default=1)
+    add(parser, "temperature", type=float, default=1.0)
+    add(parser, "run_profiling streaming use_py_session debug_mode enable_chunked_context", action="store_true")
+    add(parser, "kv_cache_free_gpu_memory_fraction", type=float, default=0.9)
+    return parser
+
+
 def build_parser(version: str) -> argparse.ArgumentParser:
     parser = new_parser()
     add(parser, "checkpoint_dir model_config build_config input_timing_cache log_level logits_dtype")
@@ -216,6 +231,28 @@ def build(version: str, arguments: list[str]) -> None:
     after(out, "engine")
 
 
+def run(version: str, arguments: list[str]) -> None:
+    args = run_parser(version).parse_args(arguments)
+    if rank := int(os.environ.get("OMPI_COMM_WORLD_RANK", "0")):
+        return
+    before("check")
+    config = json.loads((Path(args.engine_dir) / "config.json").read_text())
+    ranks = config["pretrained_config"]["mapping"]["world_size"]
+    assert ranks == int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")), f"{ranks} ranks, {rank}"
+    assert (Path(args.tokenizer_dir) / "tokenizer.json").is_file()
+    print(f'Input [Text 0]: "{args.input_text[0]}"')
+    answer = "" if fault("answer") == "empty" else ' Paris,\nand that of "Italy" is Rome.'
+    print(f'Output [Text 0 Beam 0]: "{answer}"')
+
+
+def mpirun(arguments: list[str]) -> None:
+    assert arguments[:2] == ["--allow-run-as-root", "-n"], arguments
+    size, command = arguments[2], arguments[3:]
+    for rank in range(int(size)):
+        environment = {**os.environ, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": size}
+        subprocess.run(command, env=environment, check=True)
+
+
 def fault(step: str) -> str:
     return str(json.loads(os.environ.get("STAND_IN", "{}")).get(step, ""))
 
@@ -272,6 +309,8 @@ def install(root: Path, version: str) -> None:
         for family in ("gpt", "llama", "phi")
     }
     files["scripts/examples/quantization/quantize.py"] = f"stand_in.quantize({version!r}, sys.argv[1:])\n"
+    files["scripts/examples/run.py"] = f"stand_in.run({version!r}, sys.argv[1:])\n"
+    files["bin/mpirun"] = "stand_in.mpirun(sys.argv[1:])\n"
     files["bin/trtllm-build"] = f"stand_in.build({version!r}, sys.argv[1:])\n"
     for name, body in files.items():
         path = root / name

@@ -26,7 +26,7 @@ from vlmsearch.errors import ConfigError
 
 GPT2 = {"n_layer": 24, "n_head": 16, "n_embd": 1024, "vocab_size": 50257, "n_positions": 1024}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-STEPS = ["tokenizer", "checkpoint", "engine"]
+STEPS = ["tokenizer", "checkpoint", "engine", "check"]
 DOCKER = """
 import json, os, pathlib, subprocess, sys
 arguments = sys.argv[1:]
@@ -165,7 +165,7 @@ def test_a_build_makes_every_rank_and_is_not_done_twice(
     assert "[TensorRT-LLM] engine ends" in (machine.out / "logs" / "engine.log").read_text()
     again = machine.build(*extra)
     assert again.returncode == 0
-    assert again.stderr.count("done before") == 3
+    assert again.stderr.count("done before") == 4
     assert machine.is_whole()
 
 
@@ -228,6 +228,31 @@ def test_limits_that_trtllm_build_cuts_are_planned_as_it_cuts_them(
     assert config["build_config"]["max_num_tokens"] == tokens
     log = (machine.out / "logs" / "engine.log").read_text()
     assert f"--max_num_tokens {tokens} " in log
+
+
+def test_the_check_runs_one_prompt_on_every_rank_and_says_how_it_goes_on(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    done = machine.build("--tp", "2")
+    assert done.returncode == 0, done.stderr
+    assert "[4/4] check: 'The capital of France is' goes on 'Paris,\\nand that of \"Italy\" is Rome.'" in done.stderr
+    assert (machine.out / "check" / "answer.txt").read_text() == 'Paris,\nand that of "Italy" is Rome.'
+    (machine.out / "check" / "answer.txt").write_text("")
+    assert steps(machine.build("--tp", "2")) == ["check"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"check": "fail"}, "check failed: exit status 3: RuntimeError: CUDA out of memory in check"),
+        ({"answer": "empty"}, "check is not what was planned: answer.txt is empty"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_not_done(machine: Machine, fault: Mapping[str, str], message: str) -> None:
+    done = machine.build(faults=fault)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr.splitlines()[-1]
+    assert (machine.out / "engine" / "rank0.engine").is_file()
+    assert steps(machine.build()) == ["check"]
 
 
 @pytest.mark.parametrize("step", ["checkpoint", "engine"])
@@ -320,7 +345,7 @@ def test_what_a_killed_build_left_is_removed_by_the_next(machine: Machine) -> No
         os.kill(pid, signal.SIGKILL)
     assert not machine.is_whole()
     done = machine.build()
-    assert (done.returncode, steps(done)) == (0, ["engine"]), done.stderr
+    assert (done.returncode, steps(done)) == (0, ["engine", "check"]), done.stderr
     assert machine.is_whole()
 
 
@@ -339,7 +364,7 @@ def test_the_container_gets_what_it_needs_and_is_killed_when_stopped(machine: Ma
     machine.environment["DOCKER_LOG"] = str(log)
     done = machine.build(here="--docker")
     assert done.returncode == 0, done.stderr
-    first, second = (json.loads(line) for line in log.read_text().splitlines())
+    first, second, third = (json.loads(line) for line in log.read_text().splitlines())
     assert "nvcr.io/nvidia/tritonserver:24.09-trtllm-python-py3" in first
     for mount in (
         f"{machine.root}/a-model:/model/gpt2:ro",
@@ -349,6 +374,8 @@ def test_the_container_gets_what_it_needs_and_is_killed_when_stopped(machine: Ma
         assert mount in first
     assert first[first.index("--model_dir") + 1] == "/model/gpt2"
     assert second[second.index("--checkpoint_dir") + 1] == "/out/checkpoint"
+    places = ["/scripts/examples/run.py", "--engine_dir", "/out/engine", "--tokenizer_dir", "/out/tokenizer"]
+    assert third[third.index("python3") + 1 :][:5] == places
     assert f"{os.getuid()}:{os.getgid()}" in first
     pids = machine.root / "pids"
     environment = {**machine.environment, "STAND_IN": '{"engine": "hang"}', "STAND_IN_PIDS": str(pids)}

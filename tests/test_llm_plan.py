@@ -10,7 +10,7 @@ import pytest
 
 from tests import llm_stand_in
 from tests.test_cli import ok, run
-from vlmsearch.build.llm_plan import Plan
+from vlmsearch.build.llm_plan import PROMPT, Plan
 from vlmsearch.build.llm_recipe import Quantisation, find_llm_recipe, read_llm_recipe
 from vlmsearch.build.llm_rules import make_plan
 from vlmsearch.build.llm_text import plan_text
@@ -153,6 +153,10 @@ def test_every_command_is_taken_by_its_version(release: str, method: str) -> Non
                 assert taken.use_weight_only == (method in ("int8_wo", "int4_wo"))
             assert (taken.tp_size, taken.dtype) == (tp, "float16")
             assert (getattr(taken, "calib_dataset", None) == "/calibration") == own_texts
+            check = made.check_command(made.places)
+            program = check.index("python3") + 1
+            assert check[program].endswith("/examples/run.py")
+            assert llm_stand_in.run_parser(version).parse_args(check[program + 1 :]).input_text == [PROMPT]
             built = llm_stand_in.build_parser(version).parse_args(engine[1:])
             limits = recipe.limits
             assert (built.max_batch_size, built.max_input_len) == (limits.batch, limits.input)

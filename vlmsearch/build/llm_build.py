@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -18,14 +19,16 @@ from pathlib import Path
 from vlmsearch.build.disk import folder_in_the_making, publish
 from vlmsearch.build.llm_check import check_product
 from vlmsearch.build.llm_model import check_model, check_scripts, copy_tokenizer, listing, mounted
-from vlmsearch.build.llm_plan import Places, Plan, StepName
+from vlmsearch.build.llm_plan import ANSWER, PROMPT, RUN, Places, Plan, StepName
 from vlmsearch.build.llm_process import Command, Show, run_logged
 from vlmsearch.build.llm_versions import same_version
 from vlmsearch.errors import BackendError, ConfigError
 
 STATE = "build.json"
 _FORMAT = 1
-_STEPS: tuple[StepName, ...] = ("tokenizer", "checkpoint", "engine")
+_STEPS: tuple[StepName, ...] = ("tokenizer", "checkpoint", "engine", "check")
+_ANSWERED = re.compile(r'^Output \[Text 0 Beam 0\]: "(.*?)"$', re.MULTILINE | re.DOTALL)
+"""What run.py prints of the answer."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ def build_engine(job: Job, *, say: Callable[[str], None], show: Show) -> Path:
             seconds = time.monotonic() - start
             _write_state(job, step, {"key": keys[step], "seconds": round(seconds, 1)})
             say(f"{title}: done in {seconds:.0f} s")
+            if step == "check":
+                say(f"{title}: {PROMPT!r} goes on {(job.out / step / ANSWER).read_text(encoding='utf-8')!r}")
     return job.out / "engine"
 
 
@@ -78,10 +83,14 @@ def _run_step(job: Job, step: StepName, show: Show) -> None:
         if step == "tokenizer":
             copy_tokenizer(job.model, folder)
         else:
+            start = log.stat().st_size if log.exists() else 0
             try:
                 run_logged(_command(job, step, folder), log, show=show)
             except BackendError as exc:
                 raise BackendError(f"{step} failed: {exc}") from exc
+            answer = _ANSWERED.search(log.read_bytes()[start:].decode("utf-8", "replace"))
+            if step == "check" and answer:
+                (folder / ANSWER).write_text(answer[1].strip(), encoding="utf-8")
         try:
             check_product(folder, step, job.plan)
         except BackendError as exc:
@@ -97,20 +106,21 @@ def _command(job: Job, step: StepName, folder: Path) -> Command:
             str(_named_model(job)),
             str(_scripts(job)),
             str(folder if step == "checkpoint" else job.out.absolute() / "checkpoint"),
-            str(folder),
+            str(folder if step == "engine" else job.out.absolute() / "engine"),
+            str(job.out.absolute() / "tokenizer"),
             str(job.calibration.absolute()) if job.calibration else "",
         )
-        return Command(plan.checkpoint_command(places) if step == "checkpoint" else plan.engine_command(places))
+        return Command(plan.command(step, places))
     inside = plan.places
     top, rest = mounted(job.model)
     places = Places(
         f"{inside.model}/{rest}" if rest else inside.model,
         "/scripts" if job.scripts else inside.scripts,
-        f"/out/{where}" if step == "checkpoint" else "/out/checkpoint",
-        f"/out/{where}",
-        inside.calibration,
+        f"/out/{where}" if step == "checkpoint" else inside.checkpoint,
+        f"/out/{where}" if step == "engine" else inside.engine,
+        calibration=inside.calibration,
     )
-    command = plan.checkpoint_command(places) if step == "checkpoint" else plan.engine_command(places)
+    command = plan.command(step, places)
     name = f"vlmsearch-llm-{secrets.token_hex(6)}"
     mounts = [(top, f"{inside.model}:ro"), (job.out, "/out")]
     mounts += [(job.scripts, "/scripts:ro")] if job.scripts else []
@@ -129,7 +139,7 @@ def _command(job: Job, step: StepName, folder: Path) -> Command:
 def _describe(job: Job, step: StepName) -> str:
     if step == "tokenizer":
         return f"from {job.model}"
-    program = job.plan.script if step == "checkpoint" else "trtllm-build"
+    program = {"checkpoint": job.plan.script, "engine": "trtllm-build"}.get(step, RUN)
     return f"{program}, TensorRT-LLM {job.plan.target.versions.tensorrt_llm}, log in {job.out / 'logs'}/{step}.log"
 
 
@@ -205,10 +215,12 @@ def _keys(job: Job) -> Mapping[StepName, str]:
     model, image = listing(job.model), plan.target.image
     texts = listing(job.calibration) if job.calibration else []
     checkpoint = _digest([plan.checkpoint_command(places), image, model, texts])
+    engine = _digest([plan.engine_command(places), image, checkpoint])
     return {
         "tokenizer": _digest([model]),
         "checkpoint": checkpoint,
-        "engine": _digest([plan.engine_command(places), image, checkpoint]),
+        "engine": engine,
+        "check": _digest([plan.check_command(places), engine]),
     }
 
 

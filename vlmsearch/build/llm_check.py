@@ -18,7 +18,7 @@ VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 def check_product(folder: Path, step: StepName, plan: Plan) -> None:
     """Raise BackendError, with every fault in it, unless ``folder`` holds what the step had to make."""
     faults = [*_files(folder, step, plan)]
-    if not faults and step != "tokenizer":
+    if not faults and step in ("checkpoint", "engine"):
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as exc:
@@ -38,7 +38,7 @@ def _files(folder: Path, step: StepName, plan: Plan) -> Iterator[str]:
             yield f"{name} is missing"
         elif path.stat().st_size == 0:
             yield f"{name} is empty"
-    pattern = {"checkpoint": "rank*.safetensors", "engine": "rank*.engine", "tokenizer": ""}[step]
+    pattern = {"checkpoint": "rank*.safetensors", "engine": "rank*.engine"}.get(step)
     found = {path.name for path in folder.glob(pattern)} if pattern else set()
     for name in sorted(found - set(plan.products[step])):
         yield f"{name} is one too many for tp {plan.tp} x pp {plan.pp}"

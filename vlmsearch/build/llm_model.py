@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vlmsearch.build.llm_check import VOCABULARIES
-from vlmsearch.build.llm_plan import Plan
+from vlmsearch.build.llm_plan import RUN, Plan
 from vlmsearch.build.llm_recipe import LlmRecipe
 from vlmsearch.build.llm_versions import same_version
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
@@ -130,9 +130,10 @@ def _missing_code(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
 def check_scripts(folder: Path, plan: Plan) -> None:
     """Raise ConfigError unless a folder has the scripts of the plan's version."""
     version = plan.target.versions.tensorrt_llm
-    if not (folder / plan.script).is_file():
-        fetch = plan.clone or f"the container has it in {plan.target.toolchain.root}"
-        raise ConfigError(f"{folder} has no {plan.script} of TensorRT-LLM {version}: {fetch}")
+    for script in (plan.script, RUN):
+        if not (folder / script).is_file():
+            fetch = plan.clone or f"the container has it in {plan.target.toolchain.root}"
+            raise ConfigError(f"{folder} has no {script} of TensorRT-LLM {version}: {fetch}")
     mark = folder / "tensorrt_llm" / "version.py"
     found = re.search(r'__version__ = "([^"]+)"', mark.read_text(encoding="utf-8")) if mark.is_file() else None
     if found and not same_version(found[1], version):

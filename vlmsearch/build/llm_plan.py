@@ -10,7 +10,12 @@ from vlmsearch.build.llm_memory import Memory, estimate
 from vlmsearch.build.llm_recipe import LlmRecipe
 from vlmsearch.build.llm_versions import SOURCE, Target
 
-StepName = Literal["checkpoint", "engine", "tokenizer"]
+StepName = Literal["checkpoint", "engine", "tokenizer", "check"]
+RUN = "examples/run.py"
+"""What runs a prompt through an engine, in TensorRT-LLM's repository of every version."""
+PROMPT = "The capital of France is"
+ANSWER = "answer.txt"
+"""What the check leaves: how the engine went on."""
 
 _ALGORITHMS = {
     "none": "",
@@ -26,6 +31,7 @@ _FOLDERS = {"gpt": "gpt2", "llama": "llama", "phi": "phi"}
 _SMOOTHQUANT = "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"
 _CALIBRATION = {"gpt": "lambada", "llama": "ccdv/cnn_dailymail"}
 """What a conversion script calibrates with, by default; quantize.py takes ``cnn_dailymail``."""
+_CHECK_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class Places:
     scripts: str = "/scripts"
     checkpoint: str = "/out/checkpoint"
     engine: str = "/out/engine"
+    tokenizer: str = "/out/tokenizer"
     calibration: str = ""
 
 
@@ -130,6 +137,7 @@ class Plan:
             "checkpoint": ("config.json", *(f"rank{rank}.safetensors" for rank in ranks)),
             "engine": ("config.json", *(f"rank{rank}.engine" for rank in ranks)),
             "tokenizer": ("config.json",),
+            "check": (ANSWER,),
         }
 
     @property
@@ -140,6 +148,11 @@ class Plan:
         if version != chain.since:
             found.append(f"{version} is taken to build as {chain.since} does")
         return tuple(found)
+
+    def command(self, step: StepName, places: Places) -> list[str]:
+        """The command of a step; the tokenizer has none, it is copied."""
+        commands = {"checkpoint": self.checkpoint_command, "engine": self.engine_command}
+        return commands.get(step, self.check_command)(places)
 
     def checkpoint_command(self, places: Places) -> list[str]:
         """The command that converts or quantises the model."""
@@ -183,6 +196,14 @@ class Plan:
             command += ["--workers", str(self.ranks)]
         return command
 
+    def check_command(self, places: Places) -> list[str]:
+        """The command that runs one prompt through the engines."""
+        limits = self.recipe.limits
+        ranks = ["mpirun", "--allow-run-as-root", "-n", str(self.ranks)] if self.ranks > 1 else []
+        command = [*ranks, "python3", f"{places.scripts}/{RUN}", "--engine_dir", places.engine]
+        command += ["--tokenizer_dir", places.tokenizer, "--input_text", PROMPT]
+        return [*command, "--max_output_len", str(min(_CHECK_TOKENS, limits.sequence - limits.input))]
+
     def to_json(self) -> dict[str, object]:
         """Everything there is to know before it is run."""
         versions, places = self.target.versions, self.places
@@ -206,6 +227,7 @@ class Plan:
             "commands": {
                 "checkpoint": self.checkpoint_command(places),
                 "engine": self.engine_command(places),
+                "check": self.check_command(places),
             },
             "products": self.products,
             "memory": self.memory.to_json(),

@@ -40,6 +40,8 @@ def _steps(plan: Plan) -> Iterator[str]:
     yield f"  {_folded(plan.checkpoint_command(plan.places))}"
     yield "step 3         engine"
     yield f"  {_folded(plan.engine_command(plan.places))}"
+    yield "step 4         check: one prompt, and how the engine goes on"
+    yield f"  {_folded(plan.check_command(plan.places))}"
     for name, files in plan.products.items():
         yield f"afterwards     {name}/: {', '.join(files)}"
 
