@@ -255,6 +255,16 @@ def test_an_engine_that_does_not_answer_is_not_done(machine: Machine, fault: Map
     assert steps(machine.build()) == ["check"]
 
 
+def test_bfloat16_is_built_where_it_is_asked_for(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.hold("llama-2-7b-chat")
+    done = machine.build("--dtype", "bfloat16", recipe="llama-2-7b-chat")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((machine.out / "checkpoint" / "config.json").read_text())["dtype"] == "bfloat16"
+    log = (machine.out / "logs" / "engine.log").read_text()
+    assert "--gpt_attention_plugin bfloat16 --gemm_plugin bfloat16" in log
+
+
 @pytest.mark.parametrize("step", ["checkpoint", "engine"])
 def test_a_failed_step_is_one_line_and_the_next_run_goes_on_from_there(machine: Machine, step: str) -> None:
     done = machine.build(faults={step: "fail"})

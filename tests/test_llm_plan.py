@@ -122,6 +122,18 @@ def test_samples_of_a_recipe_are_read_together_where_it_says_so(tmp_path: Path) 
     assert command[command.index("--calib_size") :][:4] == ["--calib_size", "64", "--batch_size", "4"]
 
 
+def test_the_type_is_an_option(tmp_path: Path) -> None:
+    flags = ["llama-2-7b-chat", "--dtype", "bfloat16"]
+    commands = json.loads(ok("llm", "plan", *flags, "--json", cwd=tmp_path))["commands"]
+    assert commands["checkpoint"][commands["checkpoint"].index("--dtype") + 1] == "bfloat16"
+    for plugin in ("--gpt_attention_plugin", "--gemm_plugin"):
+        assert commands["engine"][commands["engine"].index(plugin) + 1] == "bfloat16"
+    refused = run("llm", "plan", *flags, "--gpu", "t4", "--tp", "2", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "t4 (compute capability 7.5) has no bfloat16: use float16" in refused.stderr
+    assert run("llm", "plan", *flags[:2], "float8", cwd=tmp_path).returncode == 2
+
+
 @pytest.mark.parametrize("release", [target.release for target in targets()])
 @pytest.mark.parametrize("method", ["none", "int8_wo", "int4_wo", "int8_sq", "int4_awq", "fp8"])
 def test_every_command_is_taken_by_its_version(release: str, method: str) -> None:

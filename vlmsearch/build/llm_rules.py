@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from vlmsearch.build.llm_memory import estimate, gib
 from vlmsearch.build.llm_plan import Plan
-from vlmsearch.build.llm_recipe import LlmRecipe, find_llm_recipe
+from vlmsearch.build.llm_recipe import Dtype, LlmRecipe, find_llm_recipe
 from vlmsearch.build.llm_versions import find_gpu, find_target, matrix, targets
 from vlmsearch.errors import ConfigError
 
@@ -24,13 +25,16 @@ def make_plan(
     tp: int | None = None,
     pp: int | None = None,
     gpu: str | None = None,
+    dtype: Dtype | None = None,
     calibration: bool = False,
 ) -> Plan:
-    """The plan of a recipe's name or file, for its own release and parallelism unless others are named.
+    """The plan of a recipe's name or file, for its own release, parallelism and type unless others are named.
 
     ConfigError for a combination that cannot work: it says why, and what the nearest is that can.
     """
     recipe = find_llm_recipe(location)
+    if dtype:
+        recipe = dataclasses.replace(recipe, dtype=dtype)
     target = find_target(release or recipe.release)
     plan = Plan(
         recipe,

@@ -32,6 +32,7 @@ def llm() -> None:
 release_option = option("--release", metavar="YY.MM", help="The Triton release.  [default: the recipe's]")
 tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
 pp_option = option("--pp", type=int, help="Pipeline parallelism.  [default: the recipe's]")
+dtype_option = option("--dtype", type=click.Choice(["float16", "bfloat16"]), help="[default: the recipe's]")
 gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GPU: h100, a100, l4, ...")
 
 
@@ -40,6 +41,7 @@ gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GP
 @release_option
 @tp_option
 @pp_option
+@dtype_option
 @gpu_option
 @option("--own-calibration", "calibration", is_flag=True, help="Calibrate with texts of your own.")
 @json_option
@@ -69,6 +71,7 @@ def plan(recipe: str, as_json: bool, **choices: Any) -> None:
 @release_option
 @tp_option
 @pp_option
+@dtype_option
 @gpu_option
 @option("--verbose", is_flag=True, help="Show what the steps print.")
 def build(
