@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent
 DTYPES = ["float32", "bfloat16", "float16"]
 FORMATS = ["fp8", "int8_sq", "int4_awq", "w4a8_awq", "int8_wo", "int4_wo", "full_prec"]
 PHIS = ["phi-2", "Phi-3-mini-4k-instruct", "Phi-3-mini-128k-instruct"]
-BLOCK = {(0, 10): 64, (0, 11): 64}
+BLOCK: dict[tuple[int, ...], int] = {(0, 10): 64, (0, 11): 64}
 """Tokens in a block of the KV cache, where it is not 32."""
 ALGORITHMS = {"fp8": "FP8", "int8_sq": "W8A8_SQ_PER_CHANNEL", "int4_awq": "W4A16_AWQ"}
 
