@@ -64,7 +64,8 @@ sys.exit(max(codes))
 TRITON = """
 import http.server, json, os, pathlib, signal, sys, time
 KNOWN = '''model-repository exit-on-error http-address http-port grpc-address grpc-port metrics-address metrics-port
-backend-config disable-auto-complete-config model-control-mode load-model pinned-memory-pool-byte-size
+backend-config grpc-restricted-protocol http-restricted-api disable-auto-complete-config
+model-control-mode load-model pinned-memory-pool-byte-size
 enable-peer-access cuda-memory-pool-byte-size log-verbose'''.split()
 flags = {}
 for part in sys.argv[1:]:
@@ -178,7 +179,7 @@ def test_a_process_for_each_rank_and_all_of_them_stopped(tmp_path: Path, machine
             assert ("load-model" in flags) == (rank > 0)
             assert any(f"_{rank}_" in value for value in flags["backend-config"])
             assert not alive(int(str(started["pid"])))
-        assert not list(Path("/dev/shm").glob(f"vlmsearch_*_{process.pid}_*"))
+        assert not list(Path("/dev/shm").glob(f"*vlmsearch_*_{process.pid}_*"))
 
 
 def test_ranks_that_do_not_care_are_killed(tmp_path: Path, machine: dict[str, str]) -> None:
@@ -283,7 +284,7 @@ def test_the_real_triton_loads_a_filled_repository(binary: Binary, tmp_path: Pat
     with serving(tmp_path, [], VLMSEARCH_CACHE=str(CACHE)) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    assert not list(Path("/dev/shm").glob(f"vlmsearch_*_{process.pid}_*"))
+    assert not list(Path("/dev/shm").glob(f"*vlmsearch_*_{process.pid}_*"))
 
 
 def test_the_real_triton_loads_only_what_it_is_told_to(binary: Binary, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_serving_stops_cleanly(binary: Binary, repository: Path) -> None:
             process.send_signal(number)
             assert process.wait(30) == 0
         assert stubs(group) == {}
-        assert not list(Path("/dev/shm").glob(f"vlmsearch_*_{process.pid}_*"))
+        assert not list(Path("/dev/shm").glob(f"*vlmsearch_*_{process.pid}_*"))
 
 
 def test_a_model_that_fails_is_named_with_its_reason(binary: Binary, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from vlmsearch.gpu.plans import (
 from vlmsearch.serving.protocol import Deployment
 
 H200 = "NVIDIA H200"
-IN_TRITON = RepoOptions(platform="tensorrt")
+IN_TRITON = RepoOptions(platform="tensorrt", release="24.10")
 IN_PYTHON = RepoOptions(runtime="tensorrt")
 
 
@@ -148,7 +148,7 @@ def test_the_python_backend_gets_the_cublas_that_a_plan_was_built_with(tmp_path:
 
 def test_images_are_decoded_where_it_is_said(tmp_path: Path) -> None:
     build_all()
-    options = RepoOptions(platform="tensorrt", decode="gpu", gpus=(1,))
+    options = RepoOptions(platform="tensorrt", release="24.10", decode="gpu", gpus=(1,))
     write_repository("demo", tmp_path / "R", options)
     config = config_of(tmp_path / "R", "image_preprocess")
     assert config.instance_group[0].kind == pb.ModelInstanceGroup.KIND_GPU

@@ -17,7 +17,6 @@ from vlmsearch.build.triton import library_modules, make_configs, write_reposito
 from vlmsearch.build.triton_check import check_repository
 from vlmsearch.build.triton_config import tower_config
 from vlmsearch.build.triton_options import Queue, RepoOptions
-from vlmsearch.build.triton_releases import find_release
 from vlmsearch.bundles import data_folder, find_bundles
 from vlmsearch.errors import ConfigError
 from vlmsearch.serving.protocol import Deployment, error_of, status_of
@@ -63,7 +62,7 @@ def test_every_file_parses_into_what_was_checked(platform: str) -> None:
         text_format.Parse((GOLDEN / platform / f"{name}.pbtxt").read_text(), pb.ModelConfig()) for name in configs
     ]
     assert parsed == list(configs.values())
-    check_repository(parsed, release=find_release(PLATFORMS[platform].release))
+    check_repository(parsed, release=PLATFORMS[platform].found_release)
 
 
 def test_a_single_text_model_makes_a_repository() -> None:

@@ -40,7 +40,8 @@ class Running:
 
     def __init__(self, binary: Binary, folder: Path, extra: Sequence[str] = (), ends: Endpoints | None = None) -> None:
         self.ends = ends or free_ports()
-        self.command = server_command(binary, folder, self.ends, extra=["--log-info=false", *extra])
+        flags = ["--log-info=false", *extra]
+        self.command = server_command(binary, folder, self.ends, client_shm=True, extra=flags)
         self.environment = binary.environment
         self.lines: list[str] = []
         self.server = self._new()

@@ -21,6 +21,10 @@ from vlmsearch.serving.commands import Binary
 WHEEL = "nvidia-pytriton==0.7.0"
 SERVER = "2.51.0"
 """The version of the server in the wheel."""
+ADVICE = (
+    f"Triton {SERVER} is the newest in a wheel, and without the fixes of 25.07 for CVE-2025-23319, CVE-2025-23320 and "
+    "CVE-2025-23334: let only clients reach it that you trust, or serve with --docker"
+)
 _PYTHONS = ("3.12", "3.11", "3.10")
 """Pythons that its Python backend has a build for and that have wheels of numpy below 2, which it needs."""
 _NUMPY = "numpy>=1.26,<2"
@@ -101,6 +105,7 @@ def install(*, python: str | None = None, report: Callable[[str], None]) -> Bina
         }
         (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
         publish(folder, target)
+    report(ADVICE)
     return _binary(target, chosen.version, chosen.libraries)
 
 

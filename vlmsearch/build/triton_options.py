@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from vlmsearch.build.triton_releases import DEFAULT_RELEASE, Release, find_release
+from vlmsearch.build.triton_releases import DEFAULT_RELEASE, NEWEST_RELEASE, Release, find_release
 from vlmsearch.bundles import Precision, Tower
 from vlmsearch.errors import ConfigError
 
@@ -40,7 +40,8 @@ class RepoOptions:
     """How a repository is made.
 
     ``runtime`` is what runs the towers inside the Python backend: ONNX Runtime, or TensorRT with an engine.
-    ``decode`` is where JPEGs are decoded; on a GPU by nvImageCodec.
+    ``decode`` is where JPEGs are decoded; on a GPU by nvImageCodec. ``release`` is by default that of the server which
+    `vlmsearch triton install` brings for ``platform`` python, and the newest for the others, which it cannot run.
     ``precision`` defaults to INT8 on the CPU and float32 on a GPU; without it an engine is the one that was built.
     ``instances`` and ``threads`` (0: all cores) are a tower's; of a tower that decodes on the GPU there are three
     unless told, so that one decodes while another computes. ``accelerate`` compiles with TensorRT inside ONNX
@@ -52,7 +53,7 @@ class RepoOptions:
     platform: Platform = "python"
     runtime: Runtime = "onnxruntime"
     decode: Device = "cpu"
-    release: str = DEFAULT_RELEASE
+    release: str | None = None
     precision: Precision | None = None
     device: Device | None = None
     gpus: tuple[int, ...] = ()
@@ -72,7 +73,7 @@ class RepoOptions:
     @property
     def found_release(self) -> Release:
         """The release that it is for."""
-        return find_release(self.release)
+        return find_release(self.release or (DEFAULT_RELEASE if self.platform == "python" else NEWEST_RELEASE))
 
     @property
     def engines(self) -> bool:
@@ -101,7 +102,7 @@ class RepoOptions:
 
 def check_options(options: RepoOptions) -> None:
     """Raise ConfigError for the first choice that cannot be."""
-    find_release(options.release)
+    _ = options.found_release
     check_numbers(_numbers(options))
     rules = (
         (options.max_image_bytes >= 1, "--max-image-mib is at least 1"),

@@ -63,6 +63,7 @@ RELEASES = {name: Release(name, f"2.{minor}.0") for name, minor in _MINORS.items
 """Every release that a repository can be checked against."""
 DEFAULT_RELEASE = "24.10"
 """The release of the server that `vlmsearch triton install` brings."""
+NEWEST_RELEASE = max(RELEASES)
 _FIELDS = {("ModelEnsembling", "max_inflight_requests"): "25.11"}
 """Fields of configurations, and the first release that reads them; older ones refuse the whole file."""
 

@@ -38,7 +38,12 @@ def triton() -> None:
     help="For --platform python: what runs the towers.",
 )
 @option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the repository goes.")
-@option("--triton", "release", default="24.10", show_default=True, metavar="YY.MM", help="The release it is for.")
+@option(
+    "--triton",
+    "release",
+    metavar="YY.MM",
+    help="The release it is for.  [default: for python the one that `triton install` brings, else the newest]",
+)
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
 @option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
 @option(
@@ -84,7 +89,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     if as_json:
         print_json({"folder": str(made.folder), "models": made.models, "missing": list(map(str, made.missing))})
         return
-    click.echo(f"{made.folder}: {', '.join(made.models)} for Triton {options.release}")
+    click.echo(f"{made.folder}: {', '.join(made.models)} for Triton {options.found_release.name}")
     for path in made.missing:
         click.echo(f"still to come, from the GPU that serves it: {path}")
     for command in made.commands:
@@ -120,11 +125,12 @@ def install(python: str | None) -> None:
 @option("--metrics-port", default=8002, show_default=True, type=PORT)
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
 @option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Memory for the response cache.")
+@option("--client-shm", is_flag=True, help="Let clients of this machine hand over shared memory; trust them all.")
 @option("--wait", "seconds", default=600.0, show_default=True, type=SECONDS, help="Until all models are ready.")
 @option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]")
 @option("--verbose", is_flag=True, help="Show what the server logs.")
 @option("--docker", is_flag=True, help="Run NVIDIA's container.")
-@option("--triton", "release", default="24.10", show_default=True, metavar="YY.MM", help="The container's release.")
+@option("--triton", "release", metavar="YY.MM", help="The container's release.  [default: the newest]")
 @option("--gpu/--no-gpu", default=False, help="Give the container the GPUs.")
 @option("--dry-run", is_flag=True, help="Print the command and do not run it.")
 def serve(
@@ -136,8 +142,9 @@ def serve(
     metrics_port: int,
     control: str,
     cache_mib: int,
+    client_shm: bool,
     docker: bool,
-    release: str,
+    release: str | None,
     gpu: bool,
     **how: Any,
 ) -> None:
@@ -153,20 +160,21 @@ def serve(
     if control == "explicit":
         flags.append("--load-model=*")
     if docker:
+        if client_shm:
+            raise click.UsageError("--client-shm is for a server without --docker: a container has memory of its own")
         command = docker_command(folder, ends, _release_image(release), gpu=gpu, cache_mib=cache_mib, extra=flags)
         click.echo(shlex.join(command), err=True)
         run_server(command, ends, {}, **how)
         return
     binary = find_server(dry_run=how["dry_run"])
-    run_server(
-        server_command(binary, folder, ends, cache_mib=cache_mib, extra=flags), ends, dict(binary.environment), **how
-    )
+    command = server_command(binary, folder, ends, cache_mib=cache_mib, client_shm=client_shm, extra=flags)
+    run_server(command, ends, dict(binary.environment), **how)
 
 
-def _release_image(release: str) -> str:
-    from vlmsearch.build.triton_releases import find_release
+def _release_image(release: str | None) -> str:
+    from vlmsearch.build.triton_releases import NEWEST_RELEASE, find_release
 
-    return find_release(release).image
+    return find_release(release or NEWEST_RELEASE).image
 
 
 def find_server(*, dry_run: bool) -> Binary:
@@ -195,6 +203,11 @@ def run_server(
     """Run a server's command in the foreground, or print it."""
     from vlmsearch.serving.supervise import Service, supervise
 
+    if not ends.is_local:
+        _note(
+            f"Warning: {ends.host} lets other machines in, and Triton asks for no password: whoever reaches the ports "
+            "can use the models and change what is loaded. Keep them behind a firewall, or a proxy that does ask"
+        )
     if dry_run:
         told = [f"{name}={value}" for name, value in environment.items() if name.startswith(("CUDA_", "TRTLLM_"))]
         click.echo(shlex.join([*told, *command]))

@@ -44,8 +44,8 @@ class TritonEncoder(Encoder):
     ``concurrency`` how many requests are under way at a time. An attempt may take ``timeout`` seconds, a request with
     all its attempts ``deadline``: so long a restart of the server is waited for. ``tls`` encrypts;
     ``shared_memory`` hands inputs over without copying them into messages, where the server is on this host and
-    allows it (from 26.05 on, if it is started with ``--allow-client-shm=true``). The environment has certificates,
-    token and headers: see `vlmsearch.serving.triton_security.Security`.
+    allows it (``vlmsearch triton serve --client-shm``, from 26.05 on with ``-- --allow-client-shm=true`` too). The
+    environment has certificates, token and headers: see `vlmsearch.serving.triton_security.Security`.
     """
 
     def __init__(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import secrets
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -50,16 +52,37 @@ class Endpoints:
         host = f"[{self.reach}]" if ":" in self.reach else self.reach
         return f"http://{host}:{self.http}/{path}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
 
 def shm_prefix(ends: Endpoints) -> str:
-    """What the shared memory of a server's Python models is called, so that it can be removed."""
-    return f"vlmsearch_{ends.grpc}_{os.getpid()}_"
+    """What the shared memory of a server's Python models is called, so that it can be removed.
+
+    It begins with the prefix that Triton keeps for itself: a client cannot register such memory as its own.
+    """
+    return f"triton_python_backend_shm_region_vlmsearch_{ends.grpc}_{os.getpid()}_"
 
 
 def server_command(
-    binary: Binary, folder: Path, ends: Endpoints, *, cache_mib: int = 0, extra: Sequence[str] = ()
+    binary: Binary,
+    folder: Path,
+    ends: Endpoints,
+    *,
+    cache_mib: int = 0,
+    client_shm: bool = False,
+    extra: Sequence[str] = (),
 ) -> list[str]:
-    """The command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server."""
+    """The command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server.
+
+    Unless ``client_shm``, clients cannot hand over shared memory. From 26.05 on Triton itself does not let them; older
+    servers would let them register any, also that of the Python models where they do not refuse its name.
+    """
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
     command = [binary.program, f"--model-repository={folder.absolute()}", "--exit-on-error=false"]
@@ -68,6 +91,9 @@ def server_command(
     command.append(f"--backend-config=python,stub-timeout-seconds={_STUB_SECONDS}")
     if binary.backends:
         command.append(f"--backend-directory={binary.backends}")
+    if not client_shm:
+        needed = f"shared-memory:vlmsearch={secrets.token_hex()}"  # nobody is told
+        command += [f"--grpc-restricted-protocol={needed}", f"--http-restricted-api={needed}"]
     if cache_mib:
         command.append(f"--cache-config=local,size={cache_mib * 2**20}")
         if binary.caches:

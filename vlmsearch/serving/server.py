@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -98,6 +98,7 @@ class Server(Closable):
                     continue
                 raise BackendError(f"the server ended ({self.ending()}): {self.tail()}")
             models = self._index()
+            self.protect()  # all that is loaded by then, before anybody is told that it is ready
             if models is not None:
                 failed = [f"{m['name']}: {_reason(m)}" for m in models if m["state"] != "READY"]
                 if not failed and self._is_ready():
@@ -152,6 +153,15 @@ class Server(Closable):
                     found.add(int(place.name))
         return found
 
+    def protect(self) -> None:
+        """Let nobody but this user read what is asked and answered.
+
+        Triton makes the shared memory of Python models readable for all, whatever the umask.
+        """
+        for path in self._regions():
+            with suppress(OSError):
+                path.chmod(0o600)
+
     def stop(self, *, seconds: float = 40) -> None:
         """Let requests under way end, stop the server, and remove what it leaves; killed after ``seconds``."""
         if self._process is None:
@@ -171,12 +181,15 @@ class Server(Closable):
         kill_session(self._process.pid)
         if self._reader:
             self._reader.join(5)
-        for path in Path("/dev/shm").glob(f"{shm_prefix(self.endpoints)}*"):  # noqa: S108
+        for path in self._regions():
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Stop it, if it runs."""
         self.stop()
+
+    def _regions(self) -> Iterator[Path]:
+        return Path("/dev/shm").glob(f"{shm_prefix(self.endpoints)}*")  # noqa: S108
 
     def _prefixed(self) -> list[str]:
         flags = [part for part in self._command if part.startswith("--backend-config=python")]

@@ -88,6 +88,7 @@ def _watch(server: Server, stop: _Stop) -> str:
     sick: set[int] = set()
     while server.poll() is None:
         stop.hand_on(server)
+        server.protect()  # models may be loaded at any time
         time.sleep(_POLL)
         lost = set() if stop.is_set() else server.lost()
         if lost & sick:  # dead, and not just ending

@@ -17,6 +17,8 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from vlmsearch.errors import BackendError, BackendUnavailableError
 
 _FIRST_SIZE = 2**22
+_REFUSED = ("restricted", "disabled", "client-shm", "client_shm")
+"""What servers say that take no shared memory from clients."""
 
 
 class Slot:
@@ -89,6 +91,12 @@ class Slot:
                 client_timeout=seconds,
             )
         except InferenceServerException as exc:
+            message = exc.message() or ""
+            if any(word in message for word in _REFUSED):
+                raise BackendError(
+                    f"the server takes no shared memory from clients ({message}): start it with `vlmsearch triton "
+                    "serve --client-shm` (from 26.05 on with `-- --allow-client-shm=true`), or leave shared_memory out"
+                ) from exc
             if exc.status() != "StatusCode.ALREADY_EXISTS":
                 raise
         self.is_stale = False
