@@ -3,7 +3,6 @@
 import json
 import queue
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+import torch
 import tritonclient.grpc as grpc
 from numpy.typing import NDArray
 
@@ -43,7 +43,7 @@ def share_packages(binary: Binary) -> None:
     folder = binary.backends.parents[2]
     assert folder.name == "site-packages", folder
     assert f"python{sys.version_info[0]}.{sys.version_info[1]}" in folder.parts, "the server has another Python"
-    (folder / "zz_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (folder / "zz_tests.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
 
 
 def location(running: Running, model: str = "ensemble") -> str:

@@ -42,9 +42,9 @@ class Told:
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    """A model that works on two texts at a time."""
+    """A model that works on three texts at a time."""
     model, tokenizer = load_model(MODEL, device="cpu", dtype="float32")
-    with Engine(model, lambda ids: decode_tokens(tokenizer, ids), most=2, note=lambda _active, _waiting: None) as made:
+    with Engine(model, lambda ids: decode_tokens(tokenizer, ids), most=3, note=lambda _active, _waiting: None) as made:
         yield made
 
 
@@ -105,3 +105,12 @@ def test_a_text_is_stopped_however_long_its_next_token_takes(
     engine.stop("two")
     assert told.tokens < 900
     assert not other.ended.is_set()
+
+
+def test_each_beam_of_a_search_takes_the_place_of_a_text(engine: Engine, ask: Callable[..., Told]) -> None:
+    first = ask(most=60)
+    assert first.begun.wait(30)
+    wide, late = ask(most=3, beams=3), ask(most=3)
+    assert wide.last.final
+    assert first.ended.is_set(), "three beams and a text were made at a time, where there is room for three"
+    assert late.tokens == 3

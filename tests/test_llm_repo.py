@@ -298,10 +298,16 @@ def test_the_llm_api_gets_a_checked_model_yaml(tmp_path: Path) -> None:
         write_llmapi_repository(out, find_target("24.09"), "m", templates=folder)
     with refused("give --templates, a checkout of"):
         write_llmapi_repository(out, target, "m", templates=tmp_path / "none")
-    path = folder / "llmapi" / "tensorrt_llm" / "config.pbtxt"
-    path.write_text(path.read_text() + "max_batch_size: 8\n")
-    with refused("sets what model.yaml has to set"):
-        write_llmapi_repository(out, target, "m", templates=folder)
+
+
+@pytest.mark.parametrize("decoupled", [True, False])
+def test_the_policy_of_the_llm_api_does_not_hang_on_model_yaml(tmp_path: Path, decoupled: bool) -> None:
+    folder = write_llmapi(tmp_path / "all_models")
+    write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=folder, decoupled=decoupled)
+    config = config_of(tmp_path / "R", "tensorrt_llm")
+    assert config.model_transaction_policy.decoupled == decoupled
+    assert config.max_batch_size == 0
+    assert [tensor.name for tensor in config.input] == ["text_input", "streaming"]
 
 
 def test_the_command_takes_the_release_from_the_build(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.llm_servers import BUNDLE, llm_binary, prompts
 from tests.llm_templates import write_llmapi, write_templates
 from tests.test_cli import ok, run
 from tests.test_llm_repo import built, options
@@ -27,6 +28,8 @@ from vlmsearch.build.llm_api import write_llmapi_repository
 from vlmsearch.build.llm_repo import write_llm_repository
 from vlmsearch.build.llm_versions import find_target
 from vlmsearch.errors import ConfigError
+from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.generators.triton import TritonGenerator
 from vlmsearch.serving.commands import Binary, Endpoints
 from vlmsearch.serving.ranks import Ranks, ranks_command
 
@@ -326,6 +329,33 @@ def test_the_real_triton_says_which_model_failed(binary: Binary, tmp_path: Path)
     assert "tensorrt_llm: " in done.stderr
     assert "No module named 'tensorrt_llm'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_llm_api_streams_and_stops_on_the_real_triton(llm_binary: Binary, tmp_path: Path) -> None:
+    source, here = tmp_path / "all_models" / "llmapi" / "tensorrt_llm", Path(__file__).parent / "llmapi_model"
+    (source / "1").mkdir(parents=True)
+    config = (here / "config.pbtxt").read_text().replace('"llmapi"', '"tensorrt_llm"')
+    (source / "config.pbtxt").write_text(config.replace("model_transaction_policy { decoupled: true }\n", ""))
+    model = (here / "model.py").read_text().replace("BUNDLE", repr(str(BUNDLE))).replace("PACE = 0.0", "PACE = 0.05")
+    (source / "1" / "model.py").write_text(model)
+    write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=tmp_path / "all_models")
+    made, options = tmp_path / "R" / "tensorrt_llm" / "1" / "made", GenerationOptions(max_tokens=40)
+    with serving(tmp_path, [], VLMSEARCH_CACHE=str(CACHE)) as process:
+        assert isinstance(process.args, list)
+        port = next(part.partition("=")[2] for part in process.args if part.startswith("--grpc-port"))
+        with TritonGenerator(f"//127.0.0.1:{port}/tensorrt_llm") as generator:
+            assert len(list(generator.stream(prompts(1)[0], options))) > 3
+            stopped = generator.stream(prompts(1)[0], options)
+            assert next(stopped)
+            stopped.close()  # type: ignore[attr-defined]
+        end = time.monotonic() + 60
+        while len(made.read_text().split()) < 2 and time.monotonic() < end:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    whole, part = map(int, made.read_text().split())
+    assert whole > 10
+    assert part < whole / 2
 
 
 def test_the_llm_api_is_one_process(tmp_path: Path) -> None:

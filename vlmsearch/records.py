@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.media import copy_image, read_image
 from vlmsearch.plain import well_formed
-from vlmsearch.types import Document, Field, ImageSource, Record, Reject, Stamp
+from vlmsearch.types import Document, Field, ImageSource, Record, Reject, Stamp, Vectors
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,18 @@ def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list
         except InvalidInputError as exc:
             if exc.item is None:
                 raise BackendError(f"the encoder refused a batch and did not say which item: {exc}") from exc
-            pictures = [one for one in left if one.image is not None]
-            bad = pictures[exc.item]
-            left.remove(bad)
+            bad = left.pop(exc.item)
             rejects.append(Reject(bad.document.id, exc.code, str(exc), bad.stamp))
     return [Record(plain(one.document), found, one.stamp) for one, found in zip(left, vectors)], rejects
 
 
 def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArray[np.float32]]]:
-    """The vectors of each document, by field."""
+    """The vectors of each document, by field; InvalidInputError names the document whose image or text is refused."""
     found: list[dict[Field, NDArray[np.float32]]] = [{} for _ in ready]
     images = {i: one.image for i, one in enumerate(ready) if one.image is not None}
     texts = {i: well_formed(one.document.text) for i, one in enumerate(ready) if one.document.text}
-    by_image: Mapping[str, NDArray[np.float32]] = encoder.encode_images(list(images.values())) if images else {}
-    by_text: Mapping[str, NDArray[np.float32]] = encoder.encode_texts(list(texts.values())) if texts else {}
+    by_image = _each(encoder.encode_images, images)
+    by_text = _each(encoder.encode_texts, texts)
     for space, rows in by_image.items():
         for i, row in zip(images, rows):
             found[i][Field(space, "image")] = row
@@ -67,6 +68,16 @@ def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArr
         for i, row in zip(texts, rows):
             found[i][Field(space, "text")] = row
     return found
+
+
+def _each(encode: Callable[[list[T]], Mapping[str, Vectors]], inputs: Mapping[int, T]) -> Mapping[str, Vectors]:
+    """What an encoder makes of the inputs of some documents, whose places are the keys."""
+    try:
+        return encode(list(inputs.values())) if inputs else {}
+    except InvalidInputError as exc:
+        if exc.item is None:
+            raise
+        raise InvalidInputError(exc.code, str(exc), item=list(inputs)[exc.item]) from exc
 
 
 def check_types(document: Document) -> None:

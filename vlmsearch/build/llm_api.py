@@ -56,13 +56,14 @@ def write_llmapi_repository(
     config = text_format.Parse((source / CONFIG).read_text(encoding="utf-8"), pb.ModelConfig())
     if config.name != _MODEL or config.backend != "python":
         raise ConfigError(f"{source / CONFIG} is not the llmapi model: it is {config.name!r} of {config.backend!r}")
-    if config.max_batch_size or config.HasField("model_transaction_policy"):
-        raise ConfigError(f"{source / CONFIG} sets what model.yaml has to set: take NVIDIA's own")
+    # also in model.yaml, which is not asked where a server does not let models complete their configuration
+    config.max_batch_size, config.model_transaction_policy.decoupled = 0, decoupled
     if out.exists() and any(out.iterdir()) and not (out / _MODEL / "1" / "model.yaml").is_file():
         raise ConfigError(f"{out} is there and is no llmapi repository: choose another --out")
     text = model_yaml(model, decoupled=decoupled, values=values or {})
     with folder_in_the_making(out) as folder:
         shutil.copytree(source, folder / _MODEL, ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / _MODEL / CONFIG).write_text(text_format.MessageToString(config), encoding="utf-8")
         (folder / _MODEL / "1" / "model.yaml").write_text(text, encoding="utf-8")
         publish(folder, out)
     return [_MODEL]

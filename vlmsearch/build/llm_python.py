@@ -31,8 +31,10 @@ class LlmOptions:
     """How a language model is served.
 
     ``decoupled`` models stream, and texts join and leave the running batch of up to ``max_sequences``; others answer
-    once, and a batch is made to its end. ``legacy_names`` are those before TensorRT-LLM 1.0: ``random_seed`` and
-    ``min_length``. ``exclude_input`` leaves the prompt out of answers where the request says nothing.
+    once, and a batch is made to its end. A search has up to ``max_beam_width`` beams, each of them as much work and
+    memory as a text. Prompt and words of a request have up to ``max_text_bytes`` together. ``legacy_names`` are those
+    before TensorRT-LLM 1.0: ``random_seed`` and ``min_length``. ``exclude_input`` leaves the prompt out of answers
+    where the request says nothing.
     """
 
     device: Device = "cpu"
@@ -40,6 +42,8 @@ class LlmOptions:
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     max_batch: int = 64
     max_sequences: int = 64
+    max_beam_width: int = 16
+    max_text_bytes: int = 2**19
     tokenizer_instances: int = 1
     decoupled: bool = True
     exclude_input: bool = True
@@ -59,6 +63,8 @@ def write_repository(model: str, out: Path, options: LlmOptions | None = None) -
             ("gpu", chosen.gpu, 0, INT32),
             ("max_batch", chosen.max_batch, 1, INT32),
             ("max_sequences", chosen.max_sequences, 1, INT32),
+            ("max_beam_width", chosen.max_beam_width, 1, INT32),
+            ("max_text_bytes", chosen.max_text_bytes, 1, INT32),
             ("tokenizer_instances", chosen.tokenizer_instances, 1, INT32),
         )
     )
@@ -115,7 +121,12 @@ def _preprocessing(model: str, options: LlmOptions) -> pb.ModelConfig:
     _add(config.output, [("INPUT_ID", _INT, [-1]), ("REQUEST_INPUT_LEN", _INT, [1]), ("REQUEST_OUTPUT_LEN", _INT, [1])])
     _add(config.output, [("BAD_WORDS_IDS", _INT, [2, -1]), ("STOP_WORDS_IDS", _INT, [2, -1])])
     _add(config.output, [("OUT_END_ID", _INT, [1]), ("OUT_PAD_ID", _INT, [1])])
-    _put(config, tokenizer_dir=model, add_special_tokens=str(options.add_special_tokens).lower())
+    _put(
+        config,
+        tokenizer_dir=model,
+        add_special_tokens=str(options.add_special_tokens).lower(),
+        max_text_bytes=str(options.max_text_bytes),
+    )
     return config
 
 
@@ -148,6 +159,7 @@ def _language_model(model: str, options: LlmOptions) -> pb.ModelConfig:
         dtype=options.dtype,
         exclude_input_in_output=str(options.exclude_input).lower(),
         max_num_sequences=str(options.max_sequences),
+        max_beam_width=str(min(options.max_beam_width, options.max_sequences)),
     )
     return config
 

@@ -61,6 +61,7 @@ def tokenize_config(bundles: Sequence[Bundle], options: RepoOptions) -> pb.Model
         config.output.add(name=protocol.tokens_tensor(name), data_type=pb.TYPE_INT32, dims=[1])
     _put(config, protocol.FINGERPRINT, "+".join(bundle.fingerprint for bundle in bundles))
     _put(config, "bundles", json.dumps([bundle.name for bundle in bundles]))
+    _put(config, "max_text_bytes", str(options.max_text_bytes))
     if options.warmup:
         _warm_from_file(config, protocol.TEXT)
     return config
@@ -163,6 +164,7 @@ def _deployment(bundles: Sequence[Bundle], options: RepoOptions) -> protocol.Dep
         floors={(bundle.space.name, field): floor for bundle in bundles for field, floor in bundle.floors.items()},
         towers=dict(sorted({**towers, protocol.TOKENIZE: together}.items())),
         max_image_bytes=options.max_image_bytes,
+        max_text_bytes=options.max_text_bytes,
     )
 
 

@@ -47,7 +47,7 @@ class RepoOptions:
     unless told, so that one decodes while another computes. ``accelerate`` compiles with TensorRT inside ONNX
     Runtime, in the precision it names. ``versions`` is ``latest:N``, ``all`` or ``specific:N,M``; ``version`` is
     the number that the models are written as. ``cuda_graphs`` are for TensorRT plans, ``max_inflight`` limits the
-    ensemble (0: no limit).
+    ensemble (0: no limit), ``max_text_bytes`` all texts of a request together.
     """
 
     platform: Platform = "python"
@@ -69,6 +69,7 @@ class RepoOptions:
     cuda_graphs: bool = True
     max_inflight: int = 0
     max_image_bytes: int = 32 * 2**20
+    max_text_bytes: int = 256 * 2**10
 
     @property
     def found_release(self) -> Release:
@@ -106,6 +107,7 @@ def check_options(options: RepoOptions) -> None:
     check_numbers(_numbers(options))
     rules = (
         (options.max_image_bytes >= 1, "--max-image-mib is at least 1"),
+        (options.max_text_bytes >= 1, "--max-text-kib is at least 1"),
         (
             all(1 <= size <= options.max_batch_size for size in options.queue.preferred),
             f"--preferred-batch-size is from 1 to --max-batch-size ({options.max_batch_size})",

@@ -73,6 +73,7 @@ def triton() -> None:
 @option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="For TensorRT plans.")
 @option("--max-inflight", default=0, show_default=True, help="Of the ensemble; 0: no limit. From 25.11 on.")
 @option("--max-image-mib", default=32, show_default=True, help="The largest encoded image.")
+@option("--max-text-kib", default=256, show_default=True, help="The most of all texts of a request.")
 @json_option
 def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: Any) -> None:
     """Write a model repository from bundles."""
@@ -84,7 +85,8 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     )
     gpus = gpu_numbers(choices.pop("gpus"))
     largest = choices.pop("max_image_mib") * 2**20
-    options = RepoOptions(queue=queue, gpus=gpus, max_image_bytes=largest, **choices)
+    longest = choices.pop("max_text_kib") * 2**10
+    options = RepoOptions(queue=queue, gpus=gpus, max_image_bytes=largest, max_text_bytes=longest, **choices)
     made = write_repository(models, out, options, plans=plans)
     if as_json:
         print_json({"folder": str(made.folder), "models": made.models, "missing": list(map(str, made.missing))})

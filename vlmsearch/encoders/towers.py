@@ -145,7 +145,7 @@ def _preprocess_of(bundle: Bundle) -> Preprocess:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """A stretch of one text that fits the model."""
 
     text: int
@@ -171,25 +171,25 @@ class TextBatches:
         unit: Vectors = totals / np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-12)
         return unit
 
-    def _pieces(self, texts: Sequence[str], role: Role) -> Iterator[_Piece]:
+    def _pieces(self, texts: Sequence[str], role: Role) -> Iterator[Piece]:
         room = self._input.room
         for index, encoding in enumerate(self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)):
             ids = encoding.ids
             if len(ids) <= room:
-                yield _Piece(index, ids)
+                yield Piece(index, ids)
             elif role == "query":
                 warnings.warn(
                     f"the query has {len(ids)} tokens and {self._bundle.name} reads {room}: the rest was not used",
                     TextTruncatedWarning,
                     stacklevel=5,
                 )
-                yield _Piece(index, ids[:room])
+                yield Piece(index, ids[:room])
             else:
                 count = -(-len(ids) // room)
                 for part in np.array_split(np.arange(len(ids)), count):
-                    yield _Piece(index, ids[part[0] : part[-1] + 1])
+                    yield Piece(index, ids[part[0] : part[-1] + 1])
 
-    def _arrays(self, batch: Sequence[_Piece]) -> tuple[Ids, Ids]:
+    def _arrays(self, batch: Sequence[Piece]) -> tuple[Ids, Ids]:
         form = self._input
         rows = [[*form.prefix, *piece.ids, *form.suffix] for piece in batch]
         ids = np.full((len(rows), max(map(len, rows))), form.pad, np.int32)

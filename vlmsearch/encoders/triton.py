@@ -114,8 +114,12 @@ class TritonEncoder(Encoder):
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Vectors per space; see `Encoder.encode_texts`."""
         encoded = [utf8(i, text) for i, text in enumerate(texts)]
+        most = self._deployment.max_text_bytes
+        for i, text in enumerate(encoded):
+            if refused := protocol.texts_too_large(len(text), most):
+                raise protocol.error_of(refused, i)
         order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
-        planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size))
+        planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=most))
         pieces: dict[str, list[Piece]] = {space.name: [] for space in self.spaces}
         for batch, found in zip(planned, self._each(planned, lambda batch: self._send_texts(encoded, batch))):
             for space in self.spaces:

@@ -39,9 +39,9 @@ def size_of(image: ImageSource) -> int:
         return 0
 
 
-def batches(items: Sequence[int], sizes: Sequence[int], most: int) -> Iterator[list[int]]:
-    """``items`` in order, up to ``most`` at a time and `MOST_BYTES` of them together."""
-    return groups(items, sizes, total=MOST_BYTES, most=most)
+def batches(items: Sequence[int], sizes: Sequence[int], most: int, *, total: int = MOST_BYTES) -> Iterator[list[int]]:
+    """``items`` in order, up to ``most`` at a time and ``total`` bytes of them together."""
+    return groups(items, sizes, total=total, most=most)
 
 
 def utf8(item: int, text: str) -> bytes:

@@ -99,7 +99,8 @@ class _Text:
 class Engine(Closable):
     """One causal language model of transformers and the texts that it is making, up to ``most`` at a time.
 
-    A thread of its own runs the model; ``note`` hears how many texts it works on, and how many wait for a place.
+    A search with beams takes the place of as many texts, which are no more than ``most``. A thread of its own runs the
+    model; ``note`` hears how many texts it works on, and how many wait for a place.
     """
 
     def __init__(self, model: Any, decode: Decode, *, most: int, note: Callable[[int, int], None]) -> None:
@@ -153,8 +154,7 @@ class Engine(Closable):
                     new = list(self._waiting)
                     self._waiting.clear()
                     break
-                room = self._most - len(self._texts) - len(self._searches)
-                new = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+                new = self._next()
                 self._forget_stops()
                 stopped, self._looked = frozenset(self._stopped), time.monotonic()
             try:
@@ -164,6 +164,15 @@ class Engine(Closable):
             with self._changed, suppress(Exception):
                 self._note(len(self._texts) + len(self._searches), len(self._waiting))
         self._fail(_CLOSED, new)
+
+    def _next(self) -> list[Task]:
+        """Those of the waiting for whom there is room, in order."""
+        room = self._most - len(self._texts) - sum(task.options.beam_width for task, *_ in self._searches)
+        new = []
+        while self._waiting and (needed := self._waiting[0].options.beam_width) <= room:
+            new.append(self._waiting.popleft())
+            room -= needed
+        return new
 
     def _forget_stops(self) -> None:
         """Forget stops whose time is up, unless texts are being made that have not heard of them."""

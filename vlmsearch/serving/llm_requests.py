@@ -41,6 +41,7 @@ def read_tasks(
     decode: Decode,
     context: int,
     vocabulary: int,
+    most_beams: int,
     exclude: bool,
     streams: bool,
 ) -> list[Task]:
@@ -48,17 +49,23 @@ def read_tasks(
 
     ``exclude`` leaves the prompt out of what is answered, unless the request says otherwise; pieces of a stream never
     have it. Without ``streams`` a request has one prompt and one answer. Token ids are below ``vocabulary``: one that
-    is not would end the texts of all other requests, which the model makes together with this one.
+    is not would end the texts of all other requests, which the model makes together with this one. Each beam takes as
+    much memory as a text of its own: a search has up to ``most_beams``.
     """
     count = len(arrays["input_ids"])
+    if not count:
+        raise InvalidInputError("empty", "the request has no prompt")
     streaming = streams and bool(_value(arrays, "streaming", 0, False))
     if count > 1 and not streams:
         raise ConfigError(f"send one prompt a request, not {count}: this model is not decoupled")
     left = [count]
     tasks = []
     for row in range(count):
-        prompt = arrays["input_ids"][row][: int(_value(arrays, "input_lengths", row, 0))].tolist()
+        prompt = arrays["input_ids"][row][: max(int(_value(arrays, "input_lengths", row, 0)), 0)].tolist()
         _check_tokens(arrays, row, prompt, vocabulary)
+        beams = int(_value(arrays, "beam_width", row, 1))
+        if beams > most_beams:
+            raise ConfigError(f"beam_width is at most {most_beams} (the model's max_beam_width), not {beams}")
         without = streaming or bool(_value(arrays, "exclude_input_in_output", row, exclude))
         answer = _Answer(reply, row, [] if without else prompt, left, streaming)
         tasks.append(_task(arrays, row, prompt, answer, decode, context, id))

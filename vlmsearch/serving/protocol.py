@@ -12,7 +12,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
 from vlmsearch.media import Preprocess
 from vlmsearch.types import Modality, Space
 
-FORMAT = 1
+FORMAT = 2
 ENSEMBLE = "vlm"
 PREPROCESS = "image_preprocess"
 TOKENIZE = "text_tokenize"
@@ -83,6 +83,11 @@ def too_large(size: int, most: int) -> str:
     return f"too_large: the image has {size:,} bytes; this server takes {most:,}" if size > most else ""
 
 
+def texts_too_large(size: int, most: int) -> str:
+    """Why texts of ``size`` bytes, in one request, are refused: empty where the server takes that many."""
+    return f"too_large: the text has {size:,} bytes; this server takes {most:,} in a request" if size > most else ""
+
+
 def refusal(statuses: Sequence[str], parameters: str) -> str | None:
     """Why a request fails as a whole, given its images' statuses and its parameters, as JSON; None if it does not."""
     bad = next((item for item, status in enumerate(statuses) if status), None)
@@ -103,7 +108,8 @@ class Deployment:
     """What an ensemble serves, as its parameter says.
 
     ``rooms`` is the number of tokens of text that each space's model reads, ``towers`` the fingerprint that each model
-    must have, ``max_image_bytes`` the largest encoded image that the server takes.
+    must have, ``max_image_bytes`` the largest encoded image that the server takes, ``max_text_bytes`` the most of all
+    texts of a request: while it is split into tokens, others wait.
     """
 
     fingerprint: str
@@ -113,6 +119,7 @@ class Deployment:
     floors: Mapping[tuple[str, Modality], float]
     towers: Mapping[str, str]
     max_image_bytes: int
+    max_text_bytes: int
 
     def to_json(self) -> str:
         """The value of the parameter."""
@@ -126,6 +133,7 @@ class Deployment:
                 "floors": [[space, modality, floor] for (space, modality), floor in self.floors.items()],
                 "towers": dict(self.towers),
                 "max_image_bytes": self.max_image_bytes,
+                "max_text_bytes": self.max_text_bytes,
             }
         )
 
@@ -136,7 +144,8 @@ class Deployment:
             data = json.loads(text)
             if data["format"] != FORMAT:
                 raise ConfigError(
-                    f"the server's models are of format {data['format']}, and this version reads {FORMAT}"
+                    f"the server's models are of format {data['format']}, and this version reads {FORMAT}: make the "
+                    "repository again with `vlmsearch triton repo`"
                 )
             return cls(
                 fingerprint=data["fingerprint"],
@@ -146,6 +155,7 @@ class Deployment:
                 floors={(space, modality): floor for space, modality, floor in data["floors"]},
                 towers=data["towers"],
                 max_image_bytes=data["max_image_bytes"],
+                max_text_bytes=data["max_text_bytes"],
             )
         except (ValueError, KeyError, TypeError) as exc:
             if isinstance(exc, ConfigError):

@@ -6,15 +6,19 @@ import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.bundles import Bundle, padded_length
-from vlmsearch.encoders.towers import Ids, Pixels, TextBatches, available_cores
+from vlmsearch.encoders.towers import Ids, Piece, Pixels, TextBatches, available_cores
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media import Preprocess, open_image
 from vlmsearch.serving.protocol import status_of, too_large
+
+_LONG_TEXTS = 4
+"""Whose tokens are kept while their pieces are asked for."""
 
 
 class ImageStage:
@@ -64,6 +68,7 @@ class TextStage(TextBatches):
         super().__init__(bundle)
         self._room = bundle.text.room
         self._pad = bundle.text.pad
+        self._cut_again = lru_cache(_LONG_TEXTS)(self._cut)
 
     def run(self, texts: Sequence[str], pieces: Sequence[int] | None = None) -> Tokens:
         """Token arrays of the ``pieces`` of the texts; without, of as much of their beginnings as fits.
@@ -71,8 +76,8 @@ class TextStage(TextBatches):
         A piece past the end of a text is its last one.
         """
         different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        found = self._pieces(list(different), "document")
-        cut = [list(parts) for _, parts in itertools.groupby(found, key=lambda piece: piece.text)]
+        known = pieces is not None and len(different) == 1  # requests for all pieces of a long text follow each other
+        cut = [self._cut_again(texts[0])[0]] if known else self._cut(*different)
         own = [cut[different[text]] for text in texts]
         if pieces is None:
             starts = [[id for piece in parts for id in piece.ids][: self._room] for parts in own]
@@ -82,6 +87,11 @@ class TextStage(TextBatches):
         counts = [sum(len(piece.ids) for piece in parts) for parts in own]
         ids, mask = (self._widened(part, fill) for part, fill in zip(self._arrays(chosen), (self._pad, 0)))
         return Tokens(ids, mask, np.array(counts, np.int32))
+
+    def _cut(self, *texts: str) -> list[list[Piece]]:
+        """The pieces of each text."""
+        found = self._pieces(texts, "document")
+        return [list(parts) for _, parts in itertools.groupby(found, key=lambda piece: piece.text)]
 
     def _widened(self, part: Ids, fill: int) -> Ids:
         """Columns added up to the next of a few lengths, so that requests of like lengths share a batch."""

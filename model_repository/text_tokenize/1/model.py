@@ -19,6 +19,7 @@ from vlmsearch.serving.protocol import (
     TEXT,
     ids_tensor,
     mask_tensor,
+    texts_too_large,
     tokens_tensor,
 )
 from vlmsearch.serving.stages import TextStage
@@ -32,6 +33,7 @@ class TritonPythonModel:
         keep_memory()
         given = json.loads(args["model_config"])["parameters"]
         self.fingerprint = given[FINGERPRINT]["string_value"]
+        self.max_bytes = int(given["max_text_bytes"]["string_value"])
         folder = Path(__file__).parent / "bundles"
         bundles = [open_bundle(folder / name) for name in json.loads(given["bundles"]["string_value"])]
         self.stages = {bundle.space.name: TextStage(bundle) for bundle in bundles}
@@ -59,11 +61,14 @@ class TritonPythonModel:
         given = pb_utils.get_input_tensor_by_name(request, TEXT)
         if given is None:
             return []
+        encoded = given.as_numpy()[:, 0]
+        if refused := texts_too_large(sum(map(len, encoded)), self.max_bytes):
+            raise ValueError(refused)
         meant = pb_utils.get_input_tensor_by_name(request, PIECE)
         pieces = None if meant is None else meant.as_numpy()[:, 0].tolist()
         if pieces and min(pieces) < 0:
             raise ValueError(f"{PIECE} is 0 or more, not {min(pieces)}")
-        texts = _texts(given.as_numpy()[:, 0], repeated=pieces is not None)
+        texts = _texts(encoded, repeated=pieces is not None)
         tensors = []
         for space, stage in self.stages.items():
             tokens = stage.run(texts, pieces)

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from vlmsearch.generators.transformers_tokenizer import load_tokenizer
 from vlmsearch.serving.llm_words import to_word_list
 
+TEXTS = ("QUERY", "BAD_WORDS_DICT", "STOP_WORDS_DICT")
 LISTS = (("BAD_WORDS_DICT", "BAD_WORDS_IDS"), ("STOP_WORDS_DICT", "STOP_WORDS_IDS"))
 
 
@@ -22,6 +23,7 @@ class TritonPythonModel:
         """Load the tokenizer."""
         given = json.loads(args["model_config"])["parameters"]
         self.tokenizer = load_tokenizer(given["tokenizer_dir"]["string_value"])
+        self.max_bytes = int(given["max_text_bytes"]["string_value"])
         self.special = given["add_special_tokens"]["string_value"] == "true"
         end = self.tokenizer.eos_token_id
         self.end = 0 if end is None else end
@@ -39,7 +41,12 @@ class TritonPythonModel:
             return pb_utils.InferenceResponse(error=error)
 
     def _tensors(self, request):
-        queries = _texts(pb_utils.get_input_tensor_by_name(request, "QUERY").as_numpy())
+        given = {name: pb_utils.get_input_tensor_by_name(request, name) for name in TEXTS}
+        texts = {name: tensor.as_numpy() for name, tensor in given.items() if tensor is not None}
+        size = sum(len(item) for array in texts.values() for item in array.reshape(-1))
+        if size > self.max_bytes:
+            raise ValueError(f"prompt and words have {size:,} bytes; this server takes {self.max_bytes:,}")
+        queries = _texts(texts["QUERY"])
         lengths = pb_utils.get_input_tensor_by_name(request, "REQUEST_OUTPUT_LEN").as_numpy()
         ends, pads = (self._given(request, name, len(queries)) for name in ("END_ID", "PAD_ID"))
         prompts = [self._encode(query[0], special=self.special) for query in queries]
@@ -50,8 +57,7 @@ class TritonPythonModel:
         tensors = {"INPUT_ID": ids, "REQUEST_INPUT_LEN": sizes, "REQUEST_OUTPUT_LEN": lengths.astype(np.int32)}
         tensors |= {"OUT_END_ID": ends, "OUT_PAD_ID": pads}
         for source, target in LISTS:
-            words = pb_utils.get_input_tensor_by_name(request, source)
-            lists = [[]] * len(prompts) if words is None else _texts(words.as_numpy())
+            lists = _texts(texts[source]) if source in texts else [[]] * len(prompts)
             tensors[target] = to_word_list(
                 [[self._encode(word, special=False) for word in row if word] for row in lists]
             )

@@ -30,6 +30,7 @@ class TritonPythonModel:
         model, self.tokenizer = load_model(given["model"], device=device, dtype=given["dtype"])
         self.decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self.exclude = given["exclude_input_in_output"] == "true"
+        self.most_beams = int(given["max_beam_width"])
         self.context = context_of(model, self.tokenizer)
         self.vocabulary = model.get_input_embeddings().num_embeddings
         self.gauges = self._gauges(config["name"], args["model_version"])
@@ -61,6 +62,7 @@ class TritonPythonModel:
                 decode=self._decode,
                 context=self.context,
                 vocabulary=self.vocabulary,
+                most_beams=self.most_beams,
                 exclude=self.exclude,
                 streams=self.decoupled,
             )
