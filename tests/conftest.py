@@ -1,8 +1,13 @@
 """The real servers, for every test that asks for one, and examples that are the same in every run."""
 
+import signal
+
 from hypothesis import settings
 
 pytest_plugins = ["tests.servers", "tests.mongo_servers"]
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+# a job in the background of a script is started with SIGINT ignored, and so would be every command that a test starts
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -203,7 +203,7 @@ def test_a_killed_build_is_no_bundle_and_is_cleaned_up_later(recipe: Path, tmp_p
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_leaves_nothing(recipe: Path, tmp_path: Path, number: signal.Signals) -> None:
-    process = run("build", recipe, "--out", tmp_path, limit="signal.signal(signal.SIGINT, signal.default_int_handler)")
+    process = run("build", recipe, "--out", tmp_path)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob(".tiny-clip.*/image.onnx")) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -152,3 +152,28 @@ def test_a_signal_stops_the_server_whenever_it_comes(
     watchdog.cancel()
     assert not late.is_set()
     assert said == []
+
+
+def test_ctrl_c_that_is_for_something_else_stops_no_server_in_the_background(tmp_path: Path) -> None:
+    """As a script's ``vlmsearch triton serve repository &`` is started: with SIGINT ignored."""
+    still = threading.Event()
+
+    def end() -> None:
+        still.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watchdog = threading.Timer(3, end)
+
+    def say(line: str) -> None:
+        if line.startswith("ready:"):
+            os.kill(os.getpid(), signal.SIGINT)
+            watchdog.start()
+
+    ends = free_ports()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        supervise(Service(program(tmp_path / "starts", 0, ends), {}, ends, 60), restart=True, show=None, say=say)
+    finally:
+        watchdog.cancel()
+        signal.signal(signal.SIGINT, before)
+    assert still.is_set()

@@ -100,7 +100,10 @@ def _watch(server: Server, stop: _Stop) -> str:
 
 @contextmanager
 def _forwarding(server: Server, stop: _Stop) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the server gracefully; a second one does so at once."""
+    """SIGINT and SIGTERM stop the server gracefully; a second one does so at once.
+
+    SIGINT stays ignored where it was, as it is in the background of a script: Ctrl-C is then for something else.
+    """
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
@@ -108,7 +111,8 @@ def _forwarding(server: Server, stop: _Stop) -> Iterator[None]:
         stop.set()
         stop.hand_on(server)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [signal.SIGTERM] if signal.getsignal(signal.SIGINT) == signal.SIG_IGN else [signal.SIGINT, signal.SIGTERM]
+    before = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield
     finally:
