@@ -220,10 +220,10 @@ def test_a_stop_word_closes_the_connection_too() -> None:
 
 def answering(kind: str, body: str, api: Api = "chat") -> OpenAIGenerator:
     """A generator whose server always answers so."""
-    generator = OpenAIGenerator("http://host:8000/v1", model="m", api=api, retries=0)
+    generator = OpenAIGenerator("http://localhost:8000/v1", model="m", api=api, retries=0)
     generator.close()
     reply = httpx.MockTransport(lambda _: httpx.Response(200, headers={"Content-Type": kind}, text=body))
-    generator._client = httpx.Client(base_url="http://host:8000/v1", transport=reply)
+    generator._client = httpx.Client(base_url="http://localhost:8000/v1", transport=reply)
     return generator
 
 
@@ -270,12 +270,12 @@ def test_what_is_no_completion_is_named(api: Api, choices: object) -> None:
         with pytest.raises(BackendError) as caught:
             answering(kind, body, api).generate("?")
         assert type(caught.value) is BackendError
-        assert str(caught.value) == f"openai:http://host:8000/v1 sent what is no completion: {data!r}"
+        assert str(caught.value) == f"openai:http://localhost:8000/v1 sent what is no completion: {data!r}"
 
 
 @pytest.mark.parametrize("data", ["{}", '{"choices": []}', '{"id": 1,\n"object": "list"}'])
 def test_a_whole_answer_without_a_choice_is_no_completion(data: str) -> None:
-    with pytest.raises(BackendError, match=r"^openai:http://host:8000/v1 sent what is no completion: .*}'$"):
+    with pytest.raises(BackendError, match=r"^openai:http://localhost:8000/v1 sent what is no completion: .*}'$"):
         answering("application/json", data).generate("?")
 
 

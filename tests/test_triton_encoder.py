@@ -451,7 +451,7 @@ def test_urls_that_cannot_be_are_refused(url: str, message: str) -> None:
         ({"HEADERS": "x-team: Suche für alle"}, "^VLMSEARCH_TRITON_HEADERS holds characters that no header has$"),
         ({"CERT": __file__}, "go together"),
         ({"HEADERS": "nonsense"}, "not of the form name: value"),
-        ({"TOKEN": "secret"}, "cross the network unencrypted"),
+        ({"TOKEN": "secret"}, "cross the network to gpu-host unencrypted"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ipaddress import AddressValueError, IPv6Address
+from ipaddress import AddressValueError, IPv6Address, ip_address
 
 _LABEL = "[A-Za-z0-9_-]{1,63}"
 _ADDRESS = re.compile(rf"(?:({_LABEL}(?:\.{_LABEL})*\.?)|\[([^\]]*)\])(?::([0-9]{{1,5}}))?")
@@ -31,3 +31,11 @@ def has_port(text: str) -> bool:
     """Whether ``text`` is an address with a port."""
     found = parse_address(text)
     return found is not None and found[1] is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether ``host``, a name or an address (in brackets or not), is written as this machine itself."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"

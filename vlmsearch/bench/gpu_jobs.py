@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TypeVar
 
+from vlmsearch.credentials import child_environment
 from vlmsearch.errors import ConfigError
 
 Job = TypeVar("Job", bound=Hashable)
@@ -69,7 +70,7 @@ class _Running:
 
     def __init__(self, command: Sequence[str], gpu: int) -> None:
         self.gpu = gpu
-        environment = {**os.environ, _VISIBLE: _visible(gpu)}
+        environment = {**child_environment(), _VISIBLE: _visible(gpu)}
         self._begun = time.monotonic()
         self._said: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - files, as pipes fill up unread
         self._printed: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from vlmsearch.credentials import child_environment
 from vlmsearch.errors import BackendError
 from vlmsearch.serving.sessions import kill_session
 
@@ -39,7 +40,7 @@ def run_logged(command: Command, log: Path, *, show: Show) -> None:
     command and all that it started, then raises KeyboardInterrupt.
     """
     program = command.arguments[0]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **command.environment}
+    environment = {**child_environment(), "PYTHONUNBUFFERED": "1", **command.environment}
     if shutil.which(program, path=environment.get("PATH")) is None:
         raise BackendError(f"{program} is not on PATH")
     with log.open("a", encoding="utf-8") as file:

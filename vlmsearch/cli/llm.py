@@ -293,9 +293,10 @@ def _here(
     folder: Path, ends: Endpoints, ranks: Ranks, extra: Sequence[str], *, dry_run: bool
 ) -> tuple[list[str], dict[str, str]]:
     from vlmsearch.cli.triton import find_server
+    from vlmsearch.credentials import hub_tokens
     from vlmsearch.serving.ranks import find_mpirun, ranks_command
 
     binary = find_server(dry_run=dry_run)
     mpirun = find_mpirun() if ranks.processes > 1 and not dry_run else "mpirun"
     command = ranks_command(binary, folder, ends, ranks, mpirun=mpirun, extra=extra)
-    return command, {**binary.environment, **ranks.environment}
+    return command, {**hub_tokens(), **binary.environment, **ranks.environment}  # for models that are a hub id

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from vlmsearch.closing import Closable
+from vlmsearch.credentials import child_environment, hub_tokens
 from vlmsearch.errors import BackendError
 
 Message = Mapping[str, object]
@@ -43,7 +44,8 @@ class Child(Closable):
             stderr=subprocess.STDOUT,
             pass_fds=[writing],
             start_new_session=True,
-            env=os.environ | {"PYTHONSAFEPATH": "1"},  # no module of the current folder takes the place of another
+            # So no module of the current folder takes the place of another.
+            env=child_environment() | hub_tokens() | {"PYTHONSAFEPATH": "1"},
             text=True,
             encoding="utf-8",
             errors="replace",

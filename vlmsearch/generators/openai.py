@@ -13,10 +13,11 @@ from typing import Any
 import httpx
 
 from vlmsearch.addresses import parse_address
+from vlmsearch.credentials import check_unencrypted, redact
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.openai_answers import Api, OtherShapeError, first_choice, text_of
-from vlmsearch.generators.openai_errors import KEY_VARIABLE, Passing, detail, error_of, hide, wait_asked
+from vlmsearch.generators.openai_errors import KEY_VARIABLE, Passing, detail, error_of, wait_asked
 from vlmsearch.generators.sse import event_data
 from vlmsearch.generators.stopping import until_stop
 from vlmsearch.limits import check_context, check_seconds
@@ -31,12 +32,14 @@ _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 class OpenAIGenerator(Generator):
     """``openai:http://host:8000/v1?model=NAME``: chat completions, or completions with ``api=completions``.
 
-    ``model`` may be left out where the server has just one. A key comes from the environment variable OPENAI_API_KEY;
-    a URL takes none. ``timeout`` is how many seconds the server may be silent, ``connect_timeout`` how long it may take
-    to connect. ``retries`` is how often a server that is unreachable, busy or starting is asked again, never after the
-    first token. With ``tokenizer``, a tokenizer.json or its folder, and ``context``, how many tokens the model reads,
-    it implements `CountsTokens`; a chat template is counted as 32 tokens. ``top_k`` and ``repetition_penalty`` are sent
-    by their names in vLLM and trtllm-serve; bad words and beams have no place in the interface and are refused.
+    ``model`` may be left out where the server has just one. A key comes from the environment variable OPENAI_API_KEY; a
+    URL takes none. Over plain HTTP it is sent to this machine alone, elsewhere only with ``plaintext_key``, for a
+    network that is trusted. ``timeout`` is how many seconds the server may be silent, ``connect_timeout`` how long it
+    may take to connect. ``retries`` is how often a server that is unreachable, busy or starting is asked again, never
+    after the first token. With ``tokenizer``, a tokenizer.json or its folder, and ``context``, how many tokens the
+    model reads, it implements `CountsTokens`; a chat template is counted as 32 tokens. ``top_k`` and
+    ``repetition_penalty`` are sent by their names in vLLM and trtllm-serve; bad words and beams have no place in the
+    interface and are refused.
     """
 
     context: int
@@ -53,6 +56,7 @@ class OpenAIGenerator(Generator):
         retries: int = 3,
         tokenizer: Path | None = None,
         context: int | None = None,
+        plaintext_key: bool = False,
     ) -> None:
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
@@ -73,6 +77,9 @@ class OpenAIGenerator(Generator):
         self._key = os.environ.get(KEY_VARIABLE, "").strip()  # a key from a file comes with the end of its line
         if not (self._key.isascii() and self._key.isprintable()):
             raise ConfigError(f"{KEY_VARIABLE} holds characters that no key has")
+        if self._key and url.scheme == "http" and not plaintext_key:
+            advice = "use https://, or say ?plaintext_key=true where that network is trusted"
+            check_unencrypted(KEY_VARIABLE, url.host, advice)
         self._client = httpx.Client(
             base_url=url,
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
@@ -101,7 +108,7 @@ class OpenAIGenerator(Generator):
         if response.status_code >= 400:
             raise error_of(self.name, response, self._key)
         try:
-            return sorted(str(model["id"]) for model in response.json()["data"])
+            return sorted(redact(str(model["id"]), [self._key]) for model in response.json()["data"])
         except (ValueError, KeyError, TypeError) as exc:
             raise BackendError(f"{self.name} did not answer with a list of models: does the path end in /v1?") from exc
 
@@ -216,11 +223,11 @@ class OpenAIGenerator(Generator):
             raise self._other("JSON object", data)
         if error := event.get("error"):
             message = error.get("message", error) if isinstance(error, Mapping) else error
-            raise BackendError(f"{self.name} failed while it answered: {hide(str(message), self._key)}")
+            raise BackendError(f"{self.name} failed while it answered: {redact(str(message), [self._key])}")
         return event
 
     def _other(self, expected: str, data: str) -> BackendError:
-        return BackendError(f"{self.name} sent what is no {expected}: {hide(data, self._key)[:100]!r}")
+        return BackendError(f"{self.name} sent what is no {expected}: {redact(data, [self._key], most=100)!r}")
 
     def _not_found(self, error: VlmsearchError) -> VlmsearchError:
         """The error with the models that there are, where the server says."""
@@ -246,10 +253,10 @@ class OpenAIGenerator(Generator):
             httpx.ReadTimeout: "was silent for too long; a larger ?timeout= waits longer",
         }
         what = known.get(type(exc), "broke the connection")
-        return BackendUnavailableError(f"{self.name} {what} ({str(exc) or type(exc).__name__})")
+        return BackendUnavailableError(f"{self.name} {what} ({redact(str(exc), [self._key]) or type(exc).__name__})")
 
 
-def _check_url(location: str) -> str:
+def _check_url(location: str) -> httpx.URL:
     """The base URL; ConfigError without repeating what may be a secret."""
     try:
         url = httpx.URL(location)
@@ -259,4 +266,4 @@ def _check_url(location: str) -> str:
         raise ConfigError(f"an openai: URL takes no user and password; a key goes into {KEY_VARIABLE}")
     if url.scheme not in ("http", "https") or parse_address(url.netloc.decode()) is None:
         raise ConfigError(f"openai: takes the base URL of a server, such as openai:http://host:8000/v1, not {location}")
-    return str(url).rstrip("/")
+    return url.copy_with(path=url.path.rstrip("/"))

@@ -7,6 +7,7 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from vlmsearch.credentials import redact
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError, VlmsearchError
 
 if TYPE_CHECKING:
@@ -58,12 +59,7 @@ def detail(response: httpx.Response, key: str) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(found, dict) and name in found:
             found = found[name]
-    return hide(" ".join(str(found).split())[:300] or response.reason_phrase, key)
-
-
-def hide(message: str, key: str) -> str:
-    """The message without the key, which some servers repeat."""
-    return message.replace(key, "***") if key else message
+    return redact(str(found) or response.reason_phrase, [key], most=300)
 
 
 def wait_asked(response: httpx.Response) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing_extensions import Self
 
 from vlmsearch.closing import Closable
+from vlmsearch.credentials import child_environment
 from vlmsearch.errors import BackendError
 from vlmsearch.serving.commands import Endpoints, shm_prefix
 from vlmsearch.serving.sessions import kill_session
@@ -52,7 +52,7 @@ class Server(Closable):
     ) -> None:
         self.endpoints = ends
         self._command = list(command)
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**child_environment(), **(environment or {})}
         self._show = show
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._process: subprocess.Popen[str] | None = None

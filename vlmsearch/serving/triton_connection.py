@@ -256,7 +256,8 @@ class Connection:
 
     def error(self, exc: InferenceServerException, model: str) -> BackendError:
         """What a failure of Triton's client means: BackendUnavailableError where another attempt may do better."""
-        status, message = str(exc.status()).removeprefix("StatusCode."), exc.message() or "no reason given"
+        status = str(exc.status()).removeprefix("StatusCode.")
+        message = self._security.redact(exc.message() or "no reason given")
         if status in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or _TIMED_OUT in message:
             return BackendUnavailableError(f"Triton at {self.address}: {message}")
         if status == "NOT_FOUND" or "unknown model" in message:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from vlmsearch.credentials import check_unencrypted, is_secret_header, redact
 from vlmsearch.errors import ConfigError
 
-_LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]")
+_TLS = "add tls=true to the URL"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Security:
     root: str | None
     certificate: str | None
     key: str | None
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def from_environment(cls, *, tls: bool, host: str) -> Security:
@@ -41,11 +42,18 @@ class Security:
                 raise ConfigError("VLMSEARCH_TRITON_HEADERS has a line that is not of the form name: value")
             headers[header.strip().lower()] = _sendable("VLMSEARCH_TRITON_HEADERS", value)
         token = _sendable("VLMSEARCH_TRITON_TOKEN", os.environ.get("VLMSEARCH_TRITON_TOKEN", ""))
-        if token and not tls and host not in _LOCAL:
-            raise ConfigError("VLMSEARCH_TRITON_TOKEN would cross the network unencrypted: add tls=true to the URL")
+        if not tls and any(map(is_secret_header, headers)):
+            check_unencrypted("VLMSEARCH_TRITON_HEADERS", host, _TLS)
+        if token and not tls:
+            check_unencrypted("VLMSEARCH_TRITON_TOKEN", host, _TLS)
         if token:
             headers["authorization"] = f"Bearer {token}"
         return cls(tls, root, certificate, key, headers)
+
+    def redact(self, text: str) -> str:
+        """Return what a server says without the secrets that it was sent."""
+        secret = (value for name, value in self.headers.items() if is_secret_header(name))
+        return redact(text, [value.removeprefix("Bearer ") for value in secret])
 
 
 def _sendable(variable: str, text: str) -> str:

@@ -72,6 +72,7 @@ class ServerStatus(Closable):
         if not has_port(self.address):
             raise ConfigError(f"a Triton server is triton://HOST:PORT, such as triton://127.0.0.1:8001, not {url!r}")
         security = Security.from_environment(tls=tls, host=self.address.rpartition(":")[0])
+        self._security = security
         self._headers = dict(security.headers)
         self._client = triton.InferenceServerClient(
             self.address,
@@ -91,7 +92,7 @@ class ServerStatus(Closable):
         except InferenceServerException as exc:
             lost = "UNAVAILABLE" in str(exc.status()) or "DEADLINE" in str(exc.status())
             kind = BackendUnavailableError if lost else BackendError
-            raise kind(f"Triton at {self.address}: {exc.message()}") from exc
+            raise kind(f"Triton at {self.address}: {self._security.redact(exc.message())}") from exc
         found = {(one.name, one.version): one for one in statistics}
         models = tuple(_model(one, found.get((one.name, one.version))) for one in index)
         return Status(self.address, version, models, time.monotonic())

@@ -19,7 +19,8 @@ from chromadb.config import Settings, System
 from chromadb.errors import AuthorizationError, ChromaAuthError, ChromaError, InternalError, RateLimitError
 
 from vlmsearch.addresses import parse_address
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError, one_line
+from vlmsearch.credentials import check_unencrypted, redact
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.folders import expand_home
 from vlmsearch.retry import retrying
 
@@ -122,6 +123,10 @@ class ServedChroma(ChromaConnection):
         self._host = host
         self._port = address.port
         self._ssl = ssl
+        self._token = _token()
+        if self._token and not ssl:
+            advice = "add ssl=true to the URL, or in mongodb+chroma: write https://"
+            check_unencrypted(TOKEN_VARIABLE, address.host, advice)
         self._timeout = timeout
         self.retries = retries
         self._opening = threading.Lock()
@@ -143,7 +148,7 @@ class ServedChroma(ChromaConnection):
             raise
         except Exception as exc:
             if isinstance(exc, EXPECTED) or type(exc) is Exception:  # chromadb raises plain ones for odd HTTP answers
-                raise translate(exc, self.name, operation) from exc
+                raise translate(exc, self.name, operation, secret=self._token) from exc
             raise
 
     @contextmanager
@@ -173,7 +178,7 @@ class ServedChroma(ChromaConnection):
             chroma_server_host=f"{'https' if self._ssl else 'http'}://{self._host}:{self._port}",
             chroma_server_http_port=self._port,
             chroma_server_ssl_enabled=self._ssl,
-            chroma_server_headers=_token_headers(),
+            chroma_server_headers=_token_headers(self._token),
         )
         system = System(settings)
         system.instance(_PatientServer).wait_at_most(self._timeout)
@@ -231,18 +236,23 @@ class _PatientServer(FastAPI):
         self._session.close()
 
 
-def _token_headers() -> dict[str, str]:
-    """The token in the two headers that Chroma's servers and the proxies before them look at."""
+def _token() -> str:
+    """The token for servers; ConfigError for one that no header can hold."""
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()):
         raise ConfigError(f"{TOKEN_VARIABLE} is no token: it has characters that cannot be sent")
+    return token
+
+
+def _token_headers(token: str) -> dict[str, str]:
+    """The token in the two headers that Chroma's servers and the proxies before them look at."""
     return {"Authorization": f"Bearer {token}", "X-Chroma-Token": token} if token else {}
 
 
-def translate(exc: BaseException, name: str, operation: str) -> BackendError:
-    """The BackendError for what a call to Chroma raised; ``name`` is the database."""
+def translate(exc: BaseException, name: str, operation: str, *, secret: str = "") -> BackendError:
+    """The BackendError for what a call to Chroma raised; ``name`` is the database, ``secret`` what is not repeated."""
     status = getattr(getattr(exc.__context__, "response", None), "status_code", None)
-    said = one_line(exc, 300)
+    said = redact(str(exc), [secret], most=300) or type(exc).__name__
     if isinstance(exc, (AuthorizationError, ChromaAuthError)) or status in _REFUSED:
         return BackendError(f"{name} refused to {operation}: put its token into {TOKEN_VARIABLE}")
     if isinstance(exc, httpx.TimeoutException):

@@ -26,7 +26,8 @@ from pymongo.errors import (
 )
 
 from vlmsearch.addresses import parse_address
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError, one_line
+from vlmsearch.credentials import check_unencrypted, redact
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.retry import MOST_RETRIES, pauses
 
 T = TypeVar("T")
@@ -116,9 +117,9 @@ class MongoConnection:
     database: str
     make_client: Callable[[], MongoClient[Row]]
     retries: int = 3
-    secrets: tuple[str, ...] = ()
-    _client: MongoClient[Row] | None = None
-    _opening: threading.Lock = field(default_factory=threading.Lock)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    _client: MongoClient[Row] | None = field(default=None, repr=False)
+    _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
         """What ``call`` returns on a collection; what fails for a moment is tried again, so it must bear that.
@@ -149,7 +150,7 @@ class MongoConnection:
             return self._client
 
     def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
-        said = self._scrub(_message(exc))
+        said = redact(_message(exc), self.secrets, most=300) or type(exc).__name__
         if isinstance(exc, (ConfigurationError, InvalidURI)):
             return ConfigError(f"{self.name} cannot be opened: {said}")
         if isinstance(exc, OperationFailure) and exc.code in _REFUSED:
@@ -160,11 +161,6 @@ class MongoConnection:
         if is_transient(exc):
             return BackendUnavailableError(f"{self.name} could not be reached to {operation}: {said}")
         return BackendError(f"{self.name} failed to {operation}: {said}")
-
-    def _scrub(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
 
     def close(self) -> None:
         """Let go of the connections; the next call opens them again."""
@@ -179,6 +175,9 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
     user, password = os.environ.get(USER_VARIABLE, ""), os.environ.get(PASSWORD_VARIABLE, "")
     if bool(user) != bool(password) and options.auth_mechanism in (None, "SCRAM-SHA-1", "SCRAM-SHA-256", "PLAIN"):
         raise ConfigError(f"{USER_VARIABLE} and {PASSWORD_VARIABLE} belong together: set both or none")
+    if options.auth_mechanism == "PLAIN" and not options.tls:
+        for host in address.hosts:
+            check_unencrypted(PASSWORD_VARIABLE, (parse_address(host) or (host,))[0], "add tls=true to the URL")
     milliseconds = round(options.timeout * 1000)
     settings: dict[str, Any] = {
         "appname": "vlmsearch",
@@ -230,4 +229,4 @@ def _message(exc: Exception) -> str:
     if isinstance(exc, BulkWriteError):
         errors = (exc.details or {}).get("writeErrors") or (exc.details or {}).get("writeConcernErrors") or [{}]
         return f"{len(errors)} writes failed, the first with code {errors[0].get('code')}"
-    return one_line(exc, 300)
+    return str(exc)
