@@ -7,24 +7,27 @@ SHA-256 when they are opened.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.folders import expand_home
-from vlmsearch.media import Preprocess
+from vlmsearch.json_table import PLAIN_NAME, SHA256, JsonTable
+from vlmsearch.media import Interpolation, Preprocess
 from vlmsearch.types import Modality, Space
 
 Tower = Modality
 Precision = Literal["fp32", "fp16", "int8", "qdq"]
 
 FORMAT = 1
+_MOST_DIM, _MOST_TOKENS, _MOST_SIDE = 2**16, 2**20, 2**12
+"""Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
+_MOST_ID = 2**31 - 1
 LANGUAGE: Literal["llm"] = "llm"
 """The kind of the recipes of language models."""
 PROFILES: Mapping[str, tuple[str, ...]] = {
@@ -172,7 +175,12 @@ def find_bundles(location: str) -> list[Bundle]:
     """
     if not location:
         raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle's name or a folder")
-    return [open_bundle(_folder_of(name)) for name in bundle_names(location)]
+    return [_find_bundle(name) for name in bundle_names(location)]
+
+
+def is_known(name: str) -> bool:
+    """Return whether ``name`` is that of a recipe or of a bundle in the user's cache, and no path."""
+    return PLAIN_NAME.fullmatch(name) is not None and (name in recipe_names() or _built_folder(name) is not None)
 
 
 def built_bundles() -> list[Bundle]:
@@ -186,7 +194,8 @@ def built_bundles() -> list[Bundle]:
             if not (folder / "bundle.json").is_file():
                 continue
             try:
-                bundle = open_bundle(folder)
+                name = folder.parent.name if folder.name == "bundle" else folder.name
+                bundle = _open_named(folder, name)
             except VlmsearchError as exc:
                 warnings.warn(str(exc), DamagedBundleWarning, stacklevel=2)
             else:
@@ -194,21 +203,34 @@ def built_bundles() -> list[Bundle]:
     return [found[name] for name in sorted(found)]
 
 
-def _folder_of(name: str) -> Path:
+def _find_bundle(name: str) -> Bundle:
+    """The bundle of a folder, or of a name that is its own; one that has a recipe is built."""
     if "/" in name or os.sep in name:
-        return expand_home(name)
-    places = [cache_folder() / "bundles" / name, data_folder("engines") / name / "bundle"]
-    for place in places:
-        if (place / "bundle.json").is_file():
-            return place
+        return open_bundle(expand_home(name))
+    folder = _built_folder(name)
+    if folder is not None:
+        return _open_named(folder, name)
     if name not in recipe_names():
         known = ", ".join([*PROFILES, *recipe_names()])
         raise ConfigError(f"no model {name!r}; there are {known}, and folders (with a /)")
     return _build(name)
 
 
-def _build(name: str) -> Path:
-    """The folder of a bundle that is built now."""
+def _built_folder(name: str) -> Path | None:
+    places = [cache_folder() / "bundles" / name, data_folder("engines") / name / "bundle"]
+    return next((place for place in places if (place / "bundle.json").is_file()), None)
+
+
+def _open_named(folder: Path, name: str) -> Bundle:
+    """The bundle in a folder that is kept under ``name``, so that none passes for another."""
+    bundle = open_bundle(folder)
+    if bundle.name != name:
+        raise ConfigError(f"{folder} holds a bundle called {bundle.name}, which {name} is not: remove that folder")
+    return bundle
+
+
+def _build(name: str) -> Bundle:
+    """The bundle of a recipe, built now."""
     try:
         from vlmsearch.build.progress import build_with_progress
     except ImportError as exc:
@@ -216,36 +238,54 @@ def _build(name: str) -> Path:
             f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[export]'; "
             "after that it runs without. onnx:demo works offline, with nothing to install"
         ) from exc
-    return build_with_progress(name).folder
+    return build_with_progress(name)
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """Read ``bundle.json``; ModelUnavailableError where there is none, ConfigError where it is of another format."""
-    try:
-        data = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ModelUnavailableError(f"{folder} is no bundle: bundle.json: {exc.strerror}") from exc
-    except ValueError as exc:
-        raise ModelUnavailableError(f"{folder / 'bundle.json'} is damaged: {exc}; build it again") from exc
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ConfigError(f"{folder / 'bundle.json'} is not of format {FORMAT}; build it again with this version")
-    try:
-        image, text = data["image"], data["text"]
-        return Bundle(
-            folder=folder,
-            name=data["name"],
-            source=data["source"],
-            revision=data["revision"],
-            licence=data["licence"],
-            fingerprint=data["fingerprint"],
-            space=Space(data["space"], data["dim"], frozenset(("image", "text") if image else ("text",))),
-            preprocess=Preprocess(**image) if image else None,
-            text=TextInput(text["max_tokens"], tuple(text["prefix"]), tuple(text["suffix"]), text["pad"]),
-            files={name: BundleFile(entry["sha256"], entry["size"]) for name, entry in data["files"].items()},
-            floors=data["floors"],
-            quantisation=data["quantisation"],
-            forced=tuple(data["forced"]),
-            measured=data["measured"],
-        )
-    except (AttributeError, KeyError, TypeError) as exc:
-        raise ModelUnavailableError(f"{folder / 'bundle.json'} is damaged ({exc!r}); build it again") from exc
+    """Read ``bundle.json`` and check all of it.
+
+    ModelUnavailableError where there is none, ConfigError where it is of another format or anything in it is not as
+    `vlmsearch build` writes it.
+    """
+    given = JsonTable.read(folder / "bundle.json", format=FORMAT)
+    name = given.string("name", PLAIN_NAME)
+    preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
+    towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
+    space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, _MOST_DIM), frozenset(towers))
+    files, floors, stories = given.table("files", PLAIN_NAME), given.table("floors"), given.table("quantisation")
+    if not set(floors) <= set(towers):
+        raise given.wrong(f"floors are for {' and '.join(towers)}, not {sorted(floors)}")
+    return Bundle(
+        folder=folder,
+        name=name,
+        source=given.string("source"),
+        revision=given.string("revision"),
+        licence=given.string("licence"),
+        fingerprint=given.string("fingerprint", re.compile(rf"{re.escape(name)}:[0-9a-f]+")),
+        space=space,
+        preprocess=preprocess,
+        text=_text_input(given.table("text")),
+        files={file: _file(files.table(file)) for file in files},
+        floors={tower: floors.number(tower, -1, 1) for tower in towers if tower in floors},
+        quantisation={file: stories.table(file).plain() for file in stories},
+        forced=given.strings("forced"),
+        measured=given.table("measured").plain(),
+    )
+
+
+def _preprocess(image: JsonTable) -> Preprocess:
+    ways: tuple[Interpolation, ...] = get_args(Interpolation)
+    way = image.choice("interpolation", ways)
+    return Preprocess(image.whole("size", 1, _MOST_SIDE), image.flag("crop"), ways[ways.index(way)])
+
+
+def _text_input(text: JsonTable) -> TextInput:
+    prefix, suffix = (text.wholes(key, 0, _MOST_ID) for key in ("prefix", "suffix"))
+    form = TextInput(text.whole("max_tokens", 1, _MOST_TOKENS), prefix, suffix, text.whole("pad", 0, _MOST_ID))
+    if form.room < 1:
+        raise text.wrong(f"{form.max_tokens} tokens are taken by {len(prefix)} before and {len(suffix)} after a text")
+    return form
+
+
+def _file(entry: JsonTable) -> BundleFile:
+    return BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))

@@ -18,9 +18,8 @@ from onnx import TensorProto
 
 from vlmsearch.build.graph import Graph
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.generators.bundle import DESCRIPTION, FORMAT, GRAPH, TOKENIZER
+from vlmsearch.generators.bundle import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, WEIGHTS
 
-WEIGHTS = "model.safetensors"
 _TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "BF16": TensorProto.BFLOAT16}
 _HIDDEN = -1e9
 """Added to the scores of later positions."""

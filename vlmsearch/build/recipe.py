@@ -12,6 +12,7 @@ from vlmsearch.build.tables import as_dataclass, read_table, suggest
 from vlmsearch.bundles import LANGUAGE, PROFILES, Precision, Tower, data_folder, padded_length, recipe_names
 from vlmsearch.errors import ConfigError
 from vlmsearch.folders import expand_home
+from vlmsearch.json_table import PLAIN_NAME
 
 Range = tuple[int, int, int]
 """Least, usual and greatest."""
@@ -141,8 +142,9 @@ def _check(recipe: Recipe, where: str) -> None:
         raise ConfigError(f"{where}: give either source (on the hub) or checkpoint (a folder beside the recipe)")
     if recipe.source and not recipe.revision:
         raise ConfigError(f"{where}: revision must be given, so that everyone builds the same model")
-    if not recipe.name or "/" in recipe.name or ":" in recipe.name or "+" in recipe.name or recipe.name in PROFILES:
-        raise ConfigError(f"{where}: name cannot be {recipe.name!r}")
+    for key, name in (("name", recipe.name), ("space", recipe.space)):
+        if not PLAIN_NAME.fullmatch(name) or name in PROFILES:
+            raise ConfigError(f"{where}: {key} cannot be {name!r}: it has letters, digits, ., _ and -")
     if "fp32" not in recipe.precisions:
         raise ConfigError(f"{where}: precisions must hold fp32, which the others are measured against")
     for name, (least, usual, most) in dataclasses.asdict(recipe.shapes).items():

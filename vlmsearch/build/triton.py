@@ -139,8 +139,8 @@ def _requirements(parts: Sequence[_Part], options: RepoOptions) -> list[str]:
 
 
 def _check_bundles(bundles: Sequence[Bundle]) -> None:
-    names = [bundle.space.name for bundle in bundles]
-    if len(set(names)) < len(names) or sum(bundle.preprocess is not None for bundle in bundles) > 1:
+    names, spaces = {bundle.name for bundle in bundles}, {bundle.space.name for bundle in bundles}
+    if min(len(names), len(spaces)) < len(bundles) or sum(bundle.preprocess is not None for bundle in bundles) > 1:
         raise ConfigError(f"these models cannot work together: {', '.join(bundle.name for bundle in bundles)}")
 
 

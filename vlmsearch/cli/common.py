@@ -112,25 +112,25 @@ def _usual_encoder(store: str, manifest: Manifest | None) -> Encoder:
 
     if manifest is None:
         return open_encoder(DEFAULT_ENCODER)
-    missing = f"{store} was built with {manifest.fingerprint}, which has no name here: give its URL with --encoder"
     url = encoder_of(manifest)
     if url is None:
-        raise ConfigError(missing)
-    try:
-        return open_encoder(url)
-    except ConfigError as exc:
-        raise ConfigError(missing) from exc
+        built = visible(manifest.fingerprint)
+        raise ConfigError(f"{store} was built with {built}, which has no name here: give its URL with --encoder")
+    return open_encoder(url)
 
 
 def encoder_of(manifest: Manifest) -> str | None:
-    """The embedded encoder with the models that built an index, where they have a name of their own."""
-    from vlmsearch.bundles import PROFILES
+    """The embedded encoder with the models that built an index, where they have a name of their own.
+
+    Whoever made the index wrote it, so it is never taken for a path or for options.
+    """
+    from vlmsearch.bundles import PROFILES, is_known
 
     names = tuple(part.partition(":")[0] for part in manifest.fingerprint.split("+"))
     known = {bundles: profile for profile, bundles in PROFILES.items()}
     if names in known:
         return f"onnx:{known[names]}"
-    return f"onnx:{names[0]}" if len(names) == 1 else None
+    return f"onnx:{names[0]}" if len(names) == 1 and is_known(names[0]) else None
 
 
 def is_terminal() -> bool:

@@ -78,7 +78,7 @@ class BundleEncoder(Encoder):
         vectors = np.empty((len(images), bundle.space.dim), np.float32)
         start = 0
         for pixels in self._pixel_batches(images, _preprocess_of(bundle)):
-            vectors[start : start + len(pixels)] = self.run_images(bundle, pixels)
+            vectors[start : start + len(pixels)] = check_length(bundle, self.run_images(bundle, pixels))
             start += len(pixels)
         return {bundle.space.name: vectors}
 
@@ -138,6 +138,16 @@ def _decode(images: Sequence[ImageSource], item: int, preprocess: Preprocess) ->
         raise InvalidInputError(exc.code, str(exc), item=item) from exc
 
 
+def check_length(bundle: Bundle, vectors: Vectors) -> Vectors:
+    """Return vectors that a model gave; ConfigError where they are not of the length that its bundle says."""
+    if vectors.shape[1:] != (bundle.space.dim,):
+        raise ConfigError(
+            f"{bundle.name} says that its vectors have {bundle.space.dim} numbers, and its model gives the shape "
+            f"{vectors.shape[1:]}: build it again"
+        )
+    return vectors
+
+
 def _preprocess_of(bundle: Bundle) -> Preprocess:
     if bundle.preprocess is None:
         raise ConfigError(f"{bundle.name} has no image tower")
@@ -167,7 +177,8 @@ class TextBatches:
         for start in range(0, len(pieces), batch_size):
             batch = pieces[start : start + batch_size]
             weights = np.array([max(len(piece.ids), 1) for piece in batch], np.float32)
-            np.add.at(totals, [piece.text for piece in batch], run(*self._arrays(batch)) * weights[:, None])
+            vectors = check_length(self._bundle, run(*self._arrays(batch)))
+            np.add.at(totals, [piece.text for piece in batch], vectors * weights[:, None])
         unit: Vectors = totals / np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-12)
         return unit
 

@@ -7,18 +7,21 @@ checkpoint's ``model.safetensors``, and ``tokenizer.json`` the tokenizer.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch.bundles import cache_folder, data_folder
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.folders import expand_home
+from vlmsearch.json_table import PLAIN_NAME, SHA256, JsonTable
 
 FORMAT = 1
 DESCRIPTION = "generator.json"
 GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
+WEIGHTS = "model.safetensors"
+_MOST_LAYERS, _MOST_SIZE, _MOST_CONTEXT = 2**12, 2**12, 2**24
+_MOST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -60,28 +63,30 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
     if folder is None:
         known = ", ".join(generator_names())
         raise ConfigError(f"no language model {location!r} for ONNX Runtime; there is {known}, and folders (with a /)")
-    try:
-        data = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        if data["format"] != FORMAT:
-            raise ConfigError(f"{folder / DESCRIPTION} is of format {data['format']}; this version reads {FORMAT}")
-        _check_files(folder, data["files"])
-        sizes = {name: int(data[name]) for name in ("layers", "heads", "size", "context")}
-        return GeneratorBundle(
-            folder, folder.name if "/" in location else location, ends=frozenset(data["ends"]), **sizes
-        )
-    except FileNotFoundError as exc:
+    if not (folder / DESCRIPTION).is_file():
         raise ModelUnavailableError(
-            f"{folder} is no bundle: {exc.filename} is missing; for a GPT-2 checkpoint, vlmsearch.build.gpt2.add_graph "
+            f"{folder} is no bundle: {DESCRIPTION} is missing; for a GPT-2 checkpoint, vlmsearch.build.gpt2.add_graph "
             "writes it"
-        ) from exc
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        if isinstance(exc, ConfigError):
-            raise
-        raise ModelUnavailableError(f"{folder / DESCRIPTION} is damaged ({exc!r}); build it again") from exc
+        )
+    given = JsonTable.read(folder / DESCRIPTION, format=FORMAT)
+    files = given.table("files", PLAIN_NAME)
+    for name in dict.fromkeys((GRAPH, WEIGHTS, TOKENIZER, *files)):
+        _check_file(folder / name, files.string(name, SHA256))
+    return GeneratorBundle(
+        folder=folder,
+        name=folder.name if "/" in location else location,
+        layers=given.whole("layers", 1, _MOST_LAYERS),
+        heads=given.whole("heads", 1, _MOST_SIZE),
+        size=given.whole("size", 1, _MOST_SIZE),
+        context=given.whole("context", 1, _MOST_CONTEXT),
+        ends=frozenset(given.wholes("ends", 0, _MOST_ID)),
+    )
 
 
-def _check_files(folder: Path, files: dict[str, str]) -> None:
-    for name, digest in files.items():
-        found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        if found != digest:
-            raise ModelUnavailableError(f"{folder / name} is damaged (its SHA-256 differs); build it again")
+def _check_file(path: Path, digest: str) -> None:
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as exc:
+        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
+    if found != digest:
+        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
