@@ -183,7 +183,7 @@ def _sentence_transformers(setting: Setting, texts: Sequence[str], stack: ExitSt
         from sentence_transformers import SentenceTransformer
     except ImportError:
         return {}
-    plain: Any = SentenceTransformer(str(setting.checkpoint), device="cpu")
+    plain: Any = SentenceTransformer(str(setting.checkpoint), device="cpu", trust_remote_code=False)
     found: dict[str, Contender] = {
         "sentence-transformers float32": lambda: plain.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
     }
@@ -207,14 +207,22 @@ def _quantised_peer(setting: Setting, stack: ExitStack) -> Any:
     options.intra_op_num_threads = setting.threads
     settings = {"provider": "CPUExecutionProvider", "session_options": options}
     model: Any = SentenceTransformer(
-        str(setting.checkpoint), backend="onnx", device="cpu", model_kwargs={**settings, "export": True}
+        str(setting.checkpoint),
+        backend="onnx",
+        device="cpu",
+        trust_remote_code=False,
+        model_kwargs={**settings, "export": True},
     )
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     model.save_pretrained(folder)
     export_dynamic_quantized_onnx_model(model, "avx512_vnni", folder)
     file = "model_qint8_avx512_vnni.onnx"
     return SentenceTransformer(
-        folder, backend="onnx", device="cpu", model_kwargs={**settings, "file_name": f"onnx/{file}"}
+        folder,
+        backend="onnx",
+        device="cpu",
+        trust_remote_code=False,
+        model_kwargs={**settings, "file_name": f"onnx/{file}"},
     )
 
 
@@ -224,7 +232,8 @@ def _clip_texts(setting: Setting, texts: Sequence[str]) -> Contender:
 
     from vlmsearch.encoders.torch import load_reference
 
-    tokenizer, reference = AutoTokenizer.from_pretrained(setting.checkpoint), load_reference(setting.checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(setting.checkpoint, trust_remote_code=False)
+    reference = load_reference(setting.checkpoint)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     ordered, most = sorted(texts, key=len), setting.bundle.text.max_tokens
 

@@ -107,9 +107,9 @@ def make_configs(model: str, options: LlmOptions) -> Mapping[str, pb.ModelConfig
 
 def _place(model: str) -> str:
     """A folder as it is found from anywhere, or a hub id."""
+    if not model:
+        raise ConfigError("name a model: a folder, or an id of the Hugging Face hub")
     folder = generator_folder(model)
-    if folder is None and (model.startswith(("/", ".", "~")) or not model):
-        raise ConfigError(f"{model or 'nothing'} is no folder with a checkpoint of transformers")
     return str(folder.resolve()) if folder else model
 
 

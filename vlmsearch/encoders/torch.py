@@ -91,7 +91,7 @@ class ClipReference:
 
     def __init__(self, folder: Path, device: str) -> None:
         with ONE_AT_A_TIME:
-            model: Any = CLIPModel.from_pretrained(folder, dtype=torch.float32)
+            model: Any = CLIPModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
         self._model = model.eval().to(device)
         prep = image_settings(folder)
         self._mean, self._std = (np.array(prep[key], np.float32) for key in ("image_mean", "image_std"))
@@ -119,7 +119,7 @@ class ClipReference:
 class _Sentences:
     def __init__(self, folder: Path, device: str) -> None:
         with ONE_AT_A_TIME:
-            model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32)
+            model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
         self._model = model.eval().to(device)
         self._pooling, _ = sentence_modules(folder)
         self._device = device

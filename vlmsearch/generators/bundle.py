@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vlmsearch.bundles import cache_folder, data_folder
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.folders import expand_home
+from vlmsearch.folders import expand_home, find_checkpoint
 from vlmsearch.json_table import PLAIN_NAME, SHA256, JsonTable
 
 FORMAT = 1
@@ -46,11 +46,17 @@ def generator_names() -> list[str]:
 
 
 def generator_folder(location: str) -> Path | None:
-    """The folder of a language model that is on this machine, by name or path; None if there is none."""
-    if "/" in location:
-        folder = expand_home(location)
-        return folder if folder.is_dir() else None
-    places = [cache_folder() / "generators" / location, data_folder("engines") / location / "bundle"]
+    """The folder of a language model, by the name that it has on this machine or a path; None for one of the hub.
+
+    ConfigError as `vlmsearch.folders.find_checkpoint` raises it.
+    """
+    return _kept_folder(location) or find_checkpoint(location)
+
+
+def _kept_folder(name: str) -> Path | None:
+    if not PLAIN_NAME.fullmatch(name):
+        return None
+    places = [cache_folder() / "generators" / name, data_folder("engines") / name / "bundle"]
     return next((place for place in places if (place / "config.json").is_file()), None)
 
 
@@ -59,8 +65,8 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
 
     ConfigError for a name that there is not, ModelUnavailableError for a folder that is none or is damaged.
     """
-    folder = generator_folder(location)
-    if folder is None:
+    folder = expand_home(location) if "/" in location else _kept_folder(location)
+    if folder is None or not folder.is_dir():
         known = ", ".join(generator_names())
         raise ConfigError(f"no language model {location!r} for ONNX Runtime; there is {known}, and folders (with a /)")
     if not (folder / DESCRIPTION).is_file():

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
-from vlmsearch.folders import expand_home
+from vlmsearch.folders import find_checkpoint
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.child import Child, Message
 from vlmsearch.generators.stopping import until_stop
@@ -46,16 +46,14 @@ class TensorrtLlmGenerator(Generator):
             raise ConfigError(f"tensor_parallel is at least 1, not {tensor_parallel}")
         check_seconds(start_timeout=start_timeout, timeout=timeout)
         check_context(context)
-        folder = expand_home(location)
-        if location.startswith(("/", ".", "~")) and not folder.is_dir():
-            raise ConfigError(f"tensorrt_llm: {location} is no folder of engines or of a checkpoint")
+        folder = find_checkpoint(location)
         self.name = f"tensorrt_llm:{location}"
         self._timeout = timeout
         self._ids = itertools.count(1)
         self._child = Child(_WORKER, self.name)
         try:
             setting = {
-                "location": str(folder),
+                "location": str(folder or location),
                 "tokenizer": tokenizer,
                 "chat": chat,
                 "tensor_parallel": tensor_parallel,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from transformers import AutoModelForCausalLM
 
-from vlmsearch.errors import ConfigError, ModelUnavailableError, one_line
+from vlmsearch.errors import ModelUnavailableError, one_line
 from vlmsearch.generators.bundle import generator_folder
 from vlmsearch.generators.decoding import Cache
 from vlmsearch.generators.hub import load_checkpoint
@@ -26,7 +26,7 @@ _UNLIMITED = 2**30
 
 
 class TransformersGenerator(LocalGenerator):
-    """A causal language model of transformers: ``transformers:gpt2``, ``transformers:/folder``.
+    """A causal language model of transformers: ``transformers:gpt2`` of the hub, or a path: ``transformers:./folder``.
 
     ``device`` is PyTorch's, ``revision`` that of the hub. A prompt is put into the tokenizer's chat template where it
     has one, unless ``chat`` is false. No code of the model's repository is run.
@@ -77,8 +77,6 @@ class TransformersModel:
 def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None = None) -> tuple[Any, Any]:
     """A causal language model, ready, and its tokenizer; ModelUnavailableError where they are not to be had."""
     folder = generator_folder(location)
-    if folder is None and location.startswith(("/", ".", "~")):
-        raise ConfigError(f"{location} is no folder with a checkpoint of transformers")
     tokenizer = load_tokenizer(location, revision=revision)
     kind = getattr(torch, dtype)
     with ONE_AT_A_TIME, no_progress_bars() if folder else nullcontext():
