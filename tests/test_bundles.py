@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import PIL.Image
 import pytest
 from click.testing import CliRunner
+from onnx import external_data_helper
 from vlmsearch_mocks import MockEncoder
 
 from tests.checkpoints import ENGINES
 from tests.test_cli import run
 from tests.test_cli_outside import assert_one_line
 from vlmsearch import ConfigError, Document, ModelUnavailableError, Pipeline
+from vlmsearch.build.tensorrt_graph import engine_graph
 from vlmsearch.bundles import DamagedBundleWarning, built_bundles, find_bundles, open_bundle
 from vlmsearch.cli import cli
 from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.generators.tokens import token_counter
 from vlmsearch.registry import open_encoder, open_generator, open_store
 
 Change = Callable[[dict[str, Any]], object]
@@ -210,3 +215,62 @@ def test_an_index_of_a_folder_asks_for_it_and_takes_it(tmp_path: Path) -> None:
     assert run(*at, "--encoder", "onnx:./elsewhere", cwd=tmp_path).stdout.endswith("\ta red star\n")
     shutil.copytree(tmp_path / "elsewhere", tmp_path / "cache" / "bundles" / "mine")
     assert run(*at, cwd=tmp_path, VLMSEARCH_CACHE=str(tmp_path / "cache")).stdout.endswith("\ta red star\n")
+
+
+# ---- what lies in a bundle's files
+
+
+def replace(folder: Path, name: str, data: bytes) -> None:
+    """Put another file into a bundle, with its description."""
+    (folder / name).write_bytes(data)
+    found = json.loads((folder / "bundle.json").read_text())
+    found["files"][name] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    (folder / "bundle.json").write_text(json.dumps(found))
+
+
+def test_a_model_reads_no_file_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = copy("demo-minilm", tmp_path / "b")
+    model = onnx.load(folder / "text.onnx")
+    largest = max(model.graph.initializer, key=lambda value: len(value.raw_data))
+    (tmp_path / "weights.bin").write_bytes(largest.raw_data)
+    external_data_helper.set_external_data(largest, "weights.bin")
+    largest.ClearField("raw_data")
+    replace(folder, "text.onnx", model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="reads its weights from other files, which no bundle does"):
+        open_encoder("onnx:./b?precision=fp32").encode_texts(["a red star"])
+    with pytest.raises(ConfigError, match="reads its weights from other files, which no bundle does"):
+        engine_graph((folder / "text.onnx").read_bytes(), {}, [], spelled_out=True)
+
+
+SPLIT = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+HARD = "a" * 60 + "b"
+
+
+def test_a_tokenizer_that_gives_up_on_a_text_is_one_line(tmp_path: Path) -> None:
+    for name, file in (("demo-minilm", "b"), ("demo-gpt2", "g")):
+        folder = copy(name, tmp_path / file)
+        data = json.loads((folder / "tokenizer.json").read_text()) | {"pre_tokenizer": SPLIT, "normalizer": None}
+        raw = json.dumps(data).encode()
+        (folder / "tokenizer.json").write_bytes(raw)
+        if name == "demo-minilm":
+            replace(folder, "tokenizer.json", raw)
+        else:
+            description = json.loads((folder / "generator.json").read_text())
+            description["files"]["tokenizer.json"] = hashlib.sha256(raw).hexdigest()
+            (folder / "generator.json").write_text(json.dumps(description))
+    message = "^the tokenizer of .* cannot be used: .*retry-limit"
+    with open_encoder(f"onnx:{tmp_path}/b") as encoder, pytest.raises(ConfigError, match=message):
+        encoder.encode_texts([HARD])
+    for url in (f"onnx:{tmp_path}/g", f"transformers:{tmp_path}/g"):
+        with open_generator(url) as generator, pytest.raises(ConfigError, match=message):
+            generator.generate(HARD)
+    with pytest.raises(ConfigError, match=message):
+        token_counter(tmp_path / "g")(HARD)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"{}", b'{"pre_tokenizer": {"type": "Split"}}'])
+def test_a_tokenizer_that_is_none_is_one_line(data: bytes, tmp_path: Path) -> None:
+    replace(copy("demo-minilm", tmp_path / "b"), "tokenizer.json", data)
+    with pytest.raises(ConfigError, match=r"tokenizer\.json cannot be used: "):
+        open_encoder(f"onnx:{tmp_path}/b")

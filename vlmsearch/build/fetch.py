@@ -13,6 +13,7 @@ from vlmsearch.build.recipe import Recipe
 from vlmsearch.build.weights import weight_files
 from vlmsearch.bundles import Bundle, BundleFile, TextInput
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
+from vlmsearch.panics import no_panics
 from vlmsearch.types import Space
 
 _FILES = (
@@ -78,15 +79,16 @@ def fingerprint(checkpoint: Checkpoint, name: str) -> str:
 
 def text_input(checkpoint: Checkpoint) -> TextInput:
     """How the text tower takes its tokens, from the checkpoint's own tokenizer."""
-    try:
-        tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
-    except Exception as exc:  # the library raises plain Exception
-        raise ConfigError(f"{checkpoint.folder / 'tokenizer.json'} is damaged: {exc}") from exc
-    tokenizer.no_truncation()
-    padding = tokenizer.padding
-    tokenizer.no_padding()
-    bare = tokenizer.encode("a", add_special_tokens=False).ids
-    full = tokenizer.encode("a", add_special_tokens=True).ids
+    with no_panics(str(checkpoint.folder)):
+        try:
+            tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
+        except Exception as exc:  # the library raises plain Exception
+            raise ConfigError(f"{checkpoint.folder / 'tokenizer.json'} is damaged: {exc}") from exc
+        tokenizer.no_truncation()
+        padding = tokenizer.padding
+        tokenizer.no_padding()
+        bare = tokenizer.encode("a", add_special_tokens=False).ids
+        full = tokenizer.encode("a", add_special_tokens=True).ids
     places = [i for i in range(len(full)) if full[i : i + len(bare)] == bare]
     if not bare or not places:
         raise ConfigError(f"{checkpoint.folder / 'tokenizer.json'}: its special tokens do not surround the text")

@@ -41,7 +41,7 @@ class Int8:
 
 def read_int8(qdq: bytes) -> dict[str, Int8]:
     """How every Linear of a ``qdq`` file is quantised, by the Linear's name."""
-    values = {value.name: numpy_helper.to_array(value) for value in onnx.load_from_string(qdq).graph.initializer}
+    values = {value.name: numpy_helper.to_array(value) for value in read_model(qdq).graph.initializer}
     return {
         name: Int8(
             float(values[f"{name}{_SCALE}"].ravel()[0]),
@@ -53,13 +53,21 @@ def read_int8(qdq: bytes) -> dict[str, Int8]:
     }
 
 
+def read_model(data: bytes) -> onnx.ModelProto:
+    """Return a model that is all in one file; ConfigError for one that would read others from the current folder."""
+    proto = onnx.load_from_string(data)
+    if any(value.data_location == onnx.TensorProto.EXTERNAL for value in proto.graph.initializer):
+        raise ConfigError("the model reads its weights from other files, which no bundle does: build it again")
+    return proto
+
+
 def engine_graph(model: bytes, int8: Mapping[str, Int8], names: Collection[str], *, spelled_out: bool) -> bytes:
     """What an engine is built from: a float32 or float16 file of a tower, with the Linears of ``names`` in INT8.
 
     ``spelled_out`` says that it is for TensorRT before strong typing. In a float16 graph the scales are float16 too,
     as strongly typed networks need. ConfigError where the file is of an older bundle.
     """
-    writing = _Writing(onnx.load_from_string(model), int8, names)
+    writing = _Writing(read_model(model), int8, names)
     missing = set(names) - writing.linears
     if missing:
         raise ConfigError(f"these Linears are not in the graph: {', '.join(sorted(missing))}; build the bundle again")

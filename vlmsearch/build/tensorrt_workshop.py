@@ -19,7 +19,7 @@ from vlmsearch.build.inputs import run
 from vlmsearch.build.quantize import Drift, Report, silent
 from vlmsearch.build.recipe import Range, Recipe
 from vlmsearch.build.tensorrt_fallback import by_damage, words
-from vlmsearch.build.tensorrt_graph import Int8, engine_graph, read_int8
+from vlmsearch.build.tensorrt_graph import Int8, engine_graph, read_int8, read_model
 from vlmsearch.build.tensorrt_measure import BATCHES, Exam, encode, prepare_exam, slowness, time_engine, timings_of
 from vlmsearch.build.tensorrt_network import BuiltPrecision, Settings, build_plan, timing_file
 from vlmsearch.build.tensorrt_shapes import Form, batches, forms, parted, profiles
@@ -258,6 +258,8 @@ class Workshop:
         if precision == "int8" or form.spelled_out:
             names = [name for name in self.int8 if name not in kept] if precision == "int8" else []
             onnx = engine_graph(onnx, self.int8 if names else {}, names, spelled_out=form.spelled_out)
+        else:
+            read_model(onnx)
         self.report(f"{self.tower}: building {words(precision, kept)}", 0, 1)
         settings = [Settings(precision, shapes, self.level) for shapes in parted(key.profiles, form)]
         settings[0] = dataclasses.replace(settings[0], cublas=key.machine.cublas)

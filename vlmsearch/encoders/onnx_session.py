@@ -23,6 +23,7 @@ _OUTPUT = "embedding"
 _CPU = "CPUExecutionProvider"
 _WARNING, _FATAL = 2, 4
 _MOST_THREADS = 1024
+_NO_FOLDER = "/dev/null/models-are-one-file"
 
 
 def check_threads(threads: int | None) -> None:
@@ -110,6 +111,8 @@ class OnnxSession:
         options.log_severity_level = 3 if place.index is None else _FATAL  # a provider that fails is diagnosed here
         # Threads that wait actively between batches would take the cores from those that decode the next one.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if isinstance(model, bytes):  # which would read further files that it names from the current folder
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NO_FOLDER)
         if place.index is not None:
             _check_available(place.provider, place.index, name)
             _preload()
@@ -119,6 +122,8 @@ class OnnxSession:
             with _quiet(place.index is not None):
                 self._session = ort.InferenceSession(model, options, providers=place.providers, enable_fallback=0)
         except Exception as exc:
+            if _NO_FOLDER in str(exc) or "xternal data" in str(exc):
+                raise ConfigError(f"{name} reads its weights from other files, which no bundle does") from exc
             if place.index is not None:
                 raise _not_bound(place.provider, place.index, name, str(exc)) from exc
             raise BackendError(f"ONNX Runtime cannot load {name}: {exc}") from exc

@@ -19,8 +19,9 @@ from tokenizers import Tokenizer
 
 from vlmsearch.bundles import Bundle
 from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError, one_line
 from vlmsearch.media import Preprocess, open_image
+from vlmsearch.panics import no_panics
 from vlmsearch.types import ImageSource, Role, Vectors
 from vlmsearch.workers import Workers
 
@@ -120,7 +121,13 @@ def available_cores() -> int:
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
     """The bundle's tokenizer, which neither cuts nor fills up."""
-    tokenizer = Tokenizer.from_str(bundle.read("tokenizer.json").decode())
+    with no_panics(bundle.name):
+        try:
+            tokenizer = Tokenizer.from_buffer(bundle.read("tokenizer.json"))
+        except VlmsearchError:
+            raise
+        except Exception as exc:  # the library raises nothing more particular
+            raise ConfigError(f"{bundle.folder / 'tokenizer.json'} cannot be used: {one_line(exc)}") from exc
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -184,7 +191,9 @@ class TextBatches:
 
     def _pieces(self, texts: Sequence[str], role: Role) -> Iterator[Piece]:
         room = self._input.room
-        for index, encoding in enumerate(self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)):
+        with no_panics(self._bundle.name):
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        for index, encoding in enumerate(encodings):
             ids = encoding.ids
             if len(ids) <= room:
                 yield Piece(index, ids)

@@ -11,6 +11,7 @@ from typing import Any
 from huggingface_hub import HfApi
 
 from vlmsearch.errors import ModelUnavailableError, one_line
+from vlmsearch.panics import no_panics
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -27,7 +28,8 @@ def load_checkpoint(
     load = partial(load, trust_remote_code=False)
     if folder is not None:
         try:
-            return load(str(folder), revision=revision, **options)
+            with no_panics(str(folder)):
+                return load(str(folder), revision=revision, **options)
         except Exception as exc:
             raise ModelUnavailableError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
     with suppress(Exception):

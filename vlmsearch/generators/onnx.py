@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from vlmsearch.encoders.onnx_session import check_threads
 from vlmsearch.errors import BackendError
@@ -15,6 +14,8 @@ from vlmsearch.generators.bundle import GRAPH, TOKENIZER, GeneratorBundle, open_
 from vlmsearch.generators.decoding import Cache
 from vlmsearch.generators.local import LocalGenerator
 from vlmsearch.generators.sampling import Scores
+from vlmsearch.generators.tokens import read_tokenizer
+from vlmsearch.panics import no_panics
 
 
 class OnnxGenerator(LocalGenerator):
@@ -26,18 +27,19 @@ class OnnxGenerator(LocalGenerator):
     def __init__(self, location: str, *, threads: int = 1) -> None:
         check_threads(threads)
         bundle = open_generator_bundle(location)
-        self._tokenizer = Tokenizer.from_file(str(bundle.folder / TOKENIZER))
-        self._tokenizer.no_truncation()
+        self._tokenizer = read_tokenizer(bundle.folder / TOKENIZER)
         super().__init__(bundle.name, OnnxModel(bundle, threads))
 
     def encode(self, prompt: str) -> list[int]:
         """The token ids of a prompt."""
-        ids: list[int] = self._tokenizer.encode(prompt).ids
+        with no_panics(self.name):
+            ids: list[int] = self._tokenizer.encode(prompt).ids
         return ids
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of token ids, without special tokens."""
-        text: str = self._tokenizer.decode(list(tokens))
+        with no_panics(self.name):
+            text: str = self._tokenizer.decode(list(tokens))
         return text
 
 

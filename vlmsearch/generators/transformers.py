@@ -18,6 +18,7 @@ from vlmsearch.generators.local import LocalGenerator
 from vlmsearch.generators.transformers_rows import RowsCache
 from vlmsearch.generators.transformers_tokenizer import decode_tokens, load_tokenizer
 from vlmsearch.loading import ONE_AT_A_TIME, no_progress_bars
+from vlmsearch.panics import no_panics
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -48,7 +49,7 @@ class TransformersGenerator(LocalGenerator):
 
     def encode(self, prompt: str) -> list[int]:
         """The token ids of a prompt, in the chat template of a model that has one."""
-        with self._lock:  # a tokenizer of the hub is changed by its calls
+        with no_panics(self.name), self._lock:  # a tokenizer of the hub is changed by its calls
             if self._chat:
                 turns = [{"role": "user", "content": prompt}]
                 found = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
@@ -58,7 +59,8 @@ class TransformersGenerator(LocalGenerator):
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of token ids, without special tokens."""
-        return decode_tokens(self._tokenizer, tokens)
+        with no_panics(self.name):
+            return decode_tokens(self._tokenizer, tokens)
 
 
 class TransformersModel:

@@ -20,6 +20,7 @@ from vlmsearch.generators.pieces import Detokenizer
 from vlmsearch.generators.stopping import until_stop
 from vlmsearch.generators.tokens import read_tokenizer
 from vlmsearch.limits import check_context, check_seconds
+from vlmsearch.panics import no_panics
 from vlmsearch.serving.llm_names import Dialect, inputs_of, stop_request
 from vlmsearch.serving.triton_connection import Connection
 from vlmsearch.serving.triton_security import Security
@@ -192,16 +193,19 @@ class TritonGenerator(Generator):
     def _encode(self, text: str) -> list[int]:
         if self._tokenizer is None:
             raise ConfigError(f"{self.name} counts no tokens without tokenizer=FILE in its URL")
-        ids: list[int] = self._tokenizer.encode(text).ids
+        with no_panics(self.name):
+            ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 
     def _word(self, text: str) -> list[int]:
         """The tokens of a word in a text, without that which begins every text."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids if self._tokenizer else []
+        with no_panics(self.name):
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids if self._tokenizer else []
         return ids
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(tokens)) if self._tokenizer else ""
+        with no_panics(self.name):
+            text: str = self._tokenizer.decode(list(tokens)) if self._tokenizer else ""
         return text
 
 
