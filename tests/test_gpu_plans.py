@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import multiprocessing
 import os
+import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +34,7 @@ from vlmsearch.gpu.plans import (
     mismatches,
     open_plan,
     plans_folder,
+    read_or_discard,
     read_plan,
     store_plan,
 )
@@ -313,3 +317,74 @@ def test_readers_never_see_half_a_plan() -> None:
 
 def test_the_cache_is_where_the_user_wants_it(cache: Path) -> None:
     assert plans.plans_folder() == cache / "plans"
+
+
+# ---- a cache that others may write to
+
+NOT_PRIVATE = "can be written to by other users, and engines are programs: empty it, then chmod go-w"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+def test_a_folder_that_others_may_write_to_is_refused_and_nothing_removed(mode: int) -> None:
+    plan = store_plan(KEY, DATA, REPORT)
+    choose_plan(CHOICE, plan)
+    assert plans_folder().stat().st_mode & 0o777 == 0o700
+    plans_folder().chmod(mode)
+
+    def build() -> None:
+        with building(KEY):
+            pytest.fail("a plan would be built")
+
+    for attempt in (
+        lambda: find_plan(KEY),
+        lambda: chosen_plan(CHOICE),
+        lambda: read_plan(plan, here=MACHINE),
+        lambda: read_or_discard(plan, here=MACHINE),
+        lambda: store_plan(KEY, DATA, REPORT),
+        build,
+    ):
+        with pytest.raises(ModelUnavailableError, match=NOT_PRIVATE):
+            attempt()
+    plans_folder().chmod(0o755)
+    assert read_plan(plan, here=MACHINE) == DATA
+
+
+def test_a_file_that_others_may_write_to_is_refused() -> None:
+    plan = store_plan(KEY, DATA, REPORT)
+    plan.path.chmod(0o666)
+    for attempt in (lambda: find_plan(KEY), lambda: read_plan(plan, here=MACHINE)):
+        with pytest.raises(ModelUnavailableError, match=rf"\.plan {NOT_PRIVATE}"):
+            attempt()
+    plan.path.chmod(0o640)
+    assert read_plan(plan, here=MACHINE) == DATA
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_or_folder_of_another_user_is_refused() -> None:
+    plan = store_plan(KEY, DATA, REPORT)
+    for path in (plan.path, plans_folder()):
+        os.chown(path, 65534, 65534)
+        with pytest.raises(ModelUnavailableError, match=r"belongs to another user \(65534\)"):
+            read_plan(plan, here=MACHINE)
+        os.chown(path, 0, 0)
+    assert read_plan(plan, here=MACHINE) == DATA
+
+
+def test_a_group_of_ones_own_may_write() -> None:
+    plan = store_plan(KEY, DATA, REPORT)
+    for path in (plan.path, plans_folder()):
+        path.chmod(path.stat().st_mode | 0o020)
+    group, user = grp.getgrgid(plan.path.stat().st_gid).gr_name, pwd.getpwuid(os.geteuid()).pw_name
+    if group == user:
+        assert read_plan(plan, here=MACHINE) == DATA
+    else:
+        with pytest.raises(ModelUnavailableError, match=NOT_PRIVATE):
+            read_plan(plan, here=MACHINE)
+
+
+def test_a_plan_elsewhere_is_the_users_own_choice(tmp_path: Path) -> None:
+    plan = store_plan(KEY, DATA, REPORT)
+    for path in (plan.path, plan.path.with_suffix(".json")):
+        shutil.copy(path, tmp_path / f"model{path.suffix}")
+    (tmp_path / "model.plan").chmod(0o666)
+    assert read_plan(open_plan(tmp_path / "model.plan"), here=MACHINE) == DATA

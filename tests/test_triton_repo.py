@@ -17,7 +17,8 @@ from vlmsearch.build.triton import library_modules, make_configs, write_reposito
 from vlmsearch.build.triton_check import check_repository
 from vlmsearch.build.triton_config import tower_config
 from vlmsearch.build.triton_options import Queue, RepoOptions
-from vlmsearch.bundles import data_folder, find_bundles
+from vlmsearch.build.triton_releases import find_release
+from vlmsearch.bundles import cache_folder, data_folder, find_bundles
 from vlmsearch.errors import ConfigError
 from vlmsearch.serving.protocol import Deployment, error_of, status_of
 
@@ -41,8 +42,9 @@ PLATFORMS = {
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_configurations_are_as_they_were(platform: str) -> None:
+def test_configurations_are_as_they_were(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set VLMSEARCH_GOLDEN=write to write what is generated now."""
+    monkeypatch.setenv("VLMSEARCH_CACHE", "/cache")
     configs = make_configs(BOTH, PLATFORMS[platform])
     assert list(configs) == ["clip_image", "clip_text", "minilm", "image_preprocess", "text_tokenize", "vlm"]
     folder = GOLDEN / platform
@@ -56,7 +58,8 @@ def test_configurations_are_as_they_were(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_every_file_parses_into_what_was_checked(platform: str) -> None:
+def test_every_file_parses_into_what_was_checked(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLMSEARCH_CACHE", "/cache")
     configs = make_configs(BOTH, PLATFORMS[platform])
     parsed = [
         text_format.Parse((GOLDEN / platform / f"{name}.pbtxt").read_text(), pb.ModelConfig()) for name in configs
@@ -211,3 +214,18 @@ def test_what_is_served_and_why_an_item_is_not_survive_the_way() -> None:
     error = error_of("truncated: cut: short", 4)
     assert (error.code, str(error), error.item) == ("truncated", "cut: short", 4)
     assert status_of(error) == "truncated: cut: short"
+
+
+def test_engines_are_kept_where_nobody_else_writes_and_apart_for_each_model() -> None:
+    other = [replace(bundle, fingerprint=bundle.fingerprint[:-1] + "f") for bundle in BOTH]
+    options = [PLATFORMS["onnxruntime"], replace(PLATFORMS["onnxruntime"], precision="fp16")]
+    places = [
+        Path(
+            config.optimization.execution_accelerators.gpu_execution_accelerator[0].parameters["trt_engine_cache_path"]
+        )
+        for bundles in (BOTH, other)
+        for chosen in options
+        for config in list(make_configs(bundles, chosen).values())[:3]
+    ]
+    assert len(set(places)) == 12
+    assert all(place.is_relative_to(cache_folder().absolute()) for place in places)

@@ -10,7 +10,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch.build.recipe import Shapes
 from vlmsearch.build.triton_options import INT64, UINT32, RepoOptions
-from vlmsearch.bundles import LENGTH_STEP, Bundle, Tower
+from vlmsearch.bundles import LENGTH_STEP, Bundle, Tower, cache_folder
 from vlmsearch.errors import ConfigError
 from vlmsearch.media import Preprocess
 from vlmsearch.serving import protocol
@@ -93,7 +93,7 @@ def tower_config(
     config.output.add(name=protocol.EMBEDDING, data_type=pb.TYPE_FP32, dims=[bundle.space.dim])
     _place(config, options, tower, profiles)
     _put(config, protocol.FINGERPRINT, bundle.fingerprint)
-    _add_runtime(config, options, shapes, tower)
+    _add_runtime(config, bundle, options, shapes, tower)
     if options.warmup and encoded:
         _warm_from_file(config, protocol.ENCODED)
     elif options.warmup:
@@ -230,7 +230,7 @@ def _place(config: pb.ModelConfig, options: RepoOptions, tower: Tower, profiles:
         group.profile.extend(map(str, range(profiles)))
 
 
-def _add_runtime(config: pb.ModelConfig, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
+def _add_runtime(config: pb.ModelConfig, bundle: Bundle, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
     """What only one of the platforms has."""
     if options.platform == "python":
         _put(config, "threads", str(options.threads))
@@ -238,16 +238,18 @@ def _add_runtime(config: pb.ModelConfig, options: RepoOptions, shapes: Shapes, t
         if options.found_device == "cpu":
             _put(config, "intra_op_thread_count", str(options.threads))
         if options.accelerate:
-            _accelerate(config, options, shapes, tower)
+            _accelerate(config, bundle, options, shapes, tower)
     elif options.cuda_graphs:
         _capture_graphs(config)
 
 
-def _accelerate(config: pb.ModelConfig, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
+def _accelerate(config: pb.ModelConfig, bundle: Bundle, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
+    # Engines are code, and are found by the graph's names whatever the weights are: a folder of the user's for each.
+    engines = cache_folder().absolute() / "onnxruntime" / "triton" / bundle.fingerprint.replace(":", "-")
     accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
     accelerator.parameters["precision_mode"] = options.accelerate or "FP32"
     accelerator.parameters["trt_engine_cache_enable"] = "1"
-    accelerator.parameters["trt_engine_cache_path"] = f"/tmp/vlmsearch-trt/{config.name}"  # noqa: S108 - in the container
+    accelerator.parameters["trt_engine_cache_path"] = str(engines / f"{tower}-{options.found_precision}")
     batches = shapes.image_batch if tower == "image" else shapes.text_batch
     for word, batch, length in zip(("min", "opt", "max"), batches, shapes.columns):
         forms = []

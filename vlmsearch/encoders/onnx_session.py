@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.gpu.diagnosis import PROVIDERS, Provider, gpu_fault
+from vlmsearch.gpu.files import check_private, make_private
 from vlmsearch.types import Vectors
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -117,7 +118,9 @@ class OnnxSession:
             _check_available(place.provider, place.index, name)
             _preload()
         if place.cache:
-            place.cache.mkdir(parents=True, exist_ok=True)
+            place.cache.parent.mkdir(parents=True, exist_ok=True)
+            make_private(place.cache)
+            check_private(*place.cache.iterdir())
         try:
             with _quiet(place.index is not None):
                 self._session = ort.InferenceSession(model, options, providers=place.providers, enable_fallback=0)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
+import stat
+import sys
 import tempfile
 import threading
 import time
@@ -45,9 +48,9 @@ def _locked(path: Path) -> FolderLock:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """A full or read-only disk is one clear error."""
+    """A full or read-only disk is one clear error, and so is a folder that others may write to."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         yield
     except OSError as exc:
         if exc.errno not in _UNWRITABLE:
@@ -55,6 +58,43 @@ def writing(folder: Path) -> Iterator[None]:
         raise ModelUnavailableError(
             f"{folder} cannot be written: {exc.strerror}; name another cache in $VLMSEARCH_CACHE"
         ) from exc
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder for what is run, such as engines, and check that nobody else may write to it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    check_private(folder)
+
+
+def check_private(*paths: Path) -> None:
+    """Raise ModelUnavailableError where another user may write to a file or folder: engines are programs.
+
+    The administrator is no other user, and a group that the user is alone in by its name is no group. A path that is
+    not there is passed over.
+    """
+    if sys.platform == "win32":  # a user's folders are private there
+        return
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            if found.st_uid not in (0, os.geteuid()):
+                why, cure = f"belongs to another user ({found.st_uid})", "name another cache in $VLMSEARCH_CACHE"
+            elif found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)):
+                why, cure = "can be written to by other users", f"empty it, then chmod go-w {shlex.quote(str(path))}"
+            else:
+                continue
+            raise ModelUnavailableError(f"{path} {why}, and engines are programs: {cure}")
+
+
+def _is_own_group(number: int) -> bool:
+    import grp
+    import pwd
+
+    try:
+        return grp.getgrgid(number).gr_name == pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return False
 
 
 def replace_file(path: Path, data: bytes) -> None:

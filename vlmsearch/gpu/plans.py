@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from vlmsearch.bundles import cache_folder
 from vlmsearch.errors import ModelUnavailableError
-from vlmsearch.gpu.files import only_one, replace_file, writing
+from vlmsearch.gpu.files import check_private, only_one, replace_file, writing
 
 Shape = tuple[int, ...]
 EnginePrecision = Literal["int8", "fp16", "fp32", "auto"]
@@ -120,8 +120,9 @@ def plans_folder() -> Path:
 
 
 def find_plan(key: PlanKey) -> Plan | None:
-    """The plan of ``key`` in the cache, or None."""
+    """The plan of ``key`` in the cache, or None; ModelUnavailableError for a cache that others may write to."""
     path = plans_folder() / f"{key.digest}.plan"
+    _check_cached(path)
     try:
         plan = open_plan(path)
     except ModelUnavailableError:
@@ -149,8 +150,10 @@ def open_plan(path: Path) -> Plan:
 def read_plan(plan: Plan, *, here: Machine, onnx: str | None = None) -> bytes:
     """The content of a plan, for ``here`` and, where given, for the ONNX file with that SHA-256.
 
-    ModelUnavailableError says why it does not fit, or that it is damaged; nothing else may be deserialised.
+    ModelUnavailableError says why it does not fit, that it is damaged, or that others may write to the cache that it is
+    in; nothing else may be deserialised.
     """
+    _check_cached(plan.path)
     reasons = mismatches(plan.key, here, onnx)
     if reasons:
         raise ModelUnavailableError(f"{plan.path} does not fit: {'; '.join(reasons)}; build it again on this machine")
@@ -168,6 +171,7 @@ def read_or_discard(plan: Plan, *, here: Machine) -> bytes | None:
 
     ModelUnavailableError where it cannot be read now: it may be whole.
     """
+    _check_cached(plan.path)
     try:
         return read_plan(plan, here=here)
     except ModelUnavailableError as exc:
@@ -222,7 +226,8 @@ def choose_plan(choice: Choice, plan: Plan) -> None:
 
 
 def chosen_plan(choice: Choice) -> Plan | None:
-    """The plan that answers ``choice``, or None where none was chosen or it is gone."""
+    """The plan that answers ``choice``, or None where none was chosen or it is gone; errors as `find_plan`."""
+    _check_cached(plans_folder() / f"{choice.digest}.choice.json")
     found = _read_choice(plans_folder() / f"{choice.digest}.choice.json")
     return found[1] if found else None
 
@@ -231,6 +236,12 @@ def all_choices() -> list[tuple[Choice, Plan]]:
     """Every choice that was made and whose plan is there, for any machine, the last one first."""
     paths = sorted(plans_folder().glob("*.choice.json"), key=_age)
     return [found for path in paths if (found := _read_choice(path))]
+
+
+def _check_cached(path: Path) -> None:
+    """Check a file of the cache and its folder; what lies elsewhere, as in a model repository, the user has named."""
+    if path.parent == plans_folder():
+        check_private(path.parent, path)
 
 
 def _read_choice(path: Path) -> tuple[Choice, Plan] | None:
