@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,13 +190,51 @@ def test_a_section_without_its_packages_is_left_out_and_named(gpu: Any, tmp_path
 def test_a_section_that_needs_no_cuda_bindings_is_kept_without_them(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
     from vlmsearch.bench import gpu as bench
 
-    monkeypatch.setattr(bench, "SECTIONS", {"onnx": (("onnxruntime",), lambda task, say: {"rows": [1]})})
+    monkeypatch.setattr(bench, "SECTIONS", {"onnx": (("onnxruntime",), lambda task, say: iter([{"rows": [1]}]))})
     monkeypatch.setattr(bench, "_is_installed", lambda package: not package.startswith("cuda"))
     monkeypatch.setitem(sys.modules, "vlmsearch.gpu.cuda", None)
     bench.run_sections(bench.Task([], tmp_path), ["onnx"], tmp_path / "report.json", print)
     found = json.loads((tmp_path / "report.json").read_text())
     assert found["onnx"] == {"rows": [1]}
     assert "python_of_onnx" in found["machine"]
+
+
+STOPPED = """
+import sys
+import torch, vlmsearch.cli
+from vlmsearch.bench import gpu_torch
+
+job = "import json, sys; print(json.dumps(dict(zip(('model', 'tower', 'batch'), sys.argv[1:3] + [int(sys.argv[3])]))))"
+real, done = gpu_torch.run_jobs, []
+
+def run_jobs(commands, **how):
+    fast = {name: [sys.executable, "-c", job, *command[3:]] for name, command in commands.items()}
+    for each in real(fast, **how):
+        yield each
+        done.append(each)
+        if len(done) == 2:
+            print("two", file=sys.stderr, flush=True)
+            while True:
+                signal.pause()
+
+import signal
+gpu_torch.run_jobs, torch.cuda.is_available = run_jobs, lambda: True
+vlmsearch.cli.main()
+"""
+
+
+def test_what_a_stopped_run_has_measured_is_in_its_report(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOPPED, "bench", "gpu", "--only", "torch", "--models", "demo-clip"]
+    with subprocess.Popen([*command, "--out", "report.json"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as bench:
+        assert bench.stderr is not None
+        said = [line for line in iter(bench.stderr.readline, "two\n") if line]
+        bench.send_signal(signal.SIGTERM)
+        assert bench.wait(60) == 130, said
+    found = json.loads((tmp_path / "report.json").read_text())["torch"]
+    assert [(row["tower"], row["batch"]) for row in found["rows"]] == [("image", 256), ("text", 256)]
+    assert found["failed"] == {
+        f"torch demo-clip {tower} {batch}": "it was stopped before" for batch in (32, 1) for tower in ("image", "text")
+    }
 
 
 @pytest.mark.parametrize("content", [None, "[]", "<<<<<<< HEAD", "\xff"])

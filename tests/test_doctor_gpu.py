@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import sys
 import types
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from typing_extensions import Self
 
-from vlmsearch.cli import doctor_gpu
+from vlmsearch.cli import cli, doctor_gpu
 from vlmsearch.cli.findings import Finding
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.gpu import diagnosis
@@ -155,3 +157,16 @@ def test_a_gpu_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Encoder, "encode_texts", fail)
     assert "is the build for the CPU" in findings()["onnx on gpu"].found
+
+
+def test_without_onnx_runtime_a_machine_with_a_gpu_is_still_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "find_driver", lambda: H200)
+    for name in [name for name in sys.modules if name.startswith(("onnxruntime", "vlmsearch.encoders.onnx"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    done = CliRunner().invoke(cli, ["doctor", "--json"])
+    findings = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    assert done.exit_code == 1
+    assert "it cannot be loaded" in findings["onnxruntime"]["found"]
+    assert findings["onnx on gpu"]["found"].startswith("ModuleNotFoundError")
+    assert {"cuda", "tensorrt", "nvimgcodec"} <= findings.keys()

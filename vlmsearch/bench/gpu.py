@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, object]
 Say = Callable[[str], None]
+Section = Callable[["Task", Say], Iterator[Json]]
 MODELS = (
     "clip-vit-base-patch32",
     "clip-vit-base-patch16",
@@ -58,7 +59,7 @@ class Task:
 
 
 def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
-    """Measure the sections and write the report after each; what is in the file already is kept and added to."""
+    """Measure the sections and write the report as it grows; what is in the file already is kept and added to."""
     report = _report(out)
     for what, given, known in (("section", names, SECTIONS), ("engine", task.engines, KINDS)):
         unknown = [name for name in given if name not in known]
@@ -68,7 +69,9 @@ def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
         packages, section = SECTIONS[name]
         try:
             _require(packages)
-            report[name] = section(task, say)
+            for found in section(task, say):
+                report[name] = found
+                _write(report, name, out)
         except ModuleNotFoundError as exc:
             if (exc.name or "").startswith("vlmsearch"):
                 raise
@@ -77,9 +80,13 @@ def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
         except VlmsearchError as exc:
             say(f"{name}: {exc}")
             report.setdefault(name, {"error": str(exc)})
-        report["machine"] = {**_old(report, "machine"), **_machine(name)}
-        replace_file(out, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+            _write(report, name, out)
     return report
+
+
+def _write(report: Json, section: str, out: Path) -> None:
+    report["machine"] = {**_old(report, "machine"), **_machine(section)}
+    replace_file(out, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _report(path: Path) -> Json:
@@ -199,7 +206,7 @@ def _run_on_cpu(model: bytes, feeds: Feeds) -> Vectors:
     return run(model, feeds)[0]
 
 
-def _torch(task: Task, say: Say) -> Json:
+def _torch(task: Task, say: Say) -> Iterator[Json]:
     from vlmsearch.bench.gpu_torch import compare_torch
 
     return compare_torch(task.models, task.gpus, say)
@@ -265,13 +272,18 @@ def _serving(task: Task, say: Say) -> Json:
     return serving_paths(_picture(task, say), say)
 
 
-SECTIONS: dict[str, tuple[tuple[str, ...], Callable[[Task, Say], Json]]] = {
-    "engines": (("tensorrt", "cuda"), _engines),
+def _whole(section: Callable[[Task, Say], Json]) -> Section:
+    """A section that is reported once it is complete."""
+    return lambda task, say: iter([section(task, say)])
+
+
+SECTIONS: dict[str, tuple[tuple[str, ...], Section]] = {
+    "engines": (("tensorrt", "cuda"), _whole(_engines)),
     "torch": (("torch", "transformers"), _torch),
-    "load": (("tensorrt", "cuda"), _load),
-    "images": (("tensorrt", "cuda", "nvidia.nvimgcodec"), _images),
-    "serving": (("tensorrt", "cuda", "tritonclient", "nvidia.nvimgcodec"), _serving),
-    "encoder": (("tensorrt", "cuda", "onnxruntime"), _encoder),
-    "onnx": (("onnxruntime",), _onnx),
+    "load": (("tensorrt", "cuda"), _whole(_load)),
+    "images": (("tensorrt", "cuda", "nvidia.nvimgcodec"), _whole(_images)),
+    "serving": (("tensorrt", "cuda", "tritonclient", "nvidia.nvimgcodec"), _whole(_serving)),
+    "encoder": (("tensorrt", "cuda", "onnxruntime"), _whole(_encoder)),
+    "onnx": (("onnxruntime",), _whole(_onnx)),
 }
-"""Every section: the packages it needs, and what measures it."""
+"""Every section: the packages it needs, and what measures it, giving its report each time that it has grown."""

@@ -6,7 +6,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -73,8 +73,13 @@ class _Sentences(_Tower):
         return torch.nn.functional.normalize((rows * weights).sum(1) / weights.sum(1), dim=-1)
 
 
-def compare_torch(models: Sequence[str], gpus: Sequence[int], say: Callable[[str], None]) -> dict[str, object]:
-    """What torch.compile takes for all towers and batch sizes, each in a process of its own, one at a time on a GPU."""
+def compare_torch(
+    models: Sequence[str], gpus: Sequence[int], say: Callable[[str], None]
+) -> Iterator[dict[str, object]]:
+    """What torch.compile takes for all towers and batch sizes, each in a process of its own, one at a time on a GPU.
+
+    Gives the report anew after each of them, so that what was measured is kept however it ends.
+    """
     if not torch.cuda.is_available():
         raise ModelUnavailableError(f"PyTorch {torch.__version__} finds no NVIDIA GPU")
     towers: list[tuple[str, Tower]] = [(name, tower) for name in models for tower in towers_of(name)]
@@ -83,15 +88,20 @@ def compare_torch(models: Sequence[str], gpus: Sequence[int], say: Callable[[str
         for batch in sorted(BATCHES, reverse=True)
         for name, tower in towers
     }
-    outcomes = dict(run_jobs(commands, gpus=gpus, report=say))
-    rows = [json.loads(outcome.output.splitlines()[-1]) for outcome in outcomes.values() if not outcome.failure]
-    return {
-        "version": torch.__version__,
-        "dtype": "float16",
-        "attention": "scaled dot-product",
-        "rows": sorted(rows, key=lambda row: (row["model"], row["tower"], row["batch"])),
-        "failed": {job: outcome.failure for job, outcome in outcomes.items() if outcome.failure},
-    }
+    rows, failed = [], dict.fromkeys(commands, "it was stopped before")
+    for job, outcome in run_jobs(commands, gpus=gpus, report=say):
+        del failed[job]
+        if outcome.failure:
+            failed[job] = outcome.failure
+        else:
+            rows.append(json.loads(outcome.output.splitlines()[-1]))
+        yield {
+            "version": torch.__version__,
+            "dtype": "float16",
+            "attention": "scaled dot-product",
+            "rows": sorted(rows, key=lambda row: (row["model"], row["tower"], row["batch"])),
+            "failed": failed,
+        }
 
 
 def towers_of(name: str) -> tuple[Tower, ...]:

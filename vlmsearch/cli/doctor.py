@@ -14,6 +14,12 @@ from vlmsearch.bundles import PROFILES, built_bundles, cache_folder
 from vlmsearch.cli.common import json_option, print_json
 from vlmsearch.cli.findings import Finding
 
+_CODECS = {
+    "jpeg": "jpg", "png": "zlib", "gif": "", "webp": "webp", "tiff": "", "bmp": "", "ppm": "", "jpeg 2000": "jpg_2000",
+    "avif": "avif",
+}  # fmt: skip
+"""Image formats, and what Pillow may have been built without."""
+
 
 @click.command()
 @json_option
@@ -80,8 +86,8 @@ def _encode() -> str:
 def _images() -> list[Finding]:
     from PIL import features
 
-    formats = [name for name in ("jpg", "webp", "avif") if features.check(name)]
-    findings = [Finding("images", "jpg" in formats, ", ".join(formats))]
+    formats = [name for name, codec in _CODECS.items() if not codec or features.check(codec)]
+    findings = [Finding("images", {"jpeg", "png"} <= set(formats), ", ".join(formats))]
     try:
         findings.append(Finding("heic", True, f"pillow-heif {version('pillow-heif')}", required=False))
     except PackageNotFoundError:

@@ -61,9 +61,9 @@ def _driver(driver: Driver) -> Finding:
 
 def _onnx_on_gpu() -> Finding:
     """Whether ``onnx:...?device=cuda:0`` works: tried with the demo model."""
-    from vlmsearch.encoders.onnx import OnnxEncoder
-
     try:
+        from vlmsearch.encoders.onnx import OnnxEncoder
+
         with OnnxEncoder("demo", device="cuda:0") as encoder:
             encoder.encode_texts(["a red circle"])
             return Finding("onnx on gpu", True, f"onnx:demo runs on {encoder.providers[0]}", required=False)
