@@ -27,7 +27,15 @@ ADVICE = (
 )
 _PYTHONS = ("3.12", "3.11", "3.10")
 """Pythons that its Python backend has a build for and that have wheels of numpy below 2, which it needs."""
-_NUMPY = "numpy>=1.26,<2"
+_HASHED = {
+    WHEEL: ("21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df",),
+    "numpy==1.26.4": (  # the last below 2; for Python 3.10, 3.11 and 3.12
+        "ffa75af20b44f8dba823498024771d5ac50620e6915abac414251bd971b4529f",
+        "666dbfb6ec68962c033a450943ded891bed2d54e6755e35e5835d63f4f6931d5",
+        "675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed",
+    ),
+}
+"""What is the same for everyone, with the SHA-256 of its wheels for Linux on x86-64."""
 _SHARED = ("pillow", "tokenizers", "typing-extensions")
 _OPTIONAL = ("pillow-heif",)
 _MARK = "server.json"
@@ -89,9 +97,13 @@ def install(*, python: str | None = None, report: Callable[[str], None]) -> Bina
         _run([chosen.path, "-m", "venv", str(folder / "env")])
         pip = [str(folder / "env" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         report(f"installing Triton {SERVER} ({WHEEL})")
-        _run([*pip, "--no-deps", WHEEL])
-        report(f"installing {', '.join([_NUMPY, *requirements()])}")
-        _run([*pip, _NUMPY, *requirements()])
+        pip += ["--no-deps", "--only-binary", ":all:"]  # these versions, nothing that they name, and no code run
+        hashes = folder / "hashes.txt"
+        lines = (" ".join([name, *(f"--hash=sha256:{digest}" for digest in all)]) for name, all in _HASHED.items())
+        hashes.write_text("\n".join(lines), encoding="utf-8")
+        _run([*pip, "--require-hashes", "-r", str(hashes)])
+        report(f"installing {', '.join(requirements())}")
+        _run([*pip, *requirements()])
         home = _tritonserver(folder, chosen.version)
         stub = home / "python_backend_stubs" / chosen.version / "triton_python_backend_stub"
         shutil.copy(stub, home / "backends" / "python")
