@@ -20,6 +20,7 @@ from tests.tensorrt_standin.gpu import STATE
 from vlmsearch.bundles import find_bundles
 from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.gpu.jpeg import read_header
+from vlmsearch.image_limits import ImageLimits
 from vlmsearch.media import Preprocess, open_image
 from vlmsearch.serving.stages import ImageStage
 from vlmsearch.types import ImageSource
@@ -194,9 +195,9 @@ def test_the_stage_in_triton_is_that_of_the_cpu(gpu: type[GpuImages]) -> None:
     good = picture(80, 60)
     given = [good, good[:400], out.getvalue(), b"", picture(300, 300), b"GIF89a", picture(64, 90, progressive=True)]
     preprocess = Preprocess(32)
-    limit = len(given[4]) - 1
-    on_cpu = ImageStage(preprocess, max_bytes=limit, threads=2)
-    with GpuImageStage(preprocess, max_bytes=limit, device=0, threads=2) as on_gpu:
+    limits = ImageLimits(encoded_bytes=len(given[4]) - 1)
+    on_cpu = ImageStage(preprocess, limits=limits, threads=2)
+    with GpuImageStage(preprocess, limits=limits, device=0, threads=2) as on_gpu:
         for batch in (given, [good], [b"x"], given[::-1]):
             pixels, statuses = on_gpu.run(batch)
             expected, said = on_cpu.run(batch)
@@ -219,11 +220,11 @@ def test_a_tower_in_triton_decodes_and_encodes(gpu: type[GpuImages], tmp_path: P
     PIL.Image.new("RGB", (70, 50), "teal").save(out, "PNG")
     good, large = picture(80, 60), picture(500, 400)
     given = [good, good[:400], out.getvalue(), b"", large, picture(99, 64), b"GIF89a", picture(64, 90)]
-    most = len(large) - 1
-    on_cpu = ImageStage(bundle.preprocess, max_bytes=most, threads=2)
+    limits = ImageLimits(encoded_bytes=len(large) - 1)
+    on_cpu = ImageStage(bundle.preprocess, limits=limits, threads=2)
     with (
         engine_tower.EngineTower(plan) as tower,
-        encoded_tower.EncodedTower(plan, bundle.preprocess, max_bytes=most, device=0, threads=2) as both,
+        encoded_tower.EncodedTower(plan, bundle.preprocess, limits=limits, device=0, threads=2) as both,
     ):
         for batch in (given, [good], [b"x"], [large], given[::-1]):
             vectors, statuses = both.run(batch)

@@ -17,7 +17,6 @@ from vlmsearch.build.triton import library_modules, make_configs, write_reposito
 from vlmsearch.build.triton_check import check_repository
 from vlmsearch.build.triton_config import tower_config
 from vlmsearch.build.triton_options import Queue, RepoOptions
-from vlmsearch.build.triton_releases import find_release
 from vlmsearch.bundles import cache_folder, data_folder, find_bundles
 from vlmsearch.errors import ConfigError
 from vlmsearch.serving.protocol import Deployment, error_of, status_of

@@ -18,6 +18,7 @@ from vlmsearch.errors import (
     VlmsearchError,
 )
 from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.image_limits import ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.types import (
     Answer,
@@ -51,6 +52,7 @@ __all__ = [
     "Field",
     "GenerationOptions",
     "Hit",
+    "ImageLimits",
     "IndexMismatchError",
     "IndexReport",
     "InvalidInputError",

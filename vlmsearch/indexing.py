@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar, Union
 
 from vlmsearch.channels import Channel, StoppedError
-from vlmsearch.encoders.base import Encoder, PreparesImages
+from vlmsearch.encoders.base import Encoder, prepared_image
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.media import open_image, read_image
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media import read_image
 from vlmsearch.ranking import image_fields
 from vlmsearch.records import Ready, check_types, digest, encode
 from vlmsearch.sources import Item, Sourced
 from vlmsearch.stores.base import Store
 from vlmsearch.types import (
     CONTROLS,
-    ImageSource,
     IndexReport,
     Record,
     Reject,
@@ -69,12 +69,14 @@ Outcome: TypeAlias = Union[Ready, Unchanged, Reject]
 class IndexOptions:
     """How to run: look at quarantined inputs again, fail at the first bad input, and whom to tell of progress.
 
-    ``on_progress`` is called with the number of inputs done so far, from another thread.
+    ``on_progress`` is called with the number of inputs done so far, from another thread. ``image_limits`` is how
+    large an image may be.
     """
 
     retry_failed: bool = False
     strict: bool = False
     on_progress: Callable[[int], None] | None = None
+    image_limits: ImageLimits = DEFAULT_LIMITS
 
 
 @dataclass
@@ -170,8 +172,9 @@ class Flow:
             check_id(document.id)
             check_types(document)
             check_metadata(document.metadata)
-            image = read_image(document.image) if isinstance(document.image, Path) else document.image
-            stamp = Stamp(digest(document, image), item.source)
+            limits = self._options.image_limits
+            image = read_image(document.image, limits) if isinstance(document.image, Path) else document.image
+            stamp = Stamp(digest(document, image, limits), item.source)
             if known == stamp and not is_again:
                 return Unchanged(document.id)
             old = self._quarantined.get(document.id)
@@ -182,17 +185,15 @@ class Flow:
             if not document.text and not self._sees:
                 why = f"{document.id}: {self._encoder.fingerprint} encodes no images"
                 return Reject(document.id, "unsupported", why, stamp)
-            return Ready(document, self._prepare(image) if self._sees else None, stamp, known is not None)
+            usable = prepared_image(self._encoder, image, limits) if image is not None and self._sees else None
+            return Ready(document, usable, stamp, known is not None)
+        except MemoryError:
+            return Reject(document.id, "too_large", f"{document.id}: it needs more memory than there is", stamp)
         except InvalidInputError as exc:
             name = str(document.image) if isinstance(document.image, Path) else document.id
             is_named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(exc))
             message = str(exc) if is_named else f"{name}: {exc}"
             return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
-
-    def _prepare(self, image: ImageSource | None) -> ImageSource | None:
-        if image is None:
-            return None
-        return self._encoder.prepare_image(image) if isinstance(self._encoder, PreparesImages) else open_image(image)
 
     def _encode(self) -> None:
         records: dict[str, Record] = {}

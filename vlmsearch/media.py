@@ -23,13 +23,21 @@ from PIL import Image
 
 from vlmsearch.colours import as_rgb
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
+from vlmsearch.image_limits import (
+    DEFAULT_LIMITS,
+    MAX_FILE_BYTES,
+    TURNS,
+    ImageBytes,
+    ImageLimits,
+    check_count,
+    check_image,
+    check_structure,
+    pixel_bytes,
+)
 from vlmsearch.types import ImageSource
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
 
-MAX_FILE_BYTES = 512 * 2**20
-MAX_PIXELS = 178_956_970
-"""Width times height of the largest image that is decoded: Pillow's own hard limit."""
 DCT_MARGIN = 3
 """How many times a model's input size a JPEG is decoded at, at least, before it is resized.
 
@@ -55,12 +63,15 @@ _SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FO
 _END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
 _COPYING = tuple(threading.Lock() for _ in range(61))
 """One of them is held while an image is copied, chosen by which image that is."""
+_TOO_MUCH = re.compile(r"(?i)too (large|much)|memory|alloc|exceed")
 _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|unknown pixel")
 
 
-def read_image(path: Path) -> bytes:
+def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
     """The bytes of an image file; errors as `read_regular`."""
-    return read_regular(path, "an image")
+    data = read_regular(path, "an image")
+    check_count(len(data), "bytes", limits.encoded_bytes, repr(str(path)))
+    return data
 
 
 def read_regular(path: Path, what: str) -> bytes:
@@ -76,15 +87,8 @@ def read_regular(path: Path, what: str) -> bytes:
     if not usual:
         odd = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
         raise InvalidInputError("unreadable", f"{name} is {odd}, not {what} file")
-    _check_size(max(found.st_size, len(data)), "bytes", MAX_FILE_BYTES, name)
+    check_count(max(found.st_size, len(data)), "bytes", MAX_FILE_BYTES, name)
     return data
-
-
-def _check_size(count: int, unit: str, limit: int, name: str) -> None:
-    if count < 1:
-        raise InvalidInputError("empty", f"{name} is empty: 0 {unit}")
-    if count > limit:
-        raise InvalidInputError("too_large", f"{name} has {count:,} {unit}; at most {limit:,} are read")
 
 
 def format_of(data: bytes) -> str:
@@ -92,46 +96,83 @@ def format_of(data: bytes) -> str:
     return next((kind for kind, signature in _SIGNATURES.items() if signature.match(data)), "")
 
 
-def open_image(source: ImageSource, *, at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def open_image(
+    source: ImageSource, *, at_least: int | None = None, limits: ImageLimits = DEFAULT_LIMITS
+) -> Image.Image:
     """An upright 8-bit RGB image in sRGB, on white where it was transparent; of an animation, the first frame.
 
     ``at_least``: a JPEG may come out at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that many pixels.
-    ``max_pixels``: the largest width times height, checked before anything is decoded. An image given as a PIL image
-    is copied, never changed.
+    ``limits`` are checked before anything is decoded. An image given as a PIL image is copied, never changed.
 
-    Raises InvalidInputError: ``unsupported`` (no format that is read here), ``corrupt``, ``truncated``, ``too_large``,
-    ``empty`` or ``unreadable``; the cause is kept, and the message has the file's name.
+    Raises InvalidInputError: ``unsupported`` (no format that is read here), ``corrupt``, ``truncated``, ``too_large``
+    (also where the memory does not suffice), ``empty`` or ``unreadable``; the cause is kept, and the message has the
+    file's name.
+    """
+    with opened_image(source, at_least=at_least, limits=limits) as image:
+        return image
+
+
+@contextmanager
+def opened_image(
+    source: ImageSource, *, at_least: int | None = None, limits: ImageLimits = DEFAULT_LIMITS
+) -> Iterator[Image.Image]:
+    """What `open_image` gives, and its share of the memory for decoding until this is left.
+
+    Lack of memory in between raises InvalidInputError, too.
     """
     if isinstance(source, Image.Image):
-        name = _name_of(source)
-        copied = copy_image(source, max_pixels=max_pixels)
-        with _rejecting(name, "", b""):
-            return as_rgb(copied)
+        with TURNS.take(_check_given(source, limits), limits.decoded_bytes), _rejecting(_name_of(source), "", b""):
+            upright = as_rgb(_copied(source))
+        with _lacking_memory(_name_of(source)):
+            yield upright
+        return
     if isinstance(source, Path):
-        name, data = repr(str(source)), read_image(source)
+        name, data = repr(str(source)), read_image(source, limits)
     elif isinstance(source, bytes):
         name, data = "the image", source
-        _check_size(len(data), "bytes", MAX_FILE_BYTES, name)
+        check_count(len(data), "bytes", limits.encoded_bytes, name)
     else:
         raise TypeError(f"an image is a Path, bytes or a PIL image, not {type(source).__name__}")
-    kind = format_of(data)
-    with _rejecting(name, kind, data):
-        image = _header(kind, data, name)
-        _check_size(image.width * image.height, "pixels", max_pixels, name)
-        drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
-        if drafted and drafted[1] != (0, 0, *image.size):  # the last column or row is only part of a pixel
-            image = image.resize(image.size, Image.Resampling.BICUBIC, drafted[1])
-        return as_rgb(image)
+    with _rejecting(name, format_of(data), data):
+        header = _read_header(data, name, at_least, limits)
+    with TURNS.take(header.size, limits.decoded_bytes):
+        with _rejecting(name, header.kind, data):
+            upright = header.decode()
+        with _lacking_memory(name):
+            yield upright
 
 
-def copy_image(image: Image.Image, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def is_within(data: bytes, limits: ImageLimits, *, at_least: int | None = None) -> bool:
+    """Whether `open_image` would not find a file too large, as far as its header says."""
+    try:
+        check_count(len(data), "bytes", limits.encoded_bytes, "the image")
+        with _rejecting("the image", format_of(data), data):
+            _read_header(data, "the image", at_least, limits)
+    except InvalidInputError as exc:
+        return exc.code != "too_large"
+    return True
+
+
+def copy_image(image: Image.Image, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:
     """A copy of an image that is perhaps still to be read from its file, which Pillow leaves to one thread at a time.
 
     Raises InvalidInputError as `open_image` does.
     """
-    name = _name_of(image)
-    _check_size(image.width * image.height, "pixels", max_pixels, name)
-    with _rejecting(name, "", b""), _COPYING[id(image) % len(_COPYING)]:
+    with TURNS.take(_check_given(image, limits), limits.decoded_bytes), _rejecting(_name_of(image), "", b""):
+        return _copied(image)
+
+
+def _check_given(image: Image.Image, limits: ImageLimits) -> int:
+    """The memory that a copy and its conversion take; InvalidInputError for more than the limits."""
+    name, pixels = _name_of(image), image.width * image.height
+    check_count(pixels, "pixels", limits.pixels, name)
+    size = pixels * (pixel_bytes(image.mode) + pixel_bytes("RGB"))
+    check_count(size, "bytes when it is converted", limits.decoded_bytes, name)
+    return size
+
+
+def _copied(image: Image.Image) -> Image.Image:
+    with _COPYING[id(image) % len(_COPYING)]:
         return image.copy()
 
 
@@ -139,8 +180,27 @@ def _name_of(image: Image.Image) -> str:
     return repr(filename) if (filename := str(getattr(image, "filename", ""))) else "the image"
 
 
-def _header(kind: str, data: bytes, name: str) -> Image.Image:
-    """An image whose header is read and whose pixels are not; ``unsupported`` if nothing here reads its format."""
+@dataclass
+class _Header:
+    """An image whose header is read and whose pixels are not; it can be decoded once."""
+
+    kind: str
+    image: Image.Image
+    size: int
+    """The memory that decoding takes."""
+    box: tuple[float, float, float, float] | None
+    """The part of what is decoded that is the image, where the last column or row is only part of a pixel."""
+
+    def decode(self) -> Image.Image:
+        """The image as `open_image` gives it."""
+        image = self.image
+        del self.image  # so that its memory is free as soon as it is converted
+        return as_rgb(image.resize(image.size, Image.Resampling.BICUBIC, self.box) if self.box else image)
+
+
+def _read_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
+    """The header of an image within the limits; ``unsupported`` if nothing here reads its format."""
+    kind = format_of(data)
     if not kind:
         raise InvalidInputError("unsupported", f"{name} is in no format that can be read: {', '.join(_FORMATS)}")
     module, _, cls = _FORMATS[kind][1].rpartition(".")
@@ -149,22 +209,33 @@ def _header(kind: str, data: bytes, name: str) -> Image.Image:
     except ImportError as exc:
         fix = "pip install 'vlmsearch[heic]'" if kind == "HEIC" else "pip install --upgrade pillow"
         raise InvalidInputError("unsupported", f"{name} is {kind}, and what reads that is missing: {fix}") from exc
+    usable, structure = check_structure(kind, data, name)
+    image = reader(ImageBytes(usable, name))
+    stored = image.size
+    drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
+    size = check_image(image, kind, structure, limits, name, stored=stored)
+    return _Header(kind, image, size, drafted[1] if drafted and drafted[1] != (0, 0, *image.size) else None)
+
+
+@contextmanager
+def _lacking_memory(name: str) -> Iterator[None]:
     try:
-        return reader(BytesIO(data))
+        yield
     except MemoryError as exc:
-        raise InvalidInputError("too_large", f"{name} asks for more memory than there is") from exc
+        raise InvalidInputError("too_large", f"{name} needs more memory than there is") from exc
 
 
 @contextmanager
 def _rejecting(name: str, kind: str, data: bytes) -> Iterator[None]:
-    """Whatever Pillow's plugins raise for a damaged file, as InvalidInputError; not MemoryError, which may be ours."""
+    """Whatever Pillow's plugins raise for a damaged file, or for lack of memory, as InvalidInputError."""
     try:
-        yield
-    except (InvalidInputError, MemoryError):
+        with _lacking_memory(name):
+            yield
+    except InvalidInputError:
         raise
     except Exception as exc:
         said, what = one_line(exc), kind or "image"
-        if "DecompressionBomb" in type(exc).__name__ or re.search(r"(?i)too (large|much)|out of memory|exceed", said):
+        if "DecompressionBomb" in type(exc).__name__ or _TOO_MUCH.search(said):
             raise InvalidInputError("too_large", f"{name} is too large: {said}") from exc
         if _end_is_missing(kind, data) or (kind in ("PPM", "TIFF", "") and re.search(r"runcated|EOF|not enough", said)):
             raise InvalidInputError("truncated", f"{name} is cut short: the end of its {what} data is missing") from exc
@@ -241,10 +312,10 @@ class Preprocess:
         return image.crop((first, 0, last, image.height)), (start - first, 0, stop - first, image.height)
 
 
-def thumbnail(source: ImageSource, *, edge: int) -> bytes:
+def thumbnail(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
     """A small JPEG in sRGB whose longer side has ``edge`` pixels at most; errors as `open_image`."""
-    image = open_image(source, at_least=edge)
-    image.thumbnail((edge, edge), Image.Resampling.LANCZOS)
+    with opened_image(source, at_least=edge, limits=limits) as image:
+        image.thumbnail((edge, edge), Image.Resampling.LANCZOS)
     out = BytesIO()
     image.save(out, "JPEG", quality=80, optimize=True, progressive=True)
     return out.getvalue()

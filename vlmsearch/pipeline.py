@@ -25,11 +25,12 @@ from vlmsearch.closing import Closable
 from vlmsearch.consistency import read_documents
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.filters import parse_filter
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.maintenance import CheckReport, check_store
 from vlmsearch.plain import well_formed
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.stores.base import check_manifest
-from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexReport, Manifest, Match, Reject
+from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexReport, Manifest, Match, Reject, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -48,16 +49,25 @@ _ATTEMPTS = 10
 class Pipeline(Closable):
     """Indexes documents and answers queries. May be used from several threads.
 
-    Closing it closes the encoder, the store and the generator.
+    Closing it closes the encoder, the store and the generator. ``image_limits`` is how large an image may be, in what
+    is indexed and in queries.
     """
 
-    def __init__(self, encoder: Encoder, store: Store, generator: Generator | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        store: Store,
+        generator: Generator | None = None,
+        *,
+        image_limits: ImageLimits = DEFAULT_LIMITS,
+    ) -> None:
         for role, part in (("encoder", encoder), ("store", store), ("generator", generator)):
             if isinstance(part, str):
                 raise TypeError(f"Pipeline takes open back ends: Pipeline.open({role}={part!r}) opens one by its URL")
         self.encoder = encoder
         self.store = store
         self.generator = generator
+        self.image_limits = image_limits
         self._process = os.getpid()
         self._checked: Manifest | None = None
 
@@ -68,6 +78,7 @@ class Pipeline(Closable):
         encoder: str = DEFAULT_ENCODER,
         store: str = DEFAULT_STORE,
         generator: str | None = DEFAULT_GENERATOR,
+        image_limits: ImageLimits = DEFAULT_LIMITS,
     ) -> Self:
         """A pipeline of back ends named by URLs, such as ``onnx:demo``, ``chroma:./index`` and ``extractive:``."""
         with ExitStack() as stack:
@@ -75,7 +86,7 @@ class Pipeline(Closable):
             model = stack.enter_context(open_encoder(encoder))
             writer = stack.enter_context(open_generator(generator)) if generator else None
             stack.pop_all()
-        return cls(model, opened, writer)
+        return cls(model, opened, writer, image_limits=image_limits)
 
     def add(
         self,
@@ -139,7 +150,8 @@ class Pipeline(Closable):
 
         self._check_process()
         self.store.bind(self.encoder.fingerprint, self.encoder.spaces)
-        return Flow(self.encoder, self.store, IndexOptions(retry_failed, strict, on_progress)).run(items)
+        options = IndexOptions(retry_failed, strict, on_progress, self.image_limits)
+        return Flow(self.encoder, self.store, options).run(items)
 
     def _prune(self, covers: Callable[..., bool], seen: set[str]) -> int:
         missing = [id for id in self.store.ids() if id not in seen]
@@ -176,7 +188,7 @@ class Pipeline(Closable):
             return []
         text = well_formed(text) if text else None
         by_text = self.encoder.encode_texts([text], role="query") if text and text.strip() else None
-        by_image = None if image is None else self.encoder.encode_images([image])
+        by_image = None if image is None else self._encode_image(image)
         queries = ranking.query_vectors(self.encoder.spaces, by_text, by_image)
         for attempt in range(_ATTEMPTS):
             ranked = {
@@ -187,6 +199,11 @@ class Pipeline(Closable):
             if is_whole or attempt == _ATTEMPTS - 1:
                 break
         return matches
+
+    def _encode_image(self, image: ImageSource) -> dict[str, Vectors]:
+        from vlmsearch.encoders.base import prepared_image
+
+        return self.encoder.encode_images([prepared_image(self.encoder, image, self.image_limits)])
 
     def _matches(
         self, ranked: Mapping[Field, Sequence[Hit]], limit: int, weights: Mapping[Field, float] | None

@@ -15,6 +15,7 @@ from PIL.Image import Image
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, InvalidInputError
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media import copy_image, read_image
 from vlmsearch.plain import well_formed
 from vlmsearch.types import Document, Field, ImageSource, Record, Reject, Stamp, Vectors
@@ -92,7 +93,7 @@ def check_types(document: Document) -> None:
             raise InvalidInputError("invalid", f"the {said}, not {type(value).__name__}")
 
 
-def digest(document: Document, image: ImageSource | None) -> str:
+def digest(document: Document, image: ImageSource | None, limits: ImageLimits = DEFAULT_LIMITS) -> str:
     """SHA-256 over a document's text, metadata and image; ``image`` is the image's content, as bytes or decoded.
 
     An image that is a file counts by its path too, which stores keep. Raises InvalidInputError for a decoded image
@@ -105,7 +106,7 @@ def digest(document: Document, image: ImageSource | None) -> str:
     elif isinstance(image, bytes):
         content = hashlib.sha256(image).hexdigest()
     else:
-        copied = copy_image(image)
+        copied = copy_image(image, limits)
         content = hashlib.sha256(f"{copied.mode}{copied.size}".encode() + copied.tobytes()).hexdigest()
     path = str(document.image) if isinstance(document.image, Path) else ""
     form = json.dumps([document.text, content, path, sorted(document.metadata.items())], ensure_ascii=True)

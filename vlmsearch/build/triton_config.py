@@ -163,7 +163,7 @@ def _deployment(bundles: Sequence[Bundle], options: RepoOptions) -> protocol.Dep
         rooms={bundle.space.name: bundle.text.room for bundle in bundles},
         floors={(bundle.space.name, field): floor for bundle in bundles for field, floor in bundle.floors.items()},
         towers=dict(sorted({**towers, protocol.TOKENIZE: together}.items())),
-        max_image_bytes=options.max_image_bytes,
+        image_limits=options.image_limits,
         max_text_bytes=options.max_text_bytes,
     )
 
@@ -289,7 +289,7 @@ def _warm_from_file(config: pb.ModelConfig, tensor: str) -> None:
 
 def _put_preprocess(config: pb.ModelConfig, preprocess: Preprocess, options: RepoOptions) -> None:
     _put(config, "preprocess", json.dumps(asdict(preprocess)))
-    _put(config, "max_image_bytes", str(options.max_image_bytes))
+    _put(config, "image_limits", json.dumps(asdict(options.image_limits)))
 
 
 def _put(config: pb.ModelConfig, name: str, value: str) -> None:

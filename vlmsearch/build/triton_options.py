@@ -9,6 +9,7 @@ from typing import Literal
 from vlmsearch.build.triton_releases import DEFAULT_RELEASE, NEWEST_RELEASE, Release, find_release
 from vlmsearch.bundles import Precision, Tower
 from vlmsearch.errors import ConfigError
+from vlmsearch.image_limits import SERVER_LIMITS, ImageLimits
 
 Platform = Literal["python", "onnxruntime", "tensorrt"]
 Runtime = Literal["onnxruntime", "tensorrt"]
@@ -47,7 +48,8 @@ class RepoOptions:
     unless told, so that one decodes while another computes. ``accelerate`` compiles with TensorRT inside ONNX
     Runtime, in the precision it names. ``versions`` is ``latest:N``, ``all`` or ``specific:N,M``; ``version`` is
     the number that the models are written as. ``cuda_graphs`` are for TensorRT plans, ``max_inflight`` limits the
-    ensemble (0: no limit), ``max_text_bytes`` all texts of a request together.
+    ensemble (0: no limit), ``image_limits`` the images that it decodes, ``max_text_bytes`` all texts of a request
+    together.
     """
 
     platform: Platform = "python"
@@ -68,7 +70,7 @@ class RepoOptions:
     version: int = 1
     cuda_graphs: bool = True
     max_inflight: int = 0
-    max_image_bytes: int = 32 * 2**20
+    image_limits: ImageLimits = SERVER_LIMITS
     max_text_bytes: int = 256 * 2**10
 
     @property
@@ -106,7 +108,6 @@ def check_options(options: RepoOptions) -> None:
     _ = options.found_release
     check_numbers(_numbers(options))
     rules = (
-        (options.max_image_bytes >= 1, "--max-image-mib is at least 1"),
         (options.max_text_bytes >= 1, "--max-text-kib is at least 1"),
         (
             all(1 <= size <= options.max_batch_size for size in options.queue.preferred),

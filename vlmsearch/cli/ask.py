@@ -15,6 +15,7 @@ from vlmsearch.cli.common import (
     image_option,
     is_terminal,
     json_option,
+    limits_option,
     match_json,
     open_index,
     option,
@@ -23,6 +24,7 @@ from vlmsearch.cli.common import (
     store_option,
     where_option,
 )
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 
 if TYPE_CHECKING:
     from vlmsearch.answers import AnswerStream
@@ -58,6 +60,7 @@ class _Text(click.types.StringParamType):
     help="End the answer before this text; may be given several times.",
 )
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
+@limits_option(DEFAULT_LIMITS)
 @json_option
 def ask(
     question: str,
@@ -69,6 +72,7 @@ def ask(
     generator: str,
     stream: bool | None,
     template: Path | None,
+    image_limits: ImageLimits,
     as_json: bool,
     **sampling: object,
 ) -> None:
@@ -78,7 +82,7 @@ def ask(
     if stream and as_json:
         raise click.UsageError("--json prints the whole answer: leave out --stream")
     text = _read(template) if template else None
-    with open_index(store, encoder, generator) as pipeline:
+    with open_index(store, encoder, generator, image_limits=image_limits) as pipeline:
         options = _options(pipeline.generator, sampling)
         if is_terminal() and not as_json if stream is None else stream:
             with pipeline.ask(

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vlmsearch.errors import ConfigError
 from vlmsearch.filters import TOO_DEEP
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
 from vlmsearch.plain import visible
 from vlmsearch.types import Manifest, Match
@@ -64,6 +66,31 @@ class _ImagePath(click.Path):
 image_option = option("--image", type=_ImagePath(path_type=Path), metavar="FILE", help="Search by this image.")
 
 
+class _Limits(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+    name = "limits"
+
+    def __init__(self, default: ImageLimits) -> None:
+        self._default = default
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> ImageLimits:
+        try:
+            return value if isinstance(value, ImageLimits) else self._default.replace_from(str(value))
+        except ConfigError as exc:
+            self.fail(str(exc), param, ctx)
+
+
+def limits_option(default: ImageLimits) -> Callable[[Command], Command]:
+    """How large an image may be; what is not given is as in ``default``."""
+    return option(
+        "--image-limits",
+        type=_Limits(default),
+        default=default,
+        show_default=str(default),
+        metavar="LIMITS",
+        help="The largest images: pixels=N,decoded=BYTES,encoded=BYTES or some of these.",
+    )
+
+
 class _Where(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
     name = "json"
 
@@ -84,7 +111,12 @@ where_option = option("--where", type=_Where(), metavar="JSON", help="A filter o
 
 @contextmanager
 def open_index(
-    store: str, encoder: str | None, generator: str | None = None, *, create: bool = False
+    store: str,
+    encoder: str | None,
+    generator: str | None = None,
+    *,
+    create: bool = False,
+    image_limits: ImageLimits = DEFAULT_LIMITS,
 ) -> Iterator[Pipeline]:
     """A pipeline on an index; without ``create``, the index must be there. The encoder defaults to what built it."""
     from vlmsearch.registry import open_encoder, open_generator, open_store
@@ -94,7 +126,7 @@ def open_index(
         manifest = opened.manifest() if create else need_manifest(opened)
         model = stack.enter_context(open_encoder(encoder) if encoder else _usual_encoder(opened.name, manifest))
         writer = stack.enter_context(open_generator(generator)) if generator else None
-        yield Pipeline(model, opened, writer)
+        yield Pipeline(model, opened, writer, image_limits=image_limits)
 
 
 def need_manifest(store: Store) -> Manifest:
@@ -107,7 +139,6 @@ def need_manifest(store: Store) -> Manifest:
 
 def _usual_encoder(store: str, manifest: Manifest | None) -> Encoder:
     """What built an index, or the default for a new one; ConfigError where only the user knows how to open it."""
-    from vlmsearch.errors import ConfigError
     from vlmsearch.registry import open_encoder
 
     if manifest is None:

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import click
 
-from vlmsearch.cli.common import encoder_option, json_option, open_index, option, print_json, store_option
+from vlmsearch.cli.common import (
+    encoder_option,
+    json_option,
+    limits_option,
+    open_index,
+    option,
+    print_json,
+    store_option,
+)
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import IndexReport
 
 _SHOWN = 20
@@ -22,6 +31,7 @@ _SHOWN = 20
 @option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
 @option("--retry-failed", is_flag=True, help="Try quarantined files again.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
+@limits_option(DEFAULT_LIMITS)
 @json_option
 def index(
     paths: tuple[Path, ...],
@@ -30,6 +40,7 @@ def index(
     prune: bool,
     retry_failed: bool,
     strict: bool,
+    image_limits: ImageLimits,
     as_json: bool,
 ) -> None:
     """Index images and texts: folders, files, globs, and tables in JSONL or CSV.
@@ -40,7 +51,10 @@ def index(
     from vlmsearch.sources import Paths
 
     total = len(Paths(paths))
-    with open_index(store, encoder, create=True) as pipeline, progress(total, quiet=as_json) as advance:
+    with (
+        open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
+        progress(total, quiet=as_json) as advance,
+    ):
         report = pipeline.index(paths, prune=prune, retry_failed=retry_failed, strict=strict, on_progress=advance)
     if as_json:
         print_json(_as_json(report))

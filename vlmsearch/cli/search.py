@@ -12,6 +12,7 @@ from vlmsearch.cli.common import (
     image_option,
     json_option,
     limit_option,
+    limits_option,
     match_json,
     open_index,
     option,
@@ -21,6 +22,7 @@ from vlmsearch.cli.common import (
     store_option,
     where_option,
 )
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 
 
 @click.command()
@@ -30,6 +32,7 @@ from vlmsearch.cli.common import (
 @where_option
 @store_option
 @encoder_option
+@limits_option(DEFAULT_LIMITS)
 @json_option
 @option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a contact sheet.")
 def search(
@@ -39,13 +42,14 @@ def search(
     where: Mapping[str, object] | None,
     store: str,
     encoder: str | None,
+    image_limits: ImageLimits,
     as_json: bool,
     html: Path | None,
 ) -> None:
     """Find documents by a text, an image or both."""
     if not (text and text.strip()) and image is None:
         raise click.UsageError("give a TEXT, an --image or both")
-    with open_index(store, encoder) as pipeline:
+    with open_index(store, encoder, image_limits=image_limits) as pipeline:
         matches = pipeline.search(text, image=image, limit=limit, where=where)
     if html is not None:
         from vlmsearch.cli.contact_sheet import Section, write_sheet

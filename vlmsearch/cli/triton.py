@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch.cli.common import PORT, SECONDS, is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import PORT, SECONDS, is_terminal, json_option, limits_option, option, print_json
+from vlmsearch.image_limits import SERVER_LIMITS
 
 if TYPE_CHECKING:
     from vlmsearch.serving.commands import Binary, Endpoints
@@ -72,7 +73,7 @@ def triton() -> None:
 @option("--model-version", "version", default=1, show_default=True, help="The only one that is written.")
 @option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="For TensorRT plans.")
 @option("--max-inflight", default=0, show_default=True, help="Of the ensemble; 0: no limit. From 25.11 on.")
-@option("--max-image-mib", default=32, show_default=True, help="The largest encoded image.")
+@limits_option(SERVER_LIMITS)
 @option("--max-text-kib", default=256, show_default=True, help="The most of all texts of a request.")
 @json_option
 def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: Any) -> None:
@@ -84,9 +85,8 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
         **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
     )
     gpus = gpu_numbers(choices.pop("gpus"))
-    largest = choices.pop("max_image_mib") * 2**20
     longest = choices.pop("max_text_kib") * 2**10
-    options = RepoOptions(queue=queue, gpus=gpus, max_image_bytes=largest, max_text_bytes=longest, **choices)
+    options = RepoOptions(queue=queue, gpus=gpus, max_text_bytes=longest, **choices)
     made = write_repository(models, out, options, plans=plans)
     if as_json:
         print_json({"folder": str(made.folder), "models": made.models, "missing": list(map(str, made.missing))})

@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from vlmsearch.closing import Closable
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media import open_image
 from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
 
 
@@ -48,5 +50,12 @@ class PreparesImages(Protocol):
     Indexing calls it from several threads while a batch is being encoded.
     """
 
-    def prepare_image(self, image: ImageSource) -> ImageSource:
+    def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """What `encode_images` takes with the least work left, same vectors; InvalidInputError for a bad image."""
+
+
+def prepared_image(encoder: Encoder, image: ImageSource, limits: ImageLimits) -> ImageSource:
+    """What `Encoder.encode_images` takes, of an image within the limits; InvalidInputError for any other."""
+    if isinstance(encoder, PreparesImages):
+        return encoder.prepare_image(image, limits)
+    return open_image(image, limits=limits)

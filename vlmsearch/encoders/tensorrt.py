@@ -21,6 +21,7 @@ from vlmsearch.gpu.engine import Engine
 from vlmsearch.gpu.plans import EnginePrecision, Plan, read_or_discard, read_plan
 from vlmsearch.gpu.tensorrt import this_machine
 from vlmsearch.gpu.texts import pad_texts
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media import read_image
 from vlmsearch.types import ImageSource, Vectors
 
@@ -134,14 +135,17 @@ class TensorRTEncoder(BundleEncoder):
             start = stop
         return {bundle.space.name: vectors}
 
-    def prepare_image(self, image: ImageSource) -> ImageSource:
+    def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """What is left to do with it on the GPU: the bytes of a JPEG, else the image as the model sees it."""
         if self._jpegs is None or not isinstance(image, Path | bytes):
-            return super().prepare_image(image)
+            return super().prepare_image(image, limits)
         from vlmsearch.gpu.jpeg import read_header
 
-        data = read_image(image) if isinstance(image, Path) else image
-        return data if read_header(data) else super().prepare_image(data)
+        data = read_image(image, limits) if isinstance(image, Path) else image
+        jpeg = read_header(data) if len(data) <= limits.encoded_bytes else None
+        if jpeg and jpeg.width * jpeg.height <= limits.pixels:
+            return data
+        return super().prepare_image(data, limits)
 
     def close(self) -> None:
         """Free the GPU's memory, and stop the decoding threads."""

@@ -20,7 +20,8 @@ from tokenizers import Tokenizer
 from vlmsearch.bundles import Bundle
 from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
 from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError, one_line
-from vlmsearch.media import Preprocess, open_image
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media import Preprocess, opened_image
 from vlmsearch.panics import no_panics
 from vlmsearch.types import ImageSource, Role, Vectors
 from vlmsearch.workers import Workers
@@ -83,11 +84,11 @@ class BundleEncoder(Encoder):
             start += len(pixels)
         return {bundle.space.name: vectors}
 
-    def prepare_image(self, image: ImageSource) -> ImageSource:
+    def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """The image as the model sees it: upright, cropped, of the model's size."""
         if self._picture is None:
             raise ConfigError(f"{self.fingerprint} encodes no images")
-        return PIL.Image.fromarray(to_pixels(image, _preprocess_of(self._picture)))
+        return PIL.Image.fromarray(to_pixels(image, _preprocess_of(self._picture), limits))
 
     def check_open(self) -> None:
         """Raise BackendError once the encoder is closed."""
@@ -133,9 +134,10 @@ def open_tokenizer(bundle: Bundle) -> Tokenizer:
     return tokenizer
 
 
-def to_pixels(image: ImageSource, preprocess: Preprocess) -> Pixels:
+def to_pixels(image: ImageSource, preprocess: Preprocess, limits: ImageLimits = DEFAULT_LIMITS) -> Pixels:
     """Pixels as a model takes them, uint8 (size, size, 3); InvalidInputError for an image that cannot be used."""
-    return preprocess.apply(open_image(image, at_least=preprocess.at_least))
+    with opened_image(image, at_least=preprocess.at_least, limits=limits) as upright:
+        return preprocess.apply(upright)
 
 
 def _decode(images: Sequence[ImageSource], item: int, preprocess: Preprocess) -> Pixels:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
 from vlmsearch.encoders.towers import to_pixels
 from vlmsearch.errors import BackendError, ConfigError, IndexMismatchError, InvalidInputError
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.limits import check_seconds
-from vlmsearch.media import Preprocess, read_image
+from vlmsearch.media import Preprocess, is_within, read_image
 from vlmsearch.serving import protocol
 from vlmsearch.serving.batches import Piece, batches, piece_lengths, pooled, size_of, split_location, utf8
 from vlmsearch.serving.triton_connection import Connection
@@ -138,11 +139,11 @@ class TritonEncoder(Encoder):
                         pieces[space.name].append(Piece(i, room, row))
         return {space.name: pooled(pieces[space.name], len(texts), space.dim) for space in self.spaces}
 
-    def prepare_image(self, image: ImageSource) -> ImageSource:
+    def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """The image as it is sent: the file's bytes for the server to decode, or else upright, cropped and small."""
         if self._on_server:
-            return self._bytes(image)
-        return PIL.Image.fromarray(to_pixels(image, self._preprocess))
+            return self._bytes(image, limits)
+        return PIL.Image.fromarray(to_pixels(image, self._preprocess, limits))
 
     def close(self) -> None:
         """Wait for requests under way, for ten seconds at most, and close the connection."""
@@ -266,15 +267,16 @@ class TritonEncoder(Encoder):
     def _image_space(self) -> str:
         return self._picture.name if self._picture else ""
 
-    def _bytes(self, image: ImageSource) -> bytes:
-        """Encoded bytes that the server takes; of a decoded image, or one too large to send, the pixels it needs."""
+    def _bytes(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
+        """Encoded bytes that the server takes; of a decoded image, or one too large for it, the pixels it needs."""
         if not isinstance(image, PIL.Image.Image):
-            data = read_image(image) if isinstance(image, Path) else image
-            if len(data) <= self._deployment.max_image_bytes:
+            data = read_image(image, limits) if isinstance(image, Path) else image
+            at_least = self._preprocess.at_least
+            if all(is_within(data, most, at_least=at_least) for most in (limits, self._deployment.image_limits)):
                 return data
             image = data
         out = BytesIO()
-        PIL.Image.fromarray(to_pixels(image, self._preprocess)).save(out, "PNG", compress_level=1)
+        PIL.Image.fromarray(to_pixels(image, self._preprocess, limits)).save(out, "PNG", compress_level=1)
         return out.getvalue()
 
 

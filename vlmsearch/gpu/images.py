@@ -25,7 +25,8 @@ from vlmsearch.gpu.cuda import DeviceArray, DeviceBuffer, PinnedBuffer, Stream, 
 from vlmsearch.gpu.jpeg import Jpeg, read_header
 from vlmsearch.gpu.resizing import Geometry, Raster, Resizer, plan
 from vlmsearch.groups import groups
-from vlmsearch.media import MAX_FILE_BYTES, MAX_PIXELS, Preprocess, read_image
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media import Preprocess, read_image
 from vlmsearch.types import ImageSource
 from vlmsearch.workers import Workers
 
@@ -53,8 +54,17 @@ class GpuImages(Closable):
     nvImageCodec does not start.
     """
 
-    def __init__(self, preprocess: Preprocess, *, pool: Executor, device: int = 0, batch: int = 256) -> None:
+    def __init__(
+        self,
+        preprocess: Preprocess,
+        *,
+        pool: Executor,
+        device: int = 0,
+        batch: int = 256,
+        limits: ImageLimits = DEFAULT_LIMITS,
+    ) -> None:
         self._preprocess, self._pool, self._device, self._batch = preprocess, pool, device, batch
+        self._limits = limits
         self._lock = threading.Lock()
         self._threads = Workers(_AHEAD, name="vlmsearch-gpu-decode", owner="the image decoder")
         self._making = threading.Lock()
@@ -123,15 +133,15 @@ class GpuImages(Closable):
     def _slot(self, index: int) -> _Slot:
         with self._making:
             if index not in self._slots:
-                self._slots[index] = _Slot(self._preprocess, self._batch, self._device)
+                self._slots[index] = _Slot(self._preprocess, self._batch, self._device, self._limits)
             return self._slots[index]
 
 
 class _Slot(Closable):
     """Decodes one batch at a time on the current GPU, into memory of its own."""
 
-    def __init__(self, preprocess: Preprocess, batch: int, device: int) -> None:
-        self._preprocess = preprocess
+    def __init__(self, preprocess: Preprocess, batch: int, device: int, limits: ImageLimits) -> None:
+        self._preprocess, self._limits = preprocess, limits
         self._row = preprocess.size**2 * _CHANNELS
         try:
             kinds = nvimgcodec.BackendKind
@@ -163,14 +173,14 @@ class _Slot(Closable):
         jobs = [job for place, image in enumerate(data) if (job := self._job(place, image)) is not None]
         places = {job.place for job in jobs}
         others = {
-            place: pool.submit(to_pixels, image, self._preprocess)
+            place: pool.submit(to_pixels, image, self._preprocess, self._limits)
             for place, image in enumerate(images)
             if place not in places
         }
         try:
             for part in _parts(jobs):
                 for job in self._decode(part):
-                    others[job.place] = pool.submit(to_pixels, images[job.place], self._preprocess)
+                    others[job.place] = pool.submit(to_pixels, images[job.place], self._preprocess, self._limits)
             self._upload(others, start, refused)
         finally:
             self._stream.synchronize()
@@ -179,10 +189,10 @@ class _Slot(Closable):
         return len(images) - len(others)
 
     def _job(self, place: int, image: ImageSource) -> _Job | None:
-        if not isinstance(image, bytes) or len(image) > MAX_FILE_BYTES:
+        if not isinstance(image, bytes) or len(image) > self._limits.encoded_bytes:
             return None
         jpeg = read_header(image)
-        if jpeg is None or jpeg.width * jpeg.height > MAX_PIXELS:
+        if jpeg is None or jpeg.width * jpeg.height > self._limits.pixels:
             return None
         geometry = plan(jpeg.width, jpeg.height, jpeg.orientation, self._preprocess)
         return _Job(place, image, jpeg, geometry) if geometry else None

@@ -15,8 +15,9 @@ from vlmsearch.gpu.engine import Engine
 from vlmsearch.gpu.images import GpuImages
 from vlmsearch.gpu.plans import open_plan, read_plan
 from vlmsearch.gpu.tensorrt import this_machine
+from vlmsearch.image_limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.media import Preprocess
-from vlmsearch.serving.protocol import status_of, too_large
+from vlmsearch.serving.protocol import status_of
 from vlmsearch.types import Vectors
 
 _PIECE = 64
@@ -27,28 +28,29 @@ class EncodedTower(Closable):
     """An image tower with its decoding; ModelUnavailableError where the plan was built for another machine."""
 
     def __init__(
-        self, path: Path, preprocess: Preprocess, *, max_bytes: int, device: int, threads: int | None = None
+        self,
+        path: Path,
+        preprocess: Preprocess,
+        *,
+        device: int,
+        limits: ImageLimits = SERVER_LIMITS,
+        threads: int | None = None,
     ) -> None:
         plan = read_plan(open_plan(path), here=this_machine(device))
-        self._max_bytes = max_bytes
         self._pool = ThreadPoolExecutor(threads or available_cores(), thread_name_prefix="decode")
         self._engine = Engine(plan, device=device)
-        self._images = GpuImages(preprocess, pool=self._pool, device=device, batch=_PIECE)
+        self._images = GpuImages(preprocess, pool=self._pool, device=device, batch=_PIECE, limits=limits)
 
     def run(self, images: Sequence[bytes]) -> tuple[Vectors, list[str]]:
         """Unit vectors, float32 (n, dim), and for each image "" or why its vector is of no use."""
-        statuses = [too_large(len(image), self._max_bytes) for image in images]
-        kept = [number for number, status in enumerate(statuses) if not status]
         refused: dict[int, InvalidInputError] = {}
         vectors = np.zeros((len(images), self._engine.dim), np.float32)
         start = 0
-        for pixels in self._images.batches([images[number] for number in kept], refused):
+        for pixels in self._images.batches(images, refused):
             stop = start + pixels.shape[0]
-            vectors[kept[start:stop]] = self._engine.run_device({"pixels": pixels})
+            vectors[start:stop] = self._engine.run_device({"pixels": pixels})
             start = stop
-        for number, error in refused.items():
-            statuses[kept[number]] = status_of(error)
-        return vectors, statuses
+        return vectors, [status_of(refused[number]) if number in refused else "" for number in range(len(images))]
 
     def close(self) -> None:
         """Free the GPU's memory, and stop the threads."""

@@ -5,36 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-
 from vlmsearch.closing import Closable
 from vlmsearch.encoders.towers import Pixels, available_cores
 from vlmsearch.gpu.images import GpuImages
+from vlmsearch.image_limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.media import Preprocess
-from vlmsearch.serving.protocol import status_of, too_large
+from vlmsearch.serving.protocol import status_of
 
 
 class GpuImageStage(Closable):
     """What `ImageStage` does, with JPEGs decoded, resized and cropped on a GPU."""
 
-    def __init__(self, preprocess: Preprocess, *, max_bytes: int, device: int, threads: int | None = None) -> None:
-        self._max_bytes = max_bytes
-        self._size = preprocess.size
+    def __init__(
+        self,
+        preprocess: Preprocess,
+        *,
+        device: int,
+        limits: ImageLimits = SERVER_LIMITS,
+        threads: int | None = None,
+    ) -> None:
         self._pool = ThreadPoolExecutor(threads or available_cores(), thread_name_prefix="decode")
-        self._images = GpuImages(preprocess, pool=self._pool, device=device)
+        self._images = GpuImages(preprocess, pool=self._pool, device=device, limits=limits)
 
     def run(self, images: Sequence[bytes]) -> tuple[Pixels, list[str]]:
         """Pixels, uint8 (n, size, size, 3), and for each item "" or why its pixels are black."""
-        statuses = [too_large(len(image), self._max_bytes) for image in images]
-        small = [number for number, status in enumerate(statuses) if not status]
-        found, refused = self._images.read([images[number] for number in small])
-        for number, error in refused.items():
-            statuses[small[number]] = status_of(error)
-        if len(small) == len(images):
-            return found, statuses
-        pixels = np.zeros((len(images), self._size, self._size, 3), np.uint8)
-        pixels[small] = found
-        return pixels, statuses
+        pixels, refused = self._images.read(images)
+        return pixels, [status_of(refused[number]) if number in refused else "" for number in range(len(images))]
 
     def close(self) -> None:
         """Free the GPU's memory, and stop the threads."""

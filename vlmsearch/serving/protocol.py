@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
+from vlmsearch.image_limits import ImageLimits
 from vlmsearch.media import Preprocess
 from vlmsearch.types import Modality, Space
 
@@ -78,11 +79,6 @@ def status_of(error: InvalidInputError) -> str:
     return f"{error.code}: {error}"
 
 
-def too_large(size: int, most: int) -> str:
-    """The status of an image of ``size`` bytes: empty where the server takes that many."""
-    return f"too_large: the image has {size:,} bytes; this server takes {most:,}" if size > most else ""
-
-
 def texts_too_large(size: int, most: int) -> str:
     """Why texts of ``size`` bytes, in one request, are refused: empty where the server takes that many."""
     return f"too_large: the text has {size:,} bytes; this server takes {most:,} in a request" if size > most else ""
@@ -108,7 +104,7 @@ class Deployment:
     """What an ensemble serves, as its parameter says.
 
     ``rooms`` is the number of tokens of text that each space's model reads, ``towers`` the fingerprint that each model
-    must have, ``max_image_bytes`` the largest encoded image that the server takes, ``max_text_bytes`` the most of all
+    must have, ``image_limits`` how large an image may be that the server takes, ``max_text_bytes`` the most of all
     texts of a request: while it is split into tokens, others wait.
     """
 
@@ -118,7 +114,7 @@ class Deployment:
     rooms: Mapping[str, int]
     floors: Mapping[tuple[str, Modality], float]
     towers: Mapping[str, str]
-    max_image_bytes: int
+    image_limits: ImageLimits
     max_text_bytes: int
 
     def to_json(self) -> str:
@@ -132,7 +128,7 @@ class Deployment:
                 "rooms": dict(self.rooms),
                 "floors": [[space, modality, floor] for (space, modality), floor in self.floors.items()],
                 "towers": dict(self.towers),
-                "max_image_bytes": self.max_image_bytes,
+                "image_limits": asdict(self.image_limits),
                 "max_text_bytes": self.max_text_bytes,
             }
         )
@@ -154,7 +150,7 @@ class Deployment:
                 rooms=data["rooms"],
                 floors={(space, modality): floor for space, modality, floor in data["floors"]},
                 towers=data["towers"],
-                max_image_bytes=data["max_image_bytes"],
+                image_limits=ImageLimits(**data["image_limits"]),
                 max_text_bytes=data["max_text_bytes"],
             )
         except (ValueError, KeyError, TypeError) as exc:

@@ -12,21 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.bundles import Bundle, padded_length
-from vlmsearch.encoders.towers import Ids, Piece, Pixels, TextBatches, available_cores
+from vlmsearch.encoders.towers import Ids, Piece, Pixels, TextBatches, available_cores, to_pixels
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.media import Preprocess, open_image
-from vlmsearch.serving.protocol import status_of, too_large
+from vlmsearch.image_limits import SERVER_LIMITS, ImageLimits
+from vlmsearch.media import Preprocess
+from vlmsearch.serving.protocol import status_of
 
 _LONG_TEXTS = 4
 """Whose tokens are kept while their pieces are asked for."""
 
 
 class ImageStage:
-    """Decodes and resizes the images of a batch on several threads; a bad one harms no other."""
+    """Decodes and resizes the images of a batch on several threads; a bad one harms no other, large ones take turns."""
 
-    def __init__(self, preprocess: Preprocess, *, max_bytes: int, threads: int | None = None) -> None:
+    def __init__(
+        self, preprocess: Preprocess, *, limits: ImageLimits = SERVER_LIMITS, threads: int | None = None
+    ) -> None:
         self._preprocess = preprocess
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._pool = ThreadPoolExecutor(threads or available_cores(), thread_name_prefix="decode")
 
     def run(self, images: Sequence[bytes]) -> tuple[Pixels, list[str]]:
@@ -41,14 +44,10 @@ class ImageStage:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _decode(self, image: bytes, out: Pixels) -> str:
-        if refused := too_large(len(image), self._max_bytes):
-            return refused
         try:
-            out[...] = self._preprocess.apply(open_image(image, at_least=self._preprocess.at_least))
+            out[...] = to_pixels(image, self._preprocess, self._limits)
         except InvalidInputError as exc:
             return status_of(exc)
-        except MemoryError:
-            return status_of(InvalidInputError("too_large", "the image needs more memory than the server has"))
         return ""
 
 

@@ -12,6 +12,7 @@ import triton_python_backend_utils as pb_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from vlmsearch.image_limits import ImageLimits
 from vlmsearch.media import Preprocess
 from vlmsearch.serving.memory import keep_memory
 from vlmsearch.serving.protocol import EMBEDDING, ENCODED, PIXELS, STATUS, refusal
@@ -25,22 +26,22 @@ class TritonPythonModel:
         keep_memory()
         given = {name: value["string_value"] for name, value in json.loads(args["model_config"])["parameters"].items()}
         preprocess = Preprocess(**json.loads(given["preprocess"]))
-        limits = {"max_bytes": int(given["max_image_bytes"]), "threads": int(given["threads"]) or None}
+        how = {"limits": ImageLimits(**json.loads(given["image_limits"])), "threads": int(given["threads"]) or None}
         plan, device = Path(__file__).parent / "model.plan", int(args["model_instance_device_id"])
         self.output = EMBEDDING if plan.exists() else PIXELS
         if plan.exists():
             from vlmsearch.serving.encoded_tower import EncodedTower
 
-            self.stage = EncodedTower(plan, preprocess, device=device, **limits)
+            self.stage = EncodedTower(plan, preprocess, device=device, **how)
             return
         if args["model_instance_kind"] == "GPU":
             from vlmsearch.serving.gpu_stage import GpuImageStage
 
-            self.stage = GpuImageStage(preprocess, device=device, **limits)
+            self.stage = GpuImageStage(preprocess, device=device, **how)
             return
         from vlmsearch.serving.stages import ImageStage
 
-        self.stage = ImageStage(preprocess, **limits)
+        self.stage = ImageStage(preprocess, **how)
 
     def execute(self, requests):
         """One response a request, all their images taken together."""

@@ -1,0 +1,294 @@
+"""How large images may be, and what decoding one takes, by what its file claims.
+
+An image of a few bytes can ask for gigabytes. So the structure of a file is looked at before Pillow reads it, in time
+and memory in proportion to the file, and what decoding it will take is estimated from its header.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vlmsearch.errors import ConfigError, InvalidInputError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MAX_FILE_BYTES = 512 * 2**20
+"""The largest file of any kind that is read."""
+_FACTORS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+_OPTION = re.compile(rf"(pixels|decoded|encoded)=([0-9]+)({'|'.join(_FACTORS)})")
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """How large an image may be; one that is larger is rejected as ``too_large`` before it is decoded.
+
+    ``pixels`` is its width times height, ``encoded_bytes`` the length of its file, at most 512 MiB.
+    ``decoded_bytes`` is the memory that decoding and converting it takes at its peak. It is also the most that
+    images under way take together: where several threads decode, large images take turns.
+    """
+
+    pixels: int = 178_956_970  # Pillow's own hard limit
+    decoded_bytes: int = 3 * 2**29
+    encoded_bytes: int = MAX_FILE_BYTES
+
+    def __post_init__(self) -> None:
+        if min(self.pixels, self.decoded_bytes, self.encoded_bytes) < 1:
+            raise ConfigError(f"the limits of images are at least 1, not {self}")
+        if self.encoded_bytes > MAX_FILE_BYTES:
+            raise ConfigError(f"files of more than {MAX_FILE_BYTES:,} bytes are not read: {self}")
+
+    def __str__(self) -> str:
+        return f"pixels={self.pixels},decoded={self.decoded_bytes},encoded={self.encoded_bytes}"
+
+    def replace_from(self, text: str) -> ImageLimits:
+        """These limits with those that ``text`` names, such as ``pixels=50M,decoded=2Gi,encoded=100Mi``."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        names = {"pixels": "pixels", "decoded": "decoded_bytes", "encoded": "encoded_bytes"}
+        for part in text.split(","):
+            option = _OPTION.fullmatch(part.strip())
+            if not option:
+                known = ", ".join(filter(None, _FACTORS))
+                raise ConfigError(
+                    f"limits of images are written pixels=N,decoded=N,encoded=N, any of them, with a number and "
+                    f"perhaps {known} as N, not {text!r}"
+                )
+            found[names[option[1]]] = int(option[2]) * _FACTORS[option[3]]
+        return ImageLimits(**found)
+
+
+DEFAULT_LIMITS = ImageLimits()
+"""For one's own photographs: 100 megapixels in every format that cameras and scanners write."""
+SERVER_LIMITS = ImageLimits(pixels=120_000_000, decoded_bytes=2**29, encoded_bytes=2**25)
+"""For a server, which takes images from anyone."""
+
+
+class _Turns:
+    """Shares out the memory for decoding among the threads of the process, in the order in which they ask."""
+
+    def __init__(self) -> None:
+        self._first = threading.Lock()
+        self._freed = threading.Condition()
+        self._used = 0
+
+    @contextmanager
+    def take(self, size: int, most: int) -> Iterator[None]:
+        """Wait until ``size`` bytes with those of all others are at most ``most``, or there are no others."""
+        with self._first, self._freed:
+            self._freed.wait_for(lambda: not self._used or self._used + size <= most)
+            self._used += size
+        try:
+            yield
+        finally:
+            with self._freed:
+                self._used -= size
+                self._freed.notify_all()
+
+
+TURNS = _Turns()
+
+
+def check_count(count: int, unit: str, limit: int, name: str) -> None:
+    """Raise InvalidInputError ``empty`` for nothing, ``too_large`` for more than the limit."""
+    if count < 1:
+        raise InvalidInputError("empty", f"{name} is empty: 0 {unit}")
+    if count > limit:
+        raise InvalidInputError("too_large", f"{name} has {count:,} {unit}; at most {limit:,} are read")
+
+
+# ----------------------------------------------------------------------------------------- structure, before Pillow
+
+_FEW_READS = 20_000
+_BYTES_A_READ = 256
+"""What Pillow may read at once on average: less means countless chunks, segments, blocks or fill bytes."""
+_JPEG_SEGMENTS = 10_000
+_JPEG_SCANS = 20
+"""Scans of the largest image; smaller images may have more."""
+_EXIF_BYTES = 2**20
+_TAG_VALUES = 2**19
+"""Numbers in all tags of a TIFF: offsets and lengths of a quarter of a million strips or tiles."""
+_FILL = re.compile(rb"\xff+")
+_NO_PAYLOAD = frozenset((0, 0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))
+_SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9, 0xCB))
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_AVIF_EXIF = re.compile(rb"(infe(?:\x02.{7}|\x03.{9}))Exif", re.DOTALL)
+
+
+class ImageBytes(BytesIO):
+    """A file in memory that cannot be read in countless small steps, each of which costs Pillow time and memory."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        super().__init__(data)
+        self._name = name
+        self._left = _FEW_READS + len(data) // _BYTES_A_READ
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes; InvalidInputError ``too_large`` after too many calls."""
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidInputError("too_large", f"{self._name} has too many small parts for its size")
+        return super().read(size)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What is known of a file before Pillow has read its header.
+
+    ``scans`` are a JPEG's, 1 where one pass gives the whole image; ``tile`` is width and height of the largest tile
+    of a JPEG 2000 that is decoded at once.
+    """
+
+    scans: int = 1
+    tile: tuple[int, int] | None = None
+
+
+def check_structure(kind: str, data: bytes, name: str) -> tuple[bytes, Structure]:
+    """The bytes to give to Pillow, and what was found; InvalidInputError ``too_large`` for what costs too much there.
+
+    What is damaged is left to Pillow, which says how.
+    """
+    if kind == "TIFF":
+        check_directory(data, name)
+    if kind == "WebP":  # whose decoder, for two canvases that it has no memory for, only says that it was not made
+        np.empty(2 * _RESULT * _webp_pixels(data), np.uint8)
+    if kind == "AVIF":  # Pillow parses Exif, and then takes the orientation from the container all the same
+        return _AVIF_EXIF.sub(rb"\1skip", data), Structure()
+    if kind == "JPEG 2000":
+        return data, Structure(tile=_jpeg2000_tile(data))
+    return data, Structure(scans=_jpeg_scans(data, name)) if kind == "JPEG" else Structure()
+
+
+def check_directory(data: bytes, name: str) -> None:
+    """Raise InvalidInputError ``too_large`` for a TIFF, or Exif data, whose tags claim far more than there is.
+
+    Tags may share bytes, and each gets a copy.
+    """
+    if data[:2] not in (b"II", b"MM"):
+        return
+    order, is_big = "<" if data[:1] == b"I" else ">", data[2:3] == b"+"
+    short, pointer, counter = f"{order}u2", f"{order}u{8 if is_big else 4}", f"{order}u{8 if is_big else 2}"
+    form = np.dtype([("tag", short), ("type", short), ("count", pointer), ("value", pointer)])
+    start = _number(data, 8 if is_big else 4, pointer)
+    count = _number(data, start, counter)
+    start += np.dtype(counter).itemsize
+    count = min(count, max(len(data) - start, 0) // form.itemsize)
+    found = np.frombuffer(data, form, count, start) if count else np.empty(0, form)
+    sizes = np.array([0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8], np.float64)
+    size = np.where(found["type"] < len(sizes), sizes[np.minimum(found["type"], len(sizes) - 1)], 0)
+    values = np.where(size > 1, found["count"], 0).astype(np.float64)
+    if values.sum() > _TAG_VALUES or (size * found["count"]).sum() > len(data) + _EXIF_BYTES:
+        raise InvalidInputError("too_large", f"{name} has tags with too many values, or with more bytes than it has")
+
+
+def _number(data: bytes, at: int, form: str) -> int:
+    size = np.dtype(form).itemsize
+    return int(np.frombuffer(data, form, 1, at)[0]) if at + size <= len(data) else 0
+
+
+def _jpeg_scans(data: bytes, name: str) -> int:
+    """How many scans a JPEG may have; its segments are counted, and its Exif data checked.
+
+    Pillow puts all Exif segments together, one after the other.
+    """
+    at, segments, exif, frame = 2, 0, b"", b""
+    while (fill := _FILL.search(data, at)) and fill.end() + 3 <= len(data):
+        at, marker = fill.end() - 1, data[fill.end()]
+        segments += 1
+        check_count(segments, "segments", _JPEG_SEGMENTS, name)
+        if marker in _NO_PAYLOAD:
+            at += 2
+            continue
+        body = at + 4
+        at += 2 + int.from_bytes(data[at + 2 : body], "big")
+        if marker == 0xE1 and data[body : body + 6] == b"Exif\0\0":
+            exif += data[body + 6 : at]
+            check_count(max(len(exif), 1), "bytes of Exif data", _EXIF_BYTES, name)
+        if marker in _FRAMES:
+            frame = bytes([marker]) + data[body:at]
+        if marker == 0xDA:
+            check_directory(exif, name)
+            is_whole = frame[:1] and frame[0] in _SEQUENTIAL and data[body : body + 1] == frame[6:7]
+            return 1 if is_whole else 1 + data.count(b"\xff\xda", at)
+    check_directory(exif, name)
+    return 1
+
+
+def _webp_pixels(data: bytes) -> int:
+    """The size of the canvas: of 24 bits a side in an extended file, else of 14."""
+    chunk = data[12:16]
+    if chunk == b"VP8X":
+        width, height = (1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
+    elif chunk == b"VP8L":
+        sides = int.from_bytes(data[21:25], "little")
+        width, height = 1 + (sides & 0x3FFF), 1 + (sides >> 14 & 0x3FFF)
+    else:
+        width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+    return width * height
+
+
+def _jpeg2000_tile(data: bytes) -> tuple[int, int]:
+    """Width and height of the largest tile that any header in the file names."""
+    found = re.finditer(rb"\xff\x4f\xff\x51.{20}(.{4})(.{4})", data, re.DOTALL)
+    sizes = [(0, 0), *((int.from_bytes(one[1], "big"), int.from_bytes(one[2], "big")) for one in found)]
+    return max(width for width, _ in sizes), max(height for _, height in sizes)
+
+
+# ---------------------------------------------------------------------------------------- memory, before it is used
+
+_DECODERS = {"WebP": 12, "AVIF": 8, "HEIC": 6}
+"""Bytes a pixel that a decoder has beside Pillow's image, as measured."""
+_JPEG2000_BYTES = 5.25
+"""Bytes a pixel and channel, as measured."""
+_RESULT = 4
+"""Bytes a pixel of an RGB image."""
+
+
+def pixel_bytes(mode: str) -> int:
+    """Bytes that Pillow keeps for a pixel."""
+    return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
+
+
+def check_image(
+    image: Image.Image, kind: str, structure: Structure, limits: ImageLimits, name: str, *, stored: tuple[int, int]
+) -> int:
+    """The memory that decoding an image and making RGB of it takes; its header alone is read so far.
+
+    ``stored`` is its size in the file, of which a JPEG may be decoded at a fraction. Raises InvalidInputError
+    ``too_large`` for more than the limits.
+    """
+    full, pixels = stored[0] * stored[1], image.width * image.height
+    check_count(full, "pixels", limits.pixels, name)
+    check_count(structure.scans * full, "pixels in all its scans", _JPEG_SCANS * limits.pixels, name)
+    decoder: float = _DECODERS.get(kind, 0) * pixels
+    if structure.scans > 1:  # the coefficients of the whole image, 2 bytes each
+        layers = [(across, down) for _, across, down, _ in getattr(image, "layer", [])]
+        most = max((across for across, _ in layers), default=1) * max((down for _, down in layers), default=1)
+        decoder += 2 * full * sum(across * down for across, down in layers) / most
+    if structure.tile:
+        width, height = (min(side, most) for side, most in zip(structure.tile, image.size))
+        decoder += _JPEG2000_BYTES * len(image.getbands()) * width * height
+    if kind == "TIFF":
+        decoder += _strip_bytes(image)
+    own = pixels * pixel_bytes(image.mode)
+    size = int(own + max(decoder, pixels * _RESULT))
+    check_count(size, "bytes when it is decoded", limits.decoded_bytes, name)
+    return size
+
+
+def _strip_bytes(image: Image.Image) -> int:
+    """What libtiff has in memory of a compressed TIFF: one strip, or one tile."""
+    tags = getattr(image, "tag_v2", {})
+
+    def tag(number: int, default: int) -> int:
+        return int(np.max(tags.get(number, default)))
+
+    width, height = min(tag(322, image.width), image.width), min(tag(323, tag(278, image.height)), image.height)
+    return 0 if tag(259, 1) == 1 else width * height * tag(258, 1) * tag(277, 1) // 8
