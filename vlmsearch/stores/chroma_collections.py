@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from chromadb import Collection
 from chromadb.api import ServerAPI
-from chromadb.errors import NotFoundError
+from chromadb.errors import InternalError, NotFoundError
 from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
@@ -31,6 +31,9 @@ EXACT_UP_TO = 1000
 _REQUEST_BYTES = 8 * 2**20
 _PAGE = 1000
 _LONG_PAGE = 20_000
+_SAME, _TINY = 4, 1e-30
+_OWN = 0.999
+"""The least cosine of a vector with itself, as HNSW keeps it."""
 VERSION_CHARS = 16
 """How many characters of a row's id say which version it is of; the rest is the document's id."""
 
@@ -166,37 +169,85 @@ class ChromaCollection:
 
     def nearest(self, vectors: Vectors, count: int, where: Where | None) -> list[list[tuple[str, float]]]:
         """For each vector, ids and cosines of its ``count`` nearest rows, best first; fewer only where no more pass."""
+        found = self._query(vectors, count, where)
+        if any(len(rows) < count for rows in found):
+            self._add_unlinked(found, vectors, where)
+        cut = [((id, min(1.0, max(-1.0, cosine))) for id, cosine in rows.items()) for rows in found]
+        return [sorted(rows, key=best_first)[:count] for rows in cut]
 
+    def lost(self) -> set[str]:
+        """Rows that a search for their own vectors does not find, of those whose vectors the database's log has.
+
+        Every vector is compared with the one in the graph; what differs, and one in each page, is searched for.
+        """
+        lost: set[str] = set()
+        for ids, vectors in self._connection.logged(self.name):
+            is_odd = vectors.any(axis=1) & ~self._are_in_graph(ids, vectors)
+            some = np.flatnonzero(is_odd)
+            if not len(some) and vectors[0].any() and self._unfound(ids[:1], vectors[:1]):
+                some = np.flatnonzero(vectors.any(axis=1))
+            lost |= self._unfound([ids[i] for i in some], vectors[some])
+        return lost
+
+    def _are_in_graph(self, ids: list[str], vectors: Vectors) -> NDArray[np.bool_]:
+        def read(rows: Collection) -> Any:
+            try:
+                return rows.get(ids=ids, include=["embeddings"])
+            except InternalError:  # Chroma gives none where it lacks one
+                return None
+
+        answer = self._rows("read rows", read)
+        there = dict(zip(answer["ids"], answer["embeddings"])) if answer else {}
+        kept = np.stack([there.get(id, np.zeros_like(vectors[0])) for id in ids])
+        products = np.linalg.norm(kept, axis=1) * np.linalg.norm(vectors, axis=1)
+        return np.asarray((kept * vectors).sum(axis=1) > _OWN * np.maximum(products, _TINY))
+
+    def _unfound(self, ids: list[str], vectors: Vectors) -> set[str]:
+        lost: set[str] = set()
+        for count in (_SAME, EXACT_UP_TO):  # with many equal vectors, it is some of them that are found
+            if ids:
+                near = self._query(vectors, count, None)
+                found = [{id for id, cosine in page.items() if cosine > _OWN} for page in near]
+                lost |= {id for id, own in zip(ids, found) if id not in own and len(own) < count}
+                many = [i for i, own in enumerate(found) if len(own) == count and ids[i] not in own]
+                ids, vectors = [ids[i] for i in many], vectors[many]
+        return lost
+
+    def _query(self, vectors: Vectors, count: int, where: Where | None) -> list[dict[str, float]]:
         def ask(rows: Collection) -> Any:
             return rows.query(query_embeddings=vectors, n_results=count, where=where, include=["distances"])
 
         answer = self._rows("search", ask)
-        found = [
+        return [
             dict(zip(ids, (1.0 - d for d in distances))) for ids, distances in zip(answer["ids"], answer["distances"])
         ]
-        if any(len(rows) < count for rows in found):
-            self._add_unlinked(found, vectors, where)
-        cut = [((id, min(1.0, max(-1.0, cosine))) for id, cosine in rows.items()) for rows in found]
-        return [sorted(rows, key=_best_first)[:count] for rows in cut]
 
     def _add_unlinked(self, found: Sequence[dict[str, float]], vectors: Vectors, where: Where | None) -> None:
         """Add the rows that pass and that HNSW did not come to: its graph may leave some without a link to them."""
         if where is None and len(self) <= min(map(len, found)):
             return
         passing = self.ids(where)
-        for rows, vector in zip(found, vectors):
-            for some in pages([id for id in passing if id not in rows]):
-                answer = self._get(ids=some, include=["embeddings"])
-                if answer["ids"]:
-                    unlinked = np.asarray(answer["embeddings"], np.float32)
-                    cosines = unlinked @ vector / (np.linalg.norm(unlinked, axis=1) * np.linalg.norm(vector))
-                    rows.update(zip(answer["ids"], cosines.tolist()))
+        cosines = self.cosines([id for id in passing if any(id not in rows for rows in found)], vectors)
+        for i, rows in enumerate(found):
+            rows.update((id, each[i]) for id, each in cosines.items() if id not in rows)
+
+    def cosines(self, ids: Ids[str], vectors: Vectors, where: Where | None = None) -> dict[str, list[float]]:
+        """The cosines with each vector of those rows among ``ids`` that are there and pass."""
+        found: dict[str, list[float]] = {}
+        norms = np.linalg.norm(vectors, axis=1)
+        for some in pages(ids):
+            answer = self._get(ids=some, where=where, include=["embeddings"])
+            if answer["ids"]:
+                rows = np.asarray(answer["embeddings"], np.float32)
+                cosines = rows @ vectors.T / np.outer(np.linalg.norm(rows, axis=1), norms)
+                found.update(zip(answer["ids"], cosines.tolist()))
+        return found
 
     def delete(self, ids: Ids[str]) -> None:
         """Remove rows; unknown ids are ignored."""
         for some in pages(ids):
             self._delete(some)
-            self._connection.note_garbage()
+            self._connection.note_garbage(len(some))
 
     def _delete(self, ids: list[str]) -> None:
         self._rows(f"delete {len(ids)} rows", lambda rows: rows.delete(ids=ids), writes=True)
@@ -228,7 +279,8 @@ def placeholders(ids: Sequence[str]) -> Vectors:
     return np.array([[math.cos(math.tau * turn), math.sin(math.tau * turn)] for turn in turns], np.float32)
 
 
-def _best_first(row: tuple[str, float]) -> tuple[float, str]:
+def best_first(row: tuple[str, float]) -> tuple[float, str]:
+    """Orders rows by cosine, the best first, then by the document's id."""
     return -row[1], row[0][VERSION_CHARS:]
 
 

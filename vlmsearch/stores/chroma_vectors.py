@@ -13,7 +13,14 @@ import numpy as np
 
 from vlmsearch.consistency import VersionedHit
 from vlmsearch.filters import Filter
-from vlmsearch.stores.chroma_collections import EXACT_UP_TO, VERSION_CHARS, ChromaCollection, field_collection, pages
+from vlmsearch.stores.chroma_collections import (
+    EXACT_UP_TO,
+    VERSION_CHARS,
+    ChromaCollection,
+    best_first,
+    field_collection,
+    pages,
+)
 from vlmsearch.stores.chroma_connection import ChromaConnection
 from vlmsearch.stores.chroma_filters import Where, compile_filter, filterable
 from vlmsearch.types import Field, Record, Space, Vectors
@@ -79,6 +86,10 @@ class VectorRows:
         """Those of ``keys`` that there is a vector of."""
         return set(map(_key, self.fields[field].get([version + id for id, version in keys], "metadatas")))
 
+    def lost(self, field: Field) -> set[Key]:
+        """Vectors that are there and that a search for the same ones does not find, as far as can be told."""
+        return set(map(_key, self.fields[field].lost()))
+
     def search(
         self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None, versions: Versions
     ) -> list[list[VersionedHit]]:
@@ -106,17 +117,14 @@ def _key(row: str) -> Key:
 def _look(
     rows: ChromaCollection, vectors: Vectors, count: int, limit: int, where: Where | None, versions: Versions
 ) -> tuple[list[list[VersionedHit]], bool, bool]:
-    """Hits, whether more rows have to be asked for, and whether a document was there in an old version only."""
+    """Hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
     found = rows.nearest(vectors, count, where)
     current: dict[str, str] = {}
     asked: set[str] = set()
-    hits, window = [], limit + _SPARE
-    while True:
-        new = {row[VERSION_CHARS:] for some in found for row, _ in some[:window]} - asked
-        if new:
-            asked |= new
-            current |= versions(new)
-        hits = [
+    window = limit + _SPARE
+
+    def hits() -> list[list[VersionedHit]]:
+        return [
             [
                 VersionedHit(row[VERSION_CHARS:], cosine, row[:VERSION_CHARS])
                 for row, cosine in some[:window]
@@ -124,9 +132,30 @@ def _look(
             ][:limit]
             for some in found
         ]
-        if all(len(page) >= limit or len(some) <= window for page, some in zip(hits, found)):
+
+    while True:
+        new = {row[VERSION_CHARS:] for some in found for row, _ in some[:window]} - asked
+        if new:
+            asked |= new
+            current |= versions(new)
+        if all(len(page) >= limit or len(some) <= window for page, some in zip(hits(), found)):
             break
         window *= 2
-    is_short = any(len(page) < limit and len(some) >= count for page, some in zip(hits, found))
-    shown = {(row[VERSION_CHARS:], row[:VERSION_CHARS]) for some in found for row, _ in some[:window]}
-    return hits, is_short, any(key not in shown for key in current.items())
+    is_short = any(len(page) < limit and len(some) >= count for page, some in zip(hits(), found))
+    shown = {row for some in found for row, _ in some[:window]}
+    behind = {version + id for id, version in current.items()} - shown
+    if not behind:
+        return hits(), is_short, False
+    cosines = rows.cosines(behind, vectors, where)
+    found = [_insert(some, {row: each[i] for row, each in cosines.items()}, count) for i, some in enumerate(found)]
+    gone = dict(map(_key, behind - cosines.keys()))
+    again = versions(gone) if gone else {}
+    return hits(), is_short, any(again.get(id) != version for id, version in gone.items())
+
+
+def _insert(some: list[tuple[str, float]], cosines: Mapping[str, float], count: int) -> list[tuple[str, float]]:
+    """Put rows among the nearest ``count``, which are best first, unless there may be others before them."""
+    least = some[-1][1] if len(some) >= count else -1.0
+    here = {row for row, _ in some}
+    new = [(row, min(1.0, cosine)) for row, cosine in cosines.items() if cosine >= least and row not in here]
+    return sorted([*some, *new], key=best_first)
