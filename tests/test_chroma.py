@@ -6,12 +6,10 @@ import pickle
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -421,23 +419,6 @@ def writing(location: Path, turn: int, count: int) -> Iterator[tuple[ForkServerP
         process.join()
 
 
-def test_a_folder_that_another_process_is_making_is_one_clear_error(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from vlmsearch.stores.folder_lock import FolderLock;"
-        "lock = FolderLock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
-    )
-    (tmp_path / "index").mkdir()
-    command = [sys.executable, "-c", code, str(tmp_path / "index" / "vlmsearch.lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout
-        assert holder.stdout.readline() == "locked\n"
-        with pytest.raises(BackendUnavailableError, match=rf"process {holder.pid} has it open, and is just making it"):
-            ChromaStore(str(tmp_path / "index")).bind("encoder", SPACES)
-        holder.communicate()
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", SPACES)
-
-
 def test_killed_processes_lose_nothing_that_was_written(tmp_path: Path) -> None:
     location, rng, torn = tmp_path / "index", np.random.default_rng(5), 0
     for turn in (0, 1):
@@ -454,21 +435,6 @@ def test_killed_processes_lose_nothing_that_was_written(tmp_path: Path) -> None:
     with ChromaStore(str(location)) as store:
         digests = check_whole(store)
     assert set(digests.values()) == {f"{i} 1" for i in range(1500) if i % 50}
-
-
-def test_another_process_can_search_but_not_write(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        process, pipe = stack.enter_context(writing(tmp_path / "index", 0, 100))
-        assert pipe.recv() == "done"
-        store = stack.enter_context(ChromaStore(str(tmp_path / "index")))
-        assert len(check_whole(store)) == 98
-        store.bind("encoder", SPACES)
-        for write in (lambda: store.upsert([record(500)]), lambda: store.delete(["id-1"])):
-            with pytest.raises(BackendUnavailableError, match=f"process {process.pid} has it open.*chroma run"):
-                write()
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.upsert([record(500)])
-        assert len(check_whole(store)) == 99
 
 
 def test_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
@@ -511,18 +477,6 @@ def test_a_process_that_is_forked_later_is_told_so_and_leaves_the_folder_alone(t
         assert (tmp_path / "index" / DATABASE).read_bytes() == log
         store.upsert([record(4)])
         assert sorted(check_whole(store)) == ["id-1", "id-4"]
-
-
-def test_a_folder_that_cannot_be_written_to_can_be_searched(tmp_path: Path) -> None:
-    with ChromaStore(str(tmp_path / "index")) as store:
-        store.bind("encoder", SPACES)
-        store.upsert([record(i) for i in range(20)])
-    (tmp_path / "index" / "vlmsearch.lock").unlink()
-    (tmp_path / "index" / "vlmsearch.lock").mkdir()
-    with ChromaStore(str(tmp_path / "index")) as store:
-        assert len(check_whole(store)) == 20
-        with pytest.raises(BackendUnavailableError, match="cannot write 1 rows"):
-            store.upsert([record(21)])
 
 
 def vector_files(folder: Path) -> list[Path]:

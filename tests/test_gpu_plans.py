@@ -233,6 +233,16 @@ def test_a_build_that_fails_lets_the_next_one_try() -> None:
         assert done is not None
 
 
+def test_a_link_in_place_of_a_lock_file_is_not_written_through(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious content")
+    plans_folder().mkdir(parents=True)
+    (plans_folder() / f"{KEY.digest}.lock").symlink_to(precious)
+    with pytest.raises(ModelUnavailableError, match=r"\.lock is not a regular file"), building(KEY):
+        pass
+    assert precious.read_text() == "precious content"
+
+
 def _store_for_ever(data: bytes) -> None:
     with building(KEY):
         while True:

@@ -485,6 +485,16 @@ def test_nothing_of_the_users_is_written_over(machine: Machine) -> None:
     assert "O holds 'thesis.txt', which no build made: choose another --out" in done.stderr
 
 
+def test_a_link_in_place_of_the_lock_file_is_not_written_through(machine: Machine) -> None:
+    precious = machine.root / "precious"
+    precious.write_text("precious content")
+    machine.out.mkdir()
+    (machine.out / ".lock").symlink_to(precious)
+    done = machine.build()
+    assert (done.returncode, precious.read_text()) == (1, "precious content")
+    assert "O cannot be written to: .lock is not a regular file" in done.stderr
+
+
 def test_two_builds_do_not_share_a_folder(machine: Machine) -> None:
     pids = machine.root / "pids"
     environment = {**machine.environment, "STAND_IN": '{"checkpoint": "hang"}', "STAND_IN_PIDS": str(pids)}

@@ -18,9 +18,10 @@ class CheckReport:
     """What `check` found. ``vectors`` counts those of each field; the lists name what is not in order.
 
     ``orphans``: vectors of no document; ``stale``: vectors of versions that were replaced or deleted; ``missing``:
-    vectors that a document should have; ``unfinished``: writes and deletes that were cut off; ``in_progress`` counts
-    the writes under way. ``repaired``: whether all that is listed has been put in order; the vectors of ``missing``
-    cannot be made up, so those documents count as changed, and indexing their sources again completes them.
+    vectors that a document should have; ``unindexed``: vectors that searching does not find; ``unfinished``:
+    writes and deletes that were cut off; ``in_progress`` counts the writes under way. ``repaired``: whether all that is
+    listed has been put in order; the vectors of ``missing`` cannot be made up, so those documents count as changed, and
+    indexing their sources again completes them.
     """
 
     store: str
@@ -29,6 +30,7 @@ class CheckReport:
     orphans: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    unindexed: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     in_progress: int = 0
     repaired: bool = False
@@ -36,7 +38,7 @@ class CheckReport:
     @property
     def clean(self) -> bool:
         """Whether everything was in order."""
-        return not (self.orphans or self.stale or self.missing or self.unfinished)
+        return not (self.orphans or self.stale or self.missing or self.unindexed or self.unfinished)
 
 
 @runtime_checkable

@@ -238,7 +238,7 @@ class MockChromaConnection(ChromaConnection):
         """As on a server, others may write at any time."""
         return nullcontext(False)
 
-    def note_garbage(self) -> None:
+    def note_garbage(self, rows: int = 0) -> None:
         """There are no files."""
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from vlmsearch.build.llm_plan import ANSWER, PROMPT, RUN, Places, Plan, StepName
 from vlmsearch.build.llm_process import Command, Show, run_logged
 from vlmsearch.build.llm_versions import same_version
 from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.stores.folder_lock import FileLock, LockedError
 
 STATE = "build.json"
 _FORMAT = 1
@@ -199,14 +199,18 @@ def _check_target(job: Job) -> None:
 
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    with (out / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise BackendError(f"another build is writing to {out}: wait for it, or choose another --out") from exc
+    try:
+        lock = FileLock(out / ".lock")
+    except LockedError as exc:
+        raise BackendError(f"another build is writing to {out}: wait for it, or choose another --out") from exc
+    except OSError as exc:
+        raise ConfigError(f"{out} cannot be written to: {exc.strerror}: {str(exc.filename)!r}") from exc
+    try:
         for left in out.glob(".*.building"):  # by a build that was killed
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield
+    finally:
+        lock.close()
 
 
 def _keys(job: Job) -> Mapping[StepName, str]:

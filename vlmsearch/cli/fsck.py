@@ -21,7 +21,8 @@ _SHOWN = 10
 def fsck(store: str, repair: bool, as_json: bool) -> None:
     """Check that documents, vectors and journal of an index agree.
 
-    Exits 0 where they do or were repaired, 1 where they do not. It can run while others read and write.
+    Exits 0 where they do or were repaired, 1 where they do not. It can run while others read and write, unless the
+    index is in a folder.
     """
     with open_store(store) as opened:
         need_manifest(opened)
@@ -39,6 +40,7 @@ def _kinds(report: CheckReport) -> dict[str, Sequence[str]]:
         "orphans": report.orphans,
         "stale": report.stale,
         "missing": report.missing,
+        "unindexed": report.unindexed,
         "unfinished": report.unfinished,
     }
 

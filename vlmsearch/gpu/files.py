@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vlmsearch.errors import ModelUnavailableError
-from vlmsearch.stores.folder_lock import FolderLock, LockedError
+from vlmsearch.stores.folder_lock import FileLock, LockedError
 
 _STALE_SECONDS = 24 * 3600
 _POLL_SECONDS = 0.1
@@ -38,10 +38,10 @@ def only_one(path: Path) -> Iterator[None]:
             lock.close()
 
 
-def _locked(path: Path) -> FolderLock:
+def _locked(path: Path) -> FileLock:
     while True:
         try:
-            return FolderLock(path)
+            return FileLock(path)
         except LockedError:
             time.sleep(_POLL_SECONDS)
 

@@ -36,11 +36,10 @@ _WRITES = 1000
 class ChromaStore(ChromaIndex):
     """Documents and vectors in a folder (``chroma:./index``) or on a server (``chroma://host:8000/name``).
 
-    A folder is written by one process at a time; a second one sees it as it was when it opened it. A server needs no
-    credentials, or a token in the environment variable VLMSEARCH_CHROMA_TOKEN; ``ssl``, ``timeout``, in seconds for
-    one attempt, and ``retries``, how many follow, are for servers. The ``hnsw_`` options shape a new index: links of a
-    vector, and how many candidates are looked at when one is added and when one is looked for. Up to 1,000 vectors of
-    a field, search is exact.
+    A folder is used by one process at a time, for searching too. A server needs no credentials, or a token in the
+    environment variable VLMSEARCH_CHROMA_TOKEN; ``ssl``, ``timeout``, in seconds for one attempt, and ``retries``, how
+    many follow, are for servers. The ``hnsw_`` options shape a new index: links of a vector, and how many candidates
+    are looked at when one is added and when one is looked for. Up to 1,000 vectors of a field, search is exact.
     """
 
     def __init__(
@@ -195,6 +194,9 @@ class ChromaStore(ChromaIndex):
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether documents and vectors agree; with ``repair``, what belongs to nothing is removed.
 
+        In a folder, each vector is searched for, too; where one is not found, ``repair`` has Chroma make its graphs
+        again.
+
         On a server, what another process began to write in the last ten minutes counts as under way.
         """
         self.needed()
@@ -209,6 +211,7 @@ class ChromaStore(ChromaIndex):
             orphans=found.names(found.orphans),
             stale=found.names(found.stale),
             missing=found.names(found.missing),
+            unindexed=found.names(found.unindexed),
             in_progress=found.in_progress,
             repaired=repair,
         )
@@ -216,6 +219,12 @@ class ChromaStore(ChromaIndex):
     def _repair(self, found: Findings) -> None:
         for field in self._vectors.fields:
             self._vectors.remove_from(field, found.orphans[field] | found.stale[field])
+        if any(found.unindexed.values()):
+            self._connection.renew()
+            for field, keys in found.unindexed.items():
+                still = self._vectors.lost(field) & keys
+                self._vectors.remove_from(field, still)
+                found.missing[field] |= still
         lost: dict[str, set[str]] = {}
         for field, keys in found.missing.items():
             for id, _ in keys:

@@ -19,6 +19,7 @@ class Findings:
     orphans: dict[Field, set[Key]] = field(default_factory=dict)
     stale: dict[Field, set[Key]] = field(default_factory=dict)
     missing: dict[Field, set[Key]] = field(default_factory=dict)
+    unindexed: dict[Field, set[Key]] = field(default_factory=dict)
     in_progress: int = 0
 
     @staticmethod
@@ -53,5 +54,6 @@ def compare(
         found.stale[each] = extra - young - found.orphans[each]
         lost = (wanted - rows) & named
         found.missing[each] = lost - vectors.among(each, lost)
+        found.unindexed[each] = vectors.lost(each) & wanted & rows
     found.in_progress = len(under_way)
     return found

@@ -23,6 +23,7 @@ from vlmsearch.credentials import check_unencrypted, redact
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.folders import expand_home
 from vlmsearch.retry import retrying
+from vlmsearch.types import Vectors
 
 T = TypeVar("T")
 TOKEN_VARIABLE = "VLMSEARCH_CHROMA_TOKEN"  # noqa: S105 - the name of a variable, not its value
@@ -103,8 +104,16 @@ class ChromaConnection(ABC):
         """Others of this process wait meanwhile, if they want to write; gives whether nobody else can write at all."""
 
     @abstractmethod
-    def note_garbage(self) -> None:
-        """Rows have been replaced or deleted: on closing, what they held may be forgotten."""
+    def note_garbage(self, rows: int = 0) -> None:
+        """So many rows have been replaced or deleted, or a collection: what they held may be forgotten."""
+
+    def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
+        """The rows of a collection with the vectors that were written, where they are kept beside the graph too."""
+        yield from ()
+
+    def renew(self) -> bool:
+        """Have the graphs of all vectors made again; False where not all can be."""
+        return False
 
     @abstractmethod
     def close(self) -> None:
@@ -157,7 +166,7 @@ class ServedChroma(ChromaConnection):
         with self._writing:
             yield False
 
-    def note_garbage(self) -> None:
+    def note_garbage(self, rows: int = 0) -> None:
         """The server looks after its own files."""
 
     def close(self) -> None:
@@ -217,9 +226,17 @@ class Subindex(ChromaConnection):
         """Others of this process wait meanwhile."""
         return self._inner.writing()
 
-    def note_garbage(self) -> None:
+    def note_garbage(self, rows: int = 0) -> None:
         """Rows have been replaced or deleted."""
-        self._inner.note_garbage()
+        self._inner.note_garbage(rows)
+
+    def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
+        """The rows of a collection with their vectors, where they are kept beside the graph too."""
+        return self._inner.logged(collection)
+
+    def renew(self) -> bool:
+        """Have the graphs of all vectors made again."""
+        return self._inner.renew()
 
     def close(self) -> None:
         """Let go of the database."""

@@ -1,14 +1,15 @@
-"""An embedded Chroma database: one folder, one process at a time, and nothing lost when that process is killed.
+"""An embedded Chroma database: one folder, one process at a time, and nothing lost in a crash or a power cut.
 
-Chroma keeps rows in SQLite and vectors in HNSW files beside it. Those files are rewritten in place, and a process that
-is killed while this happens leaves files that Chroma cannot load, or that crash it (chroma-core/chroma#7238, #7678).
-SQLite also has every vector in Chroma's own log, ``embeddings_queue``, which Chroma trims after each rewrite. Here the
-log is kept instead, so that the files are only a cache:
+Chroma keeps rows in SQLite and vectors in HNSW files beside it. Those files are rewritten in place and not put on the
+disk, so that a process that is killed, or a machine that stops, leaves files that Chroma cannot load, that crash it
+(chroma-core/chroma#7238, #7678), or that lack vectors. SQLite also has every vector in Chroma's own log,
+``embeddings_queue``, which Chroma trims after each rewrite. Here the log is kept instead, so that the files are only a
+cache:
 
-* a byte in the lock file says that a write is under way; where the next process finds it set, it removes the HNSW files
-  and Chroma builds them again from the log (about half a millisecond a vector);
-* two processes that write would overwrite each other's files, so one holds the lock; any other gets a copy of the
-  database, made when it opens it, which it can search but not change;
+* the lock file tells whether they can be relied on (see `FolderLock`); where the next process finds that they cannot,
+  it removes them, and Chroma builds them again from the log (about half a millisecond a vector);
+* so it does where deleted vectors, which HNSW keeps as points of its graph, outnumber the others;
+* two processes would overwrite each other's files, and none sees what another has written, so one holds the lock;
 * what has been replaced or deleted is removed from the log when the database is closed.
 """
 
@@ -16,10 +17,10 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
+import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -30,15 +31,25 @@ from chromadb.errors import InternalError
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.stores.chroma_connection import EXPECTED, ChromaConnection, chroma_settings, is_damage, translate
-from vlmsearch.stores.chroma_log import DATABASE, PREFIX, copy_of, drop_files, drop_index, keep_log, trim_log
-from vlmsearch.stores.folder_lock import FolderLock, LockedError
+from vlmsearch.stores.chroma_log import (
+    DATABASE,
+    PREFIX,
+    Dropped,
+    drop_files,
+    drop_graphs,
+    heavy_graphs,
+    keep_log,
+    logged_vectors,
+    sync_files,
+    trim_log,
+)
+from vlmsearch.stores.folder_lock import FolderLock, LockedError, sync
+from vlmsearch.types import Vectors
 
 T = TypeVar("T")
 _LOCK = "vlmsearch.lock"
-_SEVERAL = (
-    ". An embedded Chroma is written by one process at a time; for several, run `chroma run --path FOLDER` and open "
-    "chroma://localhost:8000/vlmsearch"
-)
+_LOOK_AFTER = 1000
+"""After how many deleted rows the graphs are looked at."""
 _log = logging.getLogger(__name__)
 
 
@@ -87,15 +98,24 @@ class EmbeddedChroma(ChromaConnection):
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
-        """Others of this process wait meanwhile, and there are no others, unless this is a copy."""
+        """Others of this process wait meanwhile, and there are no others; at the end it is all on the disk."""
         folder = self._joined()
         with folder.turn:
-            yield not folder.is_copy
+            yield True
+            folder.settle()
 
-    def note_garbage(self) -> None:
+    def note_garbage(self, rows: int = 0) -> None:
         """On closing, rows that have been replaced or deleted leave the log too."""
         if self._open is not None:
-            self._open.has_garbage = True
+            self._open.note_garbage(rows)
+
+    def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
+        """The rows of a collection with their vectors, from Chroma's log."""
+        return logged_vectors(self._joined().path, collection)
+
+    def renew(self) -> bool:
+        """Have the graphs of all vectors made again; False where not all can be."""
+        return not self._joined().renew().kept
 
     def close(self) -> None:
         """Let go of the folder; the last connection of a process closes the database and gives the lock back."""
@@ -105,6 +125,41 @@ class EmbeddedChroma(ChromaConnection):
             leave()
 
 
+class _Gate:
+    """Calls run side by side; what needs the database alone waits until they have ended, and new ones wait for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._calls = 0
+        self._is_alone = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_alone)
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_alone)
+            self._is_alone = True
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._calls)
+            yield
+        finally:
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()
+
+
 class _OpenFolder:
     """What the connections of this process to one folder share."""
 
@@ -112,105 +167,175 @@ class _OpenFolder:
         self.path = path
         self.process = os.getpid()
         self.users = 0
-        self.has_garbage = False
         self.turn = threading.RLock()
         self._name = name
-        self._changing = threading.RLock()
+        self._gate = _Gate()
         self._generation = 0
+        self._deleted = 0
+        self._has_garbage = self._is_mended = self._is_closed = False
         self._loaded: set[str] = set()
-        self._lock: FolderLock | None = None
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
-        self._advice = ""
+        self._system: System | None = None
+        self._lock = _locked(path, name)
         try:
-            self._lock = FolderLock(path / _LOCK)
-            if self._lock.torn and drop_index(path):
-                _log.warning("%s: a write was cut off, so its vectors are indexed again", name)
-                self._lock.mended()
-        except (LockedError, OSError) as exc:
-            self._why = str(exc)
-            if isinstance(exc, LockedError):
-                self._why, self._advice = f"process {exc.process} has it open", _SEVERAL
-                if not (path / DATABASE).is_file():
-                    raise BackendUnavailableError(f"{name}: {self._why}, and is just making it{_SEVERAL}") from exc
-            self._copy = copy_of(path, name, self._why)
-            _log.warning("%s: %s, so a copy of it is searched, as it is now", name, self._why)
-        self._start()
+            with self._chroma_errors("open its database"):
+                self._check_graphs()
+                self._start()
+        except BaseException:
+            self.close()
+            raise
 
-    @property
-    def is_copy(self) -> bool:
-        """Whether another process has the folder, and this is what was in it."""
-        return self._copy is not None
-
-    def _start(self) -> None:
-        folder = Path(self._copy.name) if self._copy else self.path
+    @contextmanager
+    def _chroma_errors(self, operation: str) -> Iterator[None]:
         try:
-            settings = chroma_settings(
-                chroma_api_impl="chromadb.api.rust.RustBindingsAPI",
-                is_persistent=True,
-                persist_directory=str(folder),
-            )
-            self._system = System(settings)
-            self._server = self._system.instance(ServerAPI)  # type: ignore[type-abstract]
-            self._system.start()
-            keep_log(folder)
+            yield
         except BaseException as exc:
-            self._release()
             if not _is_chromas(exc):
                 raise
-            raise translate(exc, self._name, "open its database") from exc
+            raise translate(exc, self._name, operation) from exc
+
+    def _check_graphs(self) -> None:
+        """Have graphs made again that cannot be relied on, or that are mostly deleted points."""
+        if not (self.path / DATABASE).is_file():
+            return
+        if not self._lock.is_intact:
+            why = "it is not known whether all of its vectors are in its files, so these are made again"
+            _log.warning("%s: %s", self._name, why)
+            self._drop()
+            self._lock.mended()
+        elif heavy := heavy_graphs(self.path):
+            self._drop(heavy)
+
+    def _drop(self, only: Sequence[str] | None = None) -> Dropped:
+        with self._lock.writing(broken_by=(Exception,)):
+            dropped = drop_graphs(self.path, only)
+        if dropped.kept:
+            why = "vector files cannot be made again, for Chroma's log lacks vectors: check it with `vlmsearch fsck`"
+            _log.warning("%s: %d of its %s", self._name, dropped.kept, why)
+        return dropped
+
+    def _start(self) -> None:
+        settings = chroma_settings(
+            chroma_api_impl="chromadb.api.rust.RustBindingsAPI",
+            is_persistent=True,
+            persist_directory=str(self.path),
+        )
+        system = System(settings)
+        server = system.instance(ServerAPI)  # type: ignore[type-abstract]
+        system.start()
+        try:
+            keep_log(self.path)
+        except BaseException:
+            system.stop()
+            raise
+        self._system, self._server = system, server
+
+    def _stop(self) -> None:
+        system, self._system = self._system, None
+        if system is not None:
+            system.stop()
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
         """What ``call`` returns. Loading a collection may rewrite its files, so that counts as a write."""
-        if writes and self._copy is not None:
-            raise BackendUnavailableError(f"{self._name} cannot {operation}: {self._why}{self._advice}")
         while True:
-            generation, server = self._generation, self._server
-            try:
-                if self._lock is None or not (writes or (collection and collection not in self._loaded)):
-                    return call(server)
-                with self._lock.writing(broken_by=(InternalError,)):
-                    return self._load(collection, call(server))
-            except VlmsearchError:
-                raise
-            except BaseException as exc:
-                if not _is_chromas(exc):
-                    raise
-                if not self._mend(generation, exc):
-                    raise translate(exc, self._name, operation) from exc
+            cause = None
+            with self._gate.shared():
+                generation = self._generation
+                if self._system is not None:
+                    try:
+                        if not (writes or (collection and collection not in self._loaded)):
+                            return call(self._server)
+                        with self._lock.writing(broken_by=(InternalError,)):
+                            return self._load(collection, call(self._server))
+                    except VlmsearchError:
+                        raise
+                    except BaseException as exc:
+                        if not _is_chromas(exc):
+                            raise
+                        if self._is_mended or not is_damage(exc):
+                            raise translate(exc, self._name, operation) from exc
+                        cause = exc
+            self._restart(generation, operation, cause)
 
     def _load(self, collection: str, answer: T) -> T:
         self._loaded.add(collection)
         return answer
 
-    def _mend(self, generation: int, exc: BaseException) -> bool:
-        """Whether the call may be tried again: the database did not load, and its files have been dropped since."""
-        with self._changing:
-            if generation != self._generation:
-                return True
-            if generation or self._lock is None or not is_damage(exc):
-                return False
-            _log.warning("%s: its vector files do not load, so they are made again: %s", self._name, exc)
-            self._system.stop()
-            mended = drop_index(self.path)
+    def _restart(self, generation: int, operation: str, cause: BaseException | None) -> None:
+        """Have vector files that do not load made again, and open a database that could not be opened again."""
+        with self._gate.alone():
+            if self._is_closed:
+                raise BackendError(f"{self._name} was closed before it could {operation}")
+            if cause is not None and generation == self._generation:
+                self._is_mended = True
+                _log.warning("%s: its vector files do not load, so they are made again: %s", self._name, cause)
+                if not self._make_again().graphs:
+                    raise translate(cause, self._name, operation) from cause
+            elif self._system is None:
+                with self._chroma_errors("open its database"):
+                    self._start()
+
+    def _make_again(self, only: Sequence[str] | None = None) -> Dropped:
+        with self._chroma_errors("make its vector files again"):
+            self._stop()
             self._generation += 1
             self._loaded.clear()
+            dropped = self._drop(only)
+            self._lock.mended()
             self._start()
-            if mended:
-                self._lock.mended()
-            return mended
+            return dropped
+
+    def renew(self) -> Dropped:
+        """Have all graphs made again."""
+        with self._gate.alone():
+            return self._make_again()
+
+    def note_garbage(self, rows: int) -> None:
+        """Rows have been replaced or deleted, or a collection."""
+        self._has_garbage = True
+        self._deleted += rows
+
+    def settle(self) -> None:
+        """Put what was written on the disk, and have graphs made again that have become mostly deleted points."""
+        with self._chroma_errors("put what it wrote on the disk"):
+            sync(self.path)  # SQLite has done so but for the removal of its journal, which ends a transaction
+            heavy = heavy_graphs(self.path) if self._deleted >= _LOOK_AFTER else ()
+        if self._deleted >= _LOOK_AFTER:
+            self._deleted = 0
+        if heavy:
+            with self._gate.alone():
+                if not self._is_closed:
+                    self._make_again(heavy)
 
     def close(self) -> None:
-        self._system.stop()
-        if self.has_garbage and self._lock is not None:
-            trim_log(self.path)
-            drop_files(self.path)
-        self._release()
-
-    def _release(self) -> None:
-        if self._lock is not None:
+        self._is_closed = True
+        try:
+            self._stop()
+            if self._has_garbage:
+                trim_log(self.path)
+                drop_files(self.path)
+            if not self._lock.is_clean:
+                sync_files(self.path)
+                self._lock.settled()
+        except OSError as exc:
+            _log.warning("%s: its vector files are made again when it is opened next: %s", self._name, exc)
+        finally:
             self._lock.close()
-        if self._copy is not None:
-            self._copy.cleanup()
+
+
+def _locked(path: Path, name: str) -> FolderLock:
+    try:
+        return FolderLock(path / _LOCK)
+    except LockedError as exc:
+        raise BackendUnavailableError(
+            f"{name} is in use by {f'process {exc.process}' if exc.process else 'another process'}. An embedded Chroma "
+            "is used by one process at a time, for searching too; for several, run "
+            f"`chroma run --path {path}` and open chroma://localhost:8000/{PREFIX}"
+        ) from exc
+    except OSError as exc:
+        raise BackendError(
+            f"{name} cannot be opened: {exc.strerror}: {str(exc.filename or path)!r}; an embedded Chroma is used in a "
+            "folder that can be written to, for searching too"
+        ) from exc
 
 
 _folders: dict[Path, _OpenFolder] = {}
@@ -250,4 +375,4 @@ def _leave(folder: _OpenFolder) -> None:
 
 def _is_chromas(exc: BaseException) -> bool:
     """Whether Chroma raised this; its Rust part reports a panic by an error that is no Exception."""
-    return isinstance(exc, EXPECTED) or type(exc).__name__ == "PanicException"
+    return isinstance(exc, (*EXPECTED, sqlite3.Error)) or type(exc).__name__ == "PanicException"
