@@ -30,10 +30,10 @@ class CheckReport:
     orphans: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    unindexed: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     in_progress: int = 0
     repaired: bool = False
+    unindexed: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
