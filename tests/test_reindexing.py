@@ -1,26 +1,39 @@
 """``reindex``: another model beside the one in use, and then in its place, on real servers and on the mocks."""
 
 import sqlite3
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
 from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 
-from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline, VlmsearchError
+from tests.reindex_crash_points import Kind, MockWorld, Model, kill_everywhere
+from vlmsearch import (
+    BackendUnavailableError,
+    ConfigError,
+    Document,
+    IndexMismatchError,
+    Pipeline,
+    VlmsearchError,
+    reindexing,
+)
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.maintenance import check_store
 from vlmsearch.reindexing import drop_old, reindex
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
-from vlmsearch.types import Record, Stamp
+from vlmsearch.types import Field, Record, Role, Stamp, Vectors
 
 OTHER = {"a red star": ["a blue moon"]}
+TEXT = Field("minilm", "text")
 
 
 def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path) -> Store:
@@ -96,27 +109,236 @@ def test_what_is_written_until_the_switch_is_in_the_new_index(
     first, second = MockEncoder(), MockEncoder(neighbours=OTHER)
     with reindexable(kind, mongo_address, chroma_address, tmp_path) as store:
         assert isinstance(store, GenerationalStore)
-        switch, pipeline = store.switch, Pipeline(first, store)
+        freeze, pipeline = store.freeze, Pipeline(first, store)
         pipeline.add([Document(f"{i}", text=f"text {i}") for i in range(20)])
 
-        def switch_late() -> Store:
+        def freeze_late(built: Store) -> None:
             pipeline.add([Document("late", text="late"), Document("3", text="new text")])
             pipeline.delete(["5", "6"])
-            old = switch()
-            with pytest.raises(IndexMismatchError):
-                pipeline.add([Document("too late", text="too late")])
-            Pipeline(second, store).add([Document("newer", text="newer"), Document("7", text="newer text")])
-            Pipeline(second, store).delete(["8"])
-            return old
+            freeze(built)
+            frozen = f"takes no writes while `vlmsearch reindex` puts an index built with {second.fingerprint}"
+            for write in (lambda: pipeline.add([Document("too late", text="too late")]), lambda: pipeline.delete("7")):
+                with pytest.raises(BackendUnavailableError, match=frozen):
+                    write()
+            assert len(pipeline.search("late", limit=20)) == 19, "and it is searched all the time"
 
-        monkeypatch.setattr(store, "switch", switch_late)
+        monkeypatch.setattr(store, "freeze", freeze_late)
         report = reindex(store, second)
         assert (report.documents, report.encoded, report.switched) == (19, 22, True)
+        with pytest.raises(IndexMismatchError):
+            pipeline.add([Document("too late", text="too late")])
+        pipeline = Pipeline(second, store)
+        pipeline.add([Document("newer", text="newer"), Document("7", text="newer text")])
+        pipeline.delete(["8"])
         found = {document.id: document.text for document in store.get([*map(str, range(20)), "late", "newer"])}
         changed = {"3": "new text", "7": "newer text", "late": "late", "newer": "newer"}
         assert found == {f"{i}": f"text {i}" for i in range(20) if i not in (5, 6, 8)} | changed
-        assert Pipeline(second, store).search("late", limit=1)[0].document.id == "late"
-        assert Pipeline(second, store).check().clean
+        assert pipeline.search("late", limit=1)[0].document.id == "late"
+        assert pipeline.check().clean
+
+
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "mongodb", "mongodb+chroma"])
+def test_removing_the_old_index_while_another_process_reindexes_loses_nothing(
+    kind: str, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reindexable(kind, mongo_address, chroma_address, tmp_path) as store:
+        assert isinstance(store, GenerationalStore)
+        switch, other, second = store.switch, store.over("index"), MockEncoder(neighbours=OTHER)
+        Pipeline(MockEncoder(), store).add([Document(f"{i}", text=f"text {i}") for i in range(50)])
+
+        def switch_then_drop(*built: Store) -> object:
+            done = switch(*built)
+            assert drop_old(other)
+            return done
+
+        monkeypatch.setattr(store, "switch", switch_then_drop)
+        assert reindex(store, second).documents == 50
+        assert sorted(map(int, store.ids())) == list(range(50))
+        assert Pipeline(second, store).search("text 7", limit=1)[0].document.id == "7"
+
+
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma"])
+def test_a_reindex_that_another_run_overtakes_changes_nothing_any_more(kind: str, tmp_path: Path) -> None:
+    store = reindexable(kind, "", "", tmp_path)
+    assert isinstance(store, GenerationalStore)
+    second = MockEncoder(neighbours=OTHER)
+
+    class Overtaken(MockEncoder):
+        def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+            if not overtook:
+                overtook.append(True)
+                faster = store.over("index")
+                assert reindex(faster, second).switched
+                assert drop_old(faster)
+                Pipeline(second, faster).add([Document("new", text="newer")])
+            return super().encode_texts(texts, role=role)
+
+    overtook: list[bool] = []
+    Pipeline(MockEncoder(), store).add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+    with pytest.raises(IndexMismatchError, match="since it was opened"):
+        reindex(store, Overtaken(neighbours=OTHER))
+    now = store.over("index")
+    assert {*now.ids()} == {"new", *map(str, range(20))}
+    assert Pipeline(second, now).search("newer", limit=1)[0].document.id == "new"
+    assert check_store(now).clean
+
+
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma"])
+def test_what_is_deleted_after_the_last_look_and_added_again_is_in_the_new_index(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = reindexable(kind, "", "", tmp_path)
+    assert isinstance(store, GenerationalStore)
+    pipeline = Pipeline(MockEncoder(), store.over("index"))
+    pipeline.add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+    gone, replace_slot, looks = reindexing._gone, store.replace_slot, list[Store]()
+
+    def look(old: Store, new: Store) -> list[str]:
+        looks.append(new)
+        if len(looks) == 2:
+            assert pipeline.delete(["7"]) == 1
+        return gone(old, new)
+
+    def replace_late(slot: Literal["index", "next"], *rest: Any) -> Any:
+        if slot == "index" and looks and "7" not in pipeline.store.ids():
+            assert pipeline.add([Document("7", text="text 7")]).added == 1
+        return replace_slot(slot, *rest)
+
+    monkeypatch.setattr(reindexing, "_gone", look)
+    monkeypatch.setattr(store, "replace_slot", replace_late)
+    assert reindex(store, MockEncoder(neighbours=OTHER)).documents == 20
+    assert store.get(["7"]) == [Document("7", text="text 7")]
+
+
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma"])
+def test_a_deleted_document_whose_image_has_changed_does_not_come_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = reindexable(kind, "", "", tmp_path)
+    assert isinstance(store, GenerationalStore)
+    pipeline, replace_slot = Pipeline(MockEncoder(), store.over("index")), store.replace_slot
+    make_scene(3).draw(64).save(tmp_path / "a.png")
+    pipeline.add([Document("a", image=tmp_path / "a.png"), Document("b", text="b")])
+    make_scene(4).draw(64).save(tmp_path / "a.png")
+
+    def replace_late(slot: Literal["index", "next"], *rest: Any) -> Any:
+        if slot == "index" and "a" in pipeline.store.ids():
+            assert pipeline.delete(["a"]) == 1
+        return replace_slot(slot, *rest)
+
+    monkeypatch.setattr(store, "replace_slot", replace_late)
+    assert reindex(store, MockEncoder(neighbours=OTHER)).switched
+    assert list(store.ids()) == ["b"]
+
+
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma"])
+def test_a_store_that_is_shared_takes_no_vectors_of_the_model_before(kind: str, tmp_path: Path) -> None:
+    first, second = Model(1), Model(2)
+    has_begun, may_end, failed = threading.Event(), threading.Event(), list[BaseException]()
+
+    def documents() -> Iterator[Document]:
+        yield from (Document(f"{i}", text=f"text {i}") for i in range(64))
+        has_begun.set()
+        may_end.wait(60)
+        yield Document("more", text="more")
+
+    def write() -> None:
+        try:
+            Pipeline(first, store).add(documents())
+        except VlmsearchError as exc:
+            failed.append(exc)
+
+    with reindexable(kind, "", "", tmp_path) as store:
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert has_begun.wait(60)
+        assert reindex(store, second).switched
+        Pipeline(second, store).add([Document("newer", text="newer")])
+        may_end.set()
+        writer.join()
+        assert [type(exc) for exc in failed] == [IndexMismatchError]
+        assert f"takes no vectors of {first.fingerprint}" in str(failed[0])
+        matches = Pipeline(second, store).search("newer", limit=100)
+        assert [m.document.id for m in matches if m.legs[TEXT].cosine > 0.999] == ["newer"]
+        for match in matches:
+            (same,) = Pipeline(second, store).search(str(match.document.text), limit=1)
+            assert same.legs[TEXT].cosine > 0.999
+        Pipeline(second, store).add(Document("more", text="more"))
+
+
+def test_a_store_that_was_switched_takes_no_records_until_it_is_bound_again() -> None:
+    store, first, second = MockStore(), MockEncoder(), Model(2)
+    Pipeline(first, store).add([Document("a", text="a")])
+    vectors = {TEXT: first.encode_texts(["b"])["minilm"][0]}
+    store.upsert([Record(Document("b", text="b"), vectors)])
+    assert reindex(store, second).switched
+    with pytest.raises(IndexMismatchError, match="bind it to that encoder"):
+        store.upsert([Record(Document("c", text="c"), vectors)])
+    store.bind(second.fingerprint, second.spaces)
+    store.upsert([Record(Document("c", text="c"), {TEXT: second.encode_texts(["c"])["minilm"][0]})])
+    assert sorted(store.ids()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma"])
+@pytest.mark.parametrize("second", [Model(2), MockEncoder(neighbours=OTHER)], ids=["as long", "longer"])
+def test_a_search_that_meets_the_switch_of_a_shared_store_gives_no_matches_of_the_other_model(
+    kind: str, second: MockEncoder, tmp_path: Path
+) -> None:
+    class Switching(MockEncoder):
+        def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+            if role == "query":
+                assert reindex(store, second).switched
+            return super().encode_texts(texts, role=role)
+
+    with reindexable(kind, "", "", tmp_path) as store:
+        pipeline = Pipeline(Switching(), store)
+        pipeline.add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+        with pytest.raises(IndexMismatchError, match="was built with"):
+            pipeline.search("text 7")
+
+
+@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma"])
+def test_everything_that_writers_were_told_is_done_is_in_the_new_index(kind: str, tmp_path: Path) -> None:
+    store = reindexable(kind, "", "", tmp_path)
+    assert isinstance(store, GenerationalStore)
+    done: list[dict[str, str | None]] = [{} for _ in range(3)]
+    ends: list[BaseException] = []
+
+    def write(number: int, has: dict[str, str | None]) -> None:
+        pipeline = Pipeline(MockEncoder(), store.over("index"))
+        try:
+            for turn in range(10_000):
+                id, other = (f"{number} {(turn * 7 + i) % 30}" for i in (0, 3))
+                has.pop(id, None)
+                pipeline.add(Document(id, text=f"turn {turn}"))
+                has[id] = f"turn {turn}"
+                has.pop(other, None)
+                pipeline.delete(other)
+                has[other] = None
+        except VlmsearchError as exc:
+            ends.append(exc)
+
+    Pipeline(MockEncoder(), store).add([Document(f"{n} {i}", text="text") for n in range(3) for i in range(30)])
+    threads = [threading.Thread(target=write, args=each) for each in enumerate(done)]
+    for thread in threads:
+        thread.start()
+    while not all(done):
+        time.sleep(0.01)
+    assert reindex(store, MockEncoder(neighbours=OTHER)).switched
+    for thread in threads:
+        thread.join()
+    assert {type(exc) for exc in ends} <= {BackendUnavailableError, IndexMismatchError}
+    found = {document.id: document.text for document in store.get(list(store.ids()))}
+    for has in done:
+        assert {id: found.get(id) for id in has} == has
+    assert check_store(store, repair=True).missing == ()
+
+
+@pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma", "chroma"])
+def test_a_killed_reindex_or_removal_loses_nothing(kind: Kind) -> None:
+    report = kill_everywhere(lambda: MockWorld(kind), first=len(kind) % 6, step=6)
+    assert report.points >= 20
+    assert report.wrong == {}
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["before it writes", "while it writes"])
@@ -156,7 +378,8 @@ def test_a_reindex_that_another_one_replaces_writes_nothing_into_it(
         theirs.upsert([record])
         with pytest.raises(IndexMismatchError, match="built anew with Y@1 since it was opened"):
             mine.delete(["b"])
-        other.switch()
+        other.freeze(theirs)
+        other.switch(theirs)
         assert list(other.ids()) == ["b"]
 
 

@@ -61,12 +61,21 @@ class Replaceable(Protocol):
     """A store that can have another index built beside its own, and switch to it in one step."""
 
     def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Store:
-        """The index for another encoder beside this one; the same again until `switch`."""
+        """The index for another encoder beside this one; the same again until `switch`.
 
-    def switch(self) -> Store:
-        """Put the index that was built beside this one in its place, and give the old one, which is kept, to read.
+        Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
+        """
 
-        It holds all that was written to it: a write that had not returned by then has failed.
+    def freeze(self, built: Store) -> None:
+        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is to copy."""
+
+    def thaw(self, built: Store | None = None) -> bool:
+        """Take writes again after a `freeze`, or only after that for ``built``; False where there was none."""
+
+    def switch(self, built: Store) -> None:
+        """Put the index that was built beside this one, and for which this one is frozen, in its place in one step.
+
+        The old one is kept, to be read by those who have it open, until `drop_old` or the next `switch`.
         """
 
     def drop_old(self) -> bool:

@@ -190,14 +190,17 @@ class Pipeline(Closable):
         by_text = self.encoder.encode_texts([text], role="query") if text and text.strip() else None
         by_image = None if image is None else self._encode_image(image)
         queries = ranking.query_vectors(self.encoder.spaces, by_text, by_image)
-        for attempt in range(_ATTEMPTS):
-            ranked = {
-                field: self.store.search(field, vectors, limit=max(limit, ranking.DEPTH), where=condition)[0]
-                for field, vectors in queries.items()
-            }
-            matches, is_whole = self._matches(ranked, limit, weights)
-            if is_whole or attempt == _ATTEMPTS - 1:
-                break
+        try:
+            for attempt in range(_ATTEMPTS):
+                ranked = {
+                    field: self.store.search(field, vectors, limit=max(limit, ranking.DEPTH), where=condition)[0]
+                    for field, vectors in queries.items()
+                }
+                matches, is_whole = self._matches(ranked, limit, weights)
+                if is_whole or attempt == _ATTEMPTS - 1:
+                    break
+        finally:
+            self._manifest()  # another thread may have switched the store to another model meanwhile
         return matches
 
     def _encode_image(self, image: ImageSource) -> dict[str, Vectors]:

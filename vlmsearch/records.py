@@ -52,7 +52,8 @@ def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list
                 raise BackendError(f"the encoder refused a batch and did not say which item: {exc}") from exc
             bad = left.pop(exc.item)
             rejects.append(Reject(bad.document.id, exc.code, str(exc), bad.stamp))
-    return [Record(plain(one.document), found, one.stamp) for one, found in zip(left, vectors)], rejects
+    made = encoder.fingerprint
+    return [Record(plain(one.document), found, one.stamp, made) for one, found in zip(left, vectors)], rejects
 
 
 def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArray[np.float32]]]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing import Flow, IndexOptions
 from vlmsearch.maintenance import Replaceable
 from vlmsearch.sources import Sourced
 from vlmsearch.stores.base import Store
-from vlmsearch.types import Document, Stamp
+from vlmsearch.types import Document
 
 _BATCH = 500
 _ROUNDS = 3
-"""How often the old index is looked through for what has changed in it meanwhile."""
+"""How often the old index is looked through for what has changed in it, while others may write."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,10 @@ def reindex(
 
     The old index answers until then and is kept until `drop_old`. What an interrupted run did is not done again.
     Where documents would be lost, it does not switch unless ``allow_missing``. What others write to the old index
-    meanwhile is in the new one too; once it has switched, their writes fail with IndexMismatchError.
+    meanwhile is in the new one too. At the end the two are compared once more while nobody can write: from then on
+    writes fail with BackendUnavailableError, and with IndexMismatchError once it has switched. A process that is killed
+    in between leaves the old index so; reindexing again, with any model, goes on from there, and with the one that the
+    index was built with only takes that back.
     """
     started = time.monotonic()
     replaceable = _replaceable(store)
@@ -54,49 +58,46 @@ def reindex(
     if manifest is None:
         raise ConfigError(f"{store.name} is no index yet")
     if manifest.fingerprint == encoder.fingerprint:
-        raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already")
+        also = ", stays so and takes writes again" if replaceable.thaw() else ""
+        raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
     new = replaceable.beside(encoder.fingerprint, encoder.spaces)
-    encoded, lost, looked = 0, set[str](), set[int]()
+    encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
-        looked.clear()
-        done = _encode(_to_encode(store, new, lost, looked), encoder, new, lost, on_progress)
-        new.delete(_gone(store, new))
+        done, lost = _copy(store, new, encoder, on_progress)
         encoded += done
         if not done:
             break
-    switched = allow_missing or not lost
-    if switched:
-        encoded += _catch_up(replaceable.switch(), store, encoder, lost, looked)
+    if allow_missing or not lost:
+        try:
+            replaceable.freeze(new)
+            done, lost = _copy(store, new, encoder, None)
+            encoded += done
+            if allow_missing or not lost:
+                replaceable.switch(new)
+                switched = True
+        finally:
+            if not switched:
+                with suppress(VlmsearchError):  # what went wrong before is what has to be said
+                    replaceable.thaw(new)
     documents = len(store if switched else new)
     return ReindexReport(documents, encoded, tuple(sorted(lost)), switched, time.monotonic() - started)
 
 
-def _encode(
-    documents: Iterable[Sourced],
-    encoder: Encoder,
-    into: Store,
-    lost: set[str],
-    on_progress: Callable[[int], None] | None,
-) -> int:
-    """Encode documents into an index; how many. What cannot be encoded goes to ``lost``."""
-    before = {reject.id for reject in into.rejects()}
-    report = Flow(encoder, into, IndexOptions(retry_failed=True, on_progress=on_progress)).run(documents)
+def _copy(
+    store: Store, new: Store, encoder: Encoder, on_progress: Callable[[int], None] | None
+) -> tuple[int, set[str]]:
+    """Make the new index equal to the old one; how many were encoded, and what cannot be and is in none of it."""
+    lost = set[str]()
+    before = {reject.id for reject in new.rejects()}
+    flow = Flow(encoder, new, IndexOptions(retry_failed=True, on_progress=on_progress))
+    report = flow.run(_to_encode(store, new, lost))
     failed = {reject.id for reject in report.rejects}
-    into.release(list(failed - before))
+    new.release(list(failed - before))
     lost |= failed
-    return report.added + report.updated
-
-
-def _catch_up(old: Store, new: Store, encoder: Encoder, lost: set[str], looked: set[int]) -> int:
-    """Bring what was written to the old index after it had been ``looked`` through into the new one, now in use.
-
-    What has been written to the new one since stays.
-    """
-    late = _to_encode(old, new, lost, set(), unless=looked)
-    encoded = _encode(late, encoder, new, lost, None)
-    gone = _gone(old, new)
-    new.delete([id for id, stamp in new.stamps(gone).items() if _mark(id, stamp) in looked])
-    return encoded
+    unwanted = [*_gone(store, new), *lost]
+    if unwanted:
+        new.delete(unwanted)
+    return report.added + report.updated, lost
 
 
 def drop_old(store: Store) -> bool:
@@ -113,32 +114,20 @@ def _replaceable(store: Store) -> Replaceable:
     return store
 
 
-def _to_encode(
-    store: Store, new: Store, lost: set[str], looked: set[int], unless: Collection[int] = ()
-) -> Iterator[Sourced]:
-    """The documents that the new index does not have as the old one has them; those that cannot be go to ``lost``.
-
-    What the old index has goes to ``looked``; what is in ``unless`` is left out.
-    """
+def _to_encode(store: Store, new: Store, lost: set[str]) -> Iterator[Sourced]:
+    """The documents that the new index does not have as the old one has them; those that cannot be go to ``lost``."""
     ids = store.ids()
     while batch := list(islice(ids, _BATCH)):
-        stamps, there, fields = store.stamps(batch), new.stamps(batch), store.fields(batch)
-        marks = {id: _mark(id, stamp) for id, stamp in stamps.items()}
-        looked.update(marks.values())
+        stamps, there = store.stamps(batch), new.stamps(batch)
         changed = [id for id in batch if id in stamps and stamps[id] != there.get(id)]
-        wanted = [id for id in changed if id not in lost and marks[id] not in unless]
-        for document in store.get(wanted):
+        fields = store.fields(changed) if changed else {}
+        for document in store.get(changed):
             if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
                 lost.add(document.id)
             elif _is_indexable(document):
                 yield Sourced(document, stamps[document.id].source)
             else:
                 lost.add(document.id)
-
-
-def _mark(id: str, stamp: Stamp) -> int:
-    """A document in one form, in few bytes: an index may have millions."""
-    return hash((id, stamp))
 
 
 def _gone(store: Store, new: Store) -> list[str]:

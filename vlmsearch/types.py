@@ -127,11 +127,15 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Record:
-    """What a store keeps of one document: the document, one vector of shape (dim,) per field, and its stamp."""
+    """What a store keeps of one document: the document, one vector of shape (dim,) per field, and its stamp.
+
+    ``fingerprint`` is that of the encoder that made the vectors; "" where the caller answers for it.
+    """
 
     document: Document
     vectors: Mapping[Field, NDArray[np.float32]]
     stamp: Stamp = Stamp("")
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,14 @@ class ChromaStore(ChromaIndex):
 
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant, which is when its documents' row is written."""
-        check_records(records, self.needed().spaces)
-        self._check_sizes(records)
-        for start in range(0, len(records), _WRITES):
-            with self.in_use(), self._connection.writing() as is_alone:
-                self._upsert(records[start : start + _WRITES], is_alone=is_alone)
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            self._check_sizes(records)
+            for start in range(0, len(records), _WRITES):
+                if start:
+                    self.check_in_use()
+                with self._connection.writing() as is_alone:
+                    self._upsert(records[start : start + _WRITES], is_alone=is_alone)
 
     def _check_sizes(self, records: Sequence[Record]) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""

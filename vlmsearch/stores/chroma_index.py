@@ -61,13 +61,26 @@ class ChromaIndex(GenerationalStore):
         self._about.create(_PLAIN_HNSW, _OURS)
         self._about.insert(slot, json.dumps(row))
 
-    def replace_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
-        """Put another row in a slot, at one instant."""
-        self._about.upsert([slot], placeholders([slot]), None, [json.dumps(row)])
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
+        """Put another row in the place of one of this revision, at one instant; False where there is no such row.
 
-    def clear_slot(self, slot: Slot) -> None:
-        """Remove the row of a slot."""
-        self._about.delete([slot])
+        On a server, another process may change it between the look and the write: Chroma has no conditional write.
+        """
+        with self._connection.writing():
+            if not self._is_at(slot, revision):
+                return False
+            self._about.upsert([slot], placeholders([slot]), None, [json.dumps(row)])
+            return True
+
+    def clear_slot(self, slot: Slot, revision: str | None) -> None:
+        """Remove the row of a slot, if it is of this revision."""
+        with self._connection.writing():
+            if self._is_at(slot, revision):
+                self._about.delete([slot])
+
+    def _is_at(self, slot: Slot, revision: str | None) -> bool:
+        row = self.read_slot(slot)
+        return row is not None and row.get("revision") == revision
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Make the collections of a generation."""

@@ -3,10 +3,20 @@
 What built an index and which generation of it is in use stands in one row, ``index``; the one that is built beside it
 has the row ``next``. Each generation has documents and vectors of its own, and replacing the row ``index`` is the
 instant at which readers that open the index find the new ones.
+
+Nothing is copied after that instant. `freeze` puts ``change`` into the row ``index``, and every write looks at this row
+before it begins and before it returns. So whatever returned is in the old generation by then, nothing that follows
+returns, and the new generation can be made equal to the old one while nobody changes either. A process that is killed
+meanwhile leaves the old generation in use, complete and frozen, until the next one takes its work over.
+
+The row ``next`` names the run that builds it. Whoever takes it over puts the name of its own run there, and the writes
+of the run before fail. ``garbage`` in a row lists generations that are still to be removed, ``revision`` differs after
+every change of a row, and ``old`` is the generation that the last `switch` replaced.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,9 +26,9 @@ from typing import Any, Literal
 
 from typing_extensions import Self
 
-from vlmsearch.errors import ConfigError, IndexMismatchError
+from vlmsearch.errors import BackendUnavailableError, ConfigError, IndexMismatchError
 from vlmsearch.stores.base import Store, check_manifest
-from vlmsearch.types import Manifest, Space
+from vlmsearch.types import Manifest, Record, Space
 
 Slot = Literal["index", "next"]
 _FORMAT = 1
@@ -36,6 +46,9 @@ class GenerationalStore(Store):
         self._row: Mapping[str, Any] | None = None
         self._opened: Manifest | None = None
         self._opening = threading.RLock()
+        self._writers = 0
+        self._written = threading.Condition()
+        self._needs_bind = False
 
     # ---- what the class below has
 
@@ -48,16 +61,16 @@ class GenerationalStore(Store):
         """Make the row of a slot, unless there is one."""
 
     @abstractmethod
-    def replace_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
-        """Put another row in a slot, at one instant."""
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
+        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
 
     @abstractmethod
-    def clear_slot(self, slot: Slot) -> None:
-        """Remove the row of a slot."""
+    def clear_slot(self, slot: Slot, revision: str | None) -> None:
+        """Remove the row of a slot, if it is of this revision."""
 
     @abstractmethod
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
-        """Make what a new generation needs."""
+        """Make what a new generation needs and does not have yet."""
 
     @abstractmethod
     def opened(self, manifest: Manifest, generation: str) -> None:
@@ -77,21 +90,27 @@ class GenerationalStore(Store):
     # ---- the index
 
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
-        """Make the index ready, creating it the first time; IndexMismatchError if another encoder filled it."""
+        """Make the index ready, creating it the first time; IndexMismatchError if another encoder filled it.
+
+        BackendUnavailableError while the index takes no writes.
+        """
         with self._opening:
             if self.manifest() is None:
-                self.fill_slot(self._slot, self._begin(fingerprint, spaces))
+                row = self._begin(fingerprint, spaces)
+                self.prepare(tuple(spaces), row["generation"])
+                self.fill_slot(self._slot, row)
             manifest = self.manifest()
             if manifest is not None:
                 check_manifest(self.name, manifest, fingerprint, spaces)
+                self.check_in_use()
                 self.wait_until_ready()
+                self._needs_bind = False
 
     def _begin(self, fingerprint: str, spaces: Sequence[Space]) -> dict[str, Any]:
-        """Make what a new generation needs; returns its row."""
+        """The row of a new generation."""
         now = datetime.now(timezone.utc).isoformat()
         described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
         row = {"format": _FORMAT, "kind": self.kind, "generation": self._next_generation(), "created": now}
-        self.prepare(tuple(spaces), str(row["generation"]))
         return {**row, "fingerprint": fingerprint, "spaces": described}
 
     def manifest(self) -> Manifest | None:
@@ -123,50 +142,109 @@ class GenerationalStore(Store):
             raise ConfigError(f"{self.name} is no index yet: bind it to an encoder before writing")
         return manifest
 
+    def describe(self) -> dict[str, str]:
+        """Names and values, for people."""
+        row = self.read_slot(self._slot) or {}
+        return {"frozen": self._why_frozen(row)} if "change" in row else {}
+
     # ---- generations
 
-    def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Store:
-        """The index for another encoder that is built beside this one; the same again until `switch`."""
+    def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Self:
+        """The index for another encoder that is built beside this one; the same again until `switch`.
+
+        Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
+        """
+        now, found, run = self._still_open(), self.read_slot("next"), secrets.token_hex(8)
+        if found is None:
+            self.fill_slot("next", {**self._begin(fingerprint, spaces), "run": run})
+        elif found["generation"] != now["generation"] and self._is_of(found, fingerprint, spaces):
+            self._change("next", found, {**found, "run": run})
+        else:
+            replaced = [_plain(found)] if found["generation"] != now["generation"] else []
+            garbage = [*found.get("garbage", ()), *replaced]
+            self._change("next", found, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
+        self.thaw()
+        self._still_open()  # from here on, only this run can switch, so what it has replaced may go
+        self.prepare(spaces, (self.read_slot("next") or now)["generation"])
         other = self.over("next")
-        manifest = other.manifest()
-        if manifest is not None and (other.generation == self.generation or not _is_of(manifest, fingerprint, spaces)):
-            self.replace_slot("next", self._begin(fingerprint, spaces))  # a generation with a number of its own
-            if other.generation != self.generation:
-                other.drop(other.generation, other.needed().spaces)
-            other = self.over("next")
         other.bind(fingerprint, spaces)
+        if (other._row or {}).get("run") != run:  # noqa: SLF001 - of the same class
+            raise self._was_changed()
+        other.sweep()
         return other
 
-    def switch(self) -> Store:
-        """Put the index that was built beside this one in its place, in one step, and give the old one to read.
+    def freeze(self, built: Store) -> None:
+        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is."""
+        now, row = self._still_open(), _next_row(built)
+        self._change("index", now, {**now, "change": {"run": row["run"], "fingerprint": row["fingerprint"]}})
 
-        The old one is kept, and holds all that was written to it: a write that had not returned by then has failed.
+    def thaw(self, built: Store | None = None) -> bool:
+        """Take writes again after a `freeze`, or only after that for ``built``; False where there was none.
+
+        A `freeze` or `switch` for ``built`` that was given up as lost, and arrives later, does nothing then.
         """
-        built = self.read_slot("next")
-        if built is None:
-            raise ConfigError(f"{self.name} has no other index beside it")
         now = self.read_slot("index") or {}
-        if built["generation"] == now.get("generation"):
-            raise ConfigError(f"{self.name} has been switched already")
-        self.drop_old()
-        old = {key: value for key, value in now.items() if key != "old"}
-        before = self.over("index")
-        before.manifest()
-        with self._opening:
-            self.replace_slot("index", {**built, "old": old})
-            self._row = self._opened = None
-            self.clear_slot("next")
-        return before
+        change = now.get("change")
+        if change and built is not None and change["run"] != _next_row(built)["run"]:
+            return False
+        if change or built is not None:
+            self._change("index", now, {key: value for key, value in now.items() if key != "change"})
+        return bool(change)
+
+    def switch(self, built: Store) -> None:
+        """Put the index that was built beside this one, and for which this one is frozen, in its place in one step.
+
+        The old one is kept to be read. This store is the new one then, and needs a `bind` before it takes records.
+        """
+        now, row = self._still_open(), _next_row(built)
+        if now.get("change", {}).get("run") != row["run"]:
+            raise self._was_changed()
+        garbage = [*now.get("garbage", ()), *([now["old"]] if now.get("old") else [])]
+        self._change("index", now, {**_plain(row), "old": _plain(now), "garbage": garbage})
+        with self._written:
+            self._written.wait_for(lambda: not self._writers)
+            with self._opening:
+                self._row = self._opened = None
+                self._needs_bind = True
+        self.clear_slot("next", row.get("revision"))
+        self.sweep()
 
     def drop_old(self) -> bool:
         """Remove the index that the last `switch` replaced; False where there is none."""
         row = self.read_slot("index") or {}
-        old = row.pop("old", None)
-        if not old:
-            return False
-        self.drop(old["generation"], self._read(old).spaces)
-        self.replace_slot("index", row)
-        return True
+        if row.get("old"):
+            left = {key: value for key, value in row.items() if key != "old"}
+            self._change("index", row, {**left, "garbage": [*row.get("garbage", ()), row["old"]]})
+        return self.sweep()
+
+    def sweep(self) -> bool:
+        """Remove the generations that nobody may use any more; False where there are none."""
+        row, now = self.read_slot(self._slot) or {}, self.read_slot("index") or {}
+        used = {each["generation"] for each in (now, now.get("old")) if each}
+        for old in row.get("garbage", ()):
+            if old["generation"] not in used:
+                self.drop(old["generation"], self._read(old).spaces)
+        if "garbage" in row:
+            self._replace(self._slot, row, {key: value for key, value in row.items() if key != "garbage"})
+        return bool(row.get("garbage"))
+
+    def _replace(self, slot: Slot, was: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+        """Put another row in the place of ``was``; False where another process has changed that."""
+        revised = {**row, "revision": secrets.token_hex(8)}
+        if self.replace_slot(slot, revised, was.get("revision")):
+            return True
+        now = self.read_slot(slot) or {}  # it may have been done, and only the answer was lost
+        return now.get("revision") == revised["revision"]
+
+    def _change(self, slot: Slot, was: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+        if not self._replace(slot, was, row):
+            raise self._was_changed()
+
+    def _was_changed(self) -> IndexMismatchError:
+        return IndexMismatchError(
+            f"another process has changed the index {self.name} meanwhile, as another `vlmsearch reindex` does: "
+            "look with `vlmsearch info` what it was built with, and run this again where that is needed"
+        )
 
     @property
     def generation(self) -> str:
@@ -175,36 +253,84 @@ class GenerationalStore(Store):
         return str((self._row or {})["generation"])
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """What is written meanwhile gets into the index: IndexMismatchError if another one took its place."""
-        self.check_in_use()
-        yield
-        self.check_in_use()
+    def in_use(self, records: Sequence[Record] = ()) -> Iterator[None]:
+        """What is written meanwhile gets into the index that is open here, and all of it into the same one.
+
+        IndexMismatchError if another one took its place, or if another encoder made the vectors of ``records``;
+        BackendUnavailableError if it takes no writes now.
+        """
+        with self._written:
+            self._writers += 1
+        try:
+            self._check_vectors(records)
+            self.check_in_use()
+            yield
+            self.check_in_use()
+        finally:
+            with self._written:
+                self._writers -= 1
+                self._written.notify_all()
+
+    def _check_vectors(self, records: Sequence[Record]) -> None:
+        """Raise IndexMismatchError unless the vectors are of the index that is open here, as far as is known."""
+        fingerprint = self.needed().fingerprint
+        made = {record.fingerprint for record in records} - {"", fingerprint}
+        if made or (records and self._needs_bind):
+            by = ", ".join(sorted(made)) or "another encoder"
+            raise IndexMismatchError(
+                f"the index {self.name} has been built anew with {fingerprint} since it was bound, so it takes no "
+                f"vectors of {by}: bind it to that encoder, and encode again"
+            )
 
     def check_in_use(self, *, to_read: bool = False) -> None:
         """Raise IndexMismatchError if another index took the place of this one since it was opened.
 
-        ``to_read``: only if the index is not there any more.
+        ``to_read``: only if the index is not there any more. Otherwise also BackendUnavailableError if it is frozen.
         """
+        row = self._still_open(or_old=to_read)
+        if "change" in row and not to_read:
+            raise BackendUnavailableError(self._why_frozen(row))
+
+    def _still_open(self, *, or_old: bool = False) -> dict[str, Any]:
+        """The row of the slot; IndexMismatchError if it is of another index, ``or_old``: and so is the one before."""
         row = self.read_slot(self._slot) or {}
-        usable = (row, row.get("old") or {}) if to_read else (row,)
         self.needed()
+        usable = (row, row.get("old") or {}) if or_old else (row,)
         if all(_identity(each) != _identity(self._row or {}) for each in usable):
             raise IndexMismatchError(
                 f"the index {self.name} has been built anew with {row.get('fingerprint', 'another model')} since it "
                 "was opened: open it again with that encoder"
             )
+        return row
+
+    def _why_frozen(self, row: Mapping[str, Any]) -> str:
+        return (
+            f"{self.name} takes no writes while `vlmsearch reindex` puts an index built with "
+            f"{row['change']['fingerprint']} in its place: write again after that; if it was cut off, run it again"
+        )
 
     def _next_generation(self) -> str:
         found = [row for row in (self.read_slot("index"), self.read_slot("next")) if row]
-        used = [int(each["generation"]) for row in found for each in (row, row.get("old") or row)]
-        return str(max(used, default=0) + 1)
+        rows = [each for row in found for each in (row, *row.get("garbage", ()), row.get("old") or row)]
+        return str(max((int(row["generation"]) for row in rows), default=0) + 1)
+
+    def _is_of(self, row: Mapping[str, Any], fingerprint: str, spaces: Sequence[Space]) -> bool:
+        manifest = self._read(row)
+        return manifest.fingerprint == fingerprint and set(manifest.spaces) == set(spaces)
+
+
+def _next_row(built: Store) -> Mapping[str, Any]:
+    """The row of an index that is built beside another one; IndexMismatchError if another run builds it by now."""
+    if not isinstance(built, GenerationalStore):
+        raise ConfigError(f"{built.name} was not built beside another index")
+    return built._still_open()  # noqa: SLF001 - of the same class
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says of its generation alone."""
+    return {name: row[name] for name in ("format", "kind", "generation", "created", "fingerprint", "spaces")}
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What no other index has: two that are begun at the same moment may have one number."""
-    return tuple(row.get(name) for name in ("generation", "fingerprint", "created"))
-
-
-def _is_of(manifest: Manifest, fingerprint: str, spaces: Sequence[Space]) -> bool:
-    return manifest.fingerprint == fingerprint and set(manifest.spaces) == set(spaces)
+    """What no other index has, nor another run that builds one."""
+    return tuple(row.get(name) for name in ("generation", "fingerprint", "created", "run"))

@@ -127,23 +127,24 @@ class MongoStore(MongoIndex):
     def describe(self) -> dict[str, str]:
         """How the store searches, for people."""
         self.needed()
-        return {"search": "exact" if self._vector_search is None else "$vectorSearch, exact where there is a filter"}
+        search = "exact" if self._vector_search is None else "$vectorSearch, exact where there is a filter"
+        return {"search": search, **super().describe()}
 
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant."""
-        check_records(records, self.needed().spaces)
-        version = new_version()
-        rows = rows_of(records, version)
-        writes = [
-            ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
-            for record, row in zip(records, rows)
-        ]
-        with self.in_use(), self._changes.writing() as live:
-            for start in range(0, len(writes), _WRITES):
-                live()
-                left = writes[start : start + _WRITES]
-                while self._write(left) < len(left):
-                    continue  # another writer inserted one of them at the same moment
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            rows = rows_of(records, new_version())
+            writes = [
+                ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
+                for record, row in zip(records, rows)
+            ]
+            with self._changes.writing() as live:
+                for start in range(0, len(writes), _WRITES):
+                    live()
+                    left = writes[start : start + _WRITES]
+                    while self._write(left) < len(left):
+                        continue  # another writer inserted one of them at the same moment
 
     def _write(self, writes: Sequence[ReplaceOne[Row]]) -> int:
         return self.run("write documents", lambda rows: bulk(rows, writes))

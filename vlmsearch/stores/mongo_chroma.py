@@ -145,17 +145,19 @@ class MongoChromaStore(MongoIndex):
 
     def describe(self) -> dict[str, str]:
         """How the store searches, for people."""
-        return {"search": f"HNSW on {self._chroma.name}"}
+        return {"search": f"HNSW on {self._chroma.name}", **super().describe()}
 
     # ---- writing
 
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant; when this returns, all can be found."""
-        check_records(records, self.needed().spaces)
-        rows_of(records, "")  # refuses what MongoDB cannot keep
-        for start in range(0, len(records), _WRITES):
-            left = list(records[start : start + _WRITES])
-            with self.in_use():
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            rows_of(records, "")  # refuses what MongoDB cannot keep
+            for start in range(0, len(records), _WRITES):
+                if start:
+                    self.check_in_use()
+                left = list(records[start : start + _WRITES])
                 while left:
                     left = self._write(left)
 

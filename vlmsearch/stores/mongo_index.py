@@ -41,13 +41,14 @@ class MongoIndex(GenerationalStore):
         """Make the row of a slot, unless there is one."""
         self._about(f"make {self._prefix}", lambda rows: insert_once(rows, {"_id": slot, **row}))
 
-    def replace_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
-        """Put another row in a slot, at one instant."""
-        self._about("change the index", lambda rows: rows.replace_one({"_id": slot}, {"_id": slot, **row}))
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
+        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
+        old, new = {"_id": slot, "revision": revision}, {"_id": slot, **row}
+        return self._about("change the index", lambda rows: rows.replace_one(old, new)).matched_count == 1
 
-    def clear_slot(self, slot: Slot) -> None:
-        """Remove the row of a slot."""
-        self._about("forget an index", lambda rows: rows.delete_one({"_id": slot}))
+    def clear_slot(self, slot: Slot, revision: str | None) -> None:
+        """Remove the row of a slot, if it is of this revision."""
+        self._about("forget an index", lambda rows: rows.delete_one({"_id": slot, "revision": revision}))
 
     # ---- documents
 
