@@ -30,11 +30,12 @@ from vlmsearch.maintenance import check_store
 from vlmsearch.reindexing import drop_old, reindex
 from vlmsearch.stores import mongo_journal
 from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.chroma_connection import ServedChroma
+from vlmsearch.stores.chroma_connection import ChromaConnection, ServedChroma
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 from vlmsearch.stores.mongo_connection import MongoConnection, Rows
+from vlmsearch.stores.mongo_index import MongoIndex
 from vlmsearch.types import Role, Vectors
 
 T = TypeVar("T")
@@ -85,6 +86,10 @@ class World(ABC):
     @abstractmethod
     def collections(self) -> set[str]:
         """What there is on the servers."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave nothing on servers that others use too."""
 
     def around(self, do: Callable[[], T], half: Callable[[], object] | None = None) -> T:
         if not self._is_watched:
@@ -145,6 +150,9 @@ class MockWorld(World):
     def collections(self) -> set[str]:
         return {name for _, name in self._mongo.data} | {rows.name for rows in self._chroma.data.values()}
 
+    def close(self) -> None:
+        """The servers go with this."""
+
 
 class RealWorld(World):
     """Real servers; ``name`` is that of a new database on them."""
@@ -186,17 +194,42 @@ class RealWorld(World):
         connection.run = watched  # type: ignore[method-assign]
 
     def collections(self) -> set[str]:
-        with self.open() as store:
-            connections = [getattr(store, name, None) for name in ("_connection", "_chroma")]
-            found: set[str] = set()
-            for each in connections:
-                if isinstance(each, MongoConnection):
-                    found |= set(each._connected()[each.database].list_collection_names())
-                elif isinstance(each, ServedChroma):
-                    listed = each.run("list", lambda server: server.list_collections(limit=100_000))
-                    prefix = each.prefix + "."
-                    found |= {f"v.{c.name.removeprefix(prefix)}" for c in listed if c.name.startswith(prefix)}
-            return found
+        with closing(self.open()) as store:
+            found = {collection.name for collection in self._in_chroma(store)}
+            if isinstance(store, MongoIndex):
+                connection = store._connection
+                found |= set(connection._connected()[connection.database].list_collection_names())
+        return found
+
+    def close(self) -> None:
+        with closing(self.open()) as store:
+            for collection in self._in_chroma(store):
+                collection.delete()
+            if isinstance(store, MongoIndex):
+                connection = store._connection
+                connection._connected().drop_database(connection.database)
+
+    def _in_chroma(self, store: GenerationalStore) -> list[_Collection]:
+        connection = store._connection if isinstance(store, ChromaStore) else getattr(store, "_chroma", None)
+        if connection is None:
+            return []
+        listed = connection.run("list", lambda server: server.list_collections(limit=100_000))
+        names = [each.name for each in listed if each.name.startswith(f"{connection.prefix}.")]
+        return [_Collection(name, connection) for name in names]
+
+
+@dataclass(frozen=True)
+class _Collection:
+    full_name: str
+    connection: ChromaConnection
+
+    @property
+    def name(self) -> str:
+        """As it is named in an index whose name has no dots."""
+        return "vlmsearch" + self.full_name.removeprefix(self.connection.prefix)
+
+    def delete(self) -> None:
+        self.connection.run("drop", lambda server: server.delete_collection(self.full_name))
 
 
 @dataclass
@@ -363,36 +396,40 @@ def killed(world: World, action: Action, point: int, moment: Moment) -> Writer |
     return writer if world.was_killed else None
 
 
-def kill_everywhere(make_world: Callable[[], World], *, first: int = 0, step: int = 1) -> Report:
+def kill_everywhere(
+    make_world: Callable[[], World], *, first: int = 0, step: int = 1, moments: tuple[Moment, ...] = MOMENTS
+) -> Report:
     """Kill `reindex`, then `drop_old`, at each moment of every ``step``-th call, each time with one of the sequels."""
     report = Report()
     for action in get_args(Action):
         for number, point in enumerate(count(first, step)):
             reached = False
-            for turn, moment in enumerate(MOMENTS):
+            for turn, moment in enumerate(moments):
                 sequel = SEQUELS[(number + turn) % len(SEQUELS)]
-                writer = killed(make_world(), action, point, moment)
-                if writer is not None:
-                    reached = True
-                    report.note(f"{action} {point} {moment}, {sequel}", aftermath(writer, sequel))
+                with closing(make_world()) as world:
+                    writer = killed(world, action, point, moment)
+                    if writer is not None:
+                        reached = True
+                        report.note(f"{action} {point} {moment}, {sequel}", aftermath(writer, sequel))
             if not reached:
                 break
     return report
 
 
-def kill_twice(make_world: Callable[[], World], *, first: int, step: int) -> Report:
+def kill_twice(make_world: Callable[[], World], *, first: int = 0, step: int = 1) -> Report:
     """Kill `reindex` at every ``step``-th call, and the run that takes it up at every ``step``-th of its own."""
     report = Report()
     for point in count(first, step):
         for number, second in enumerate(count(first, step)):
-            writer = killed(make_world(), "reindex", point, MOMENTS[number % 2 * 2])
-            if writer is None:
-                return report
-            with writer.world.watched(second), suppress(ConfigError):
-                run_reindex(writer)
-            if not writer.world.was_killed:
-                break
-            report.note(f"reindex {point}, then {second}", aftermath(writer, SEQUELS[number % len(SEQUELS)]))
+            with closing(make_world()) as world:
+                writer = killed(world, "reindex", point, MOMENTS[number % 2 * 2])
+                if writer is None:
+                    return report
+                with world.watched(second), suppress(ConfigError):
+                    run_reindex(writer)
+                if not world.was_killed:
+                    break
+                report.note(f"reindex {point}, then {second}", aftermath(writer, SEQUELS[number % len(SEQUELS)]))
     raise AssertionError("count ends never")
 
 
@@ -423,6 +460,9 @@ class FolderWorld(World):
         with closing(sqlite3.connect(self.folder / "chroma.sqlite3")) as db:
             return {name for (name,) in db.execute("SELECT name FROM collections")}
 
+    def close(self) -> None:
+        shutil.rmtree(self.folder)
+
 
 def image_everywhere(folder: Path, *, first: int = 0, step: int = 1) -> Report:
     """Copy the folder before and after every call of `reindex` and `drop_old`, and look at every ``step``-th copy."""
@@ -445,6 +485,5 @@ def image_everywhere(folder: Path, *, first: int = 0, step: int = 1) -> Report:
     for number, each in enumerate(images):
         sequel = SEQUELS[number % len(SEQUELS)]
         report.note(f"image {number}, {sequel}", aftermath(each, sequel))
-        assert isinstance(each.world, FolderWorld)
-        shutil.rmtree(each.world.folder)
+        each.world.close()
     return report

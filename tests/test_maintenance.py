@@ -1,6 +1,7 @@
 """``Pipeline.check`` on real servers and on the mocks, and the commands ``fsck`` and ``reindex``."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -209,3 +210,38 @@ def test_the_commands(mongo_address: str, chroma_address: str, tmp_path: Path) -
     assert vlmsearch("reindex", "--store", url).returncode == 2
     refused = vlmsearch("fsck", "--store", "chroma:nowhere")
     assert refused.returncode == 1
+
+
+KILLED_BEFORE_THE_SWITCH = """
+import os, signal
+from vlmsearch.cli import main
+from vlmsearch.stores.generations import GenerationalStore
+GenerationalStore.switch = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main()
+"""
+
+
+def test_a_reindex_that_is_killed_before_the_switch_is_told_of_and_taken_up(tmp_path: Path) -> None:
+    url = f"chroma:{tmp_path / 'index'}"
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "a red star"}\n{"id": "b", "text": "two dogs"}\n')
+    (tmp_path / "c.jsonl").write_text('{"id": "c", "text": "three cats"}\n')
+    assert vlmsearch("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0
+    arguments = ["reindex", "--store", url, "--encoder", "onnx:demo"]
+    killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_SWITCH, *arguments], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert json.loads(vlmsearch("info", "--store", url, "--json").stdout)["frozen"].startswith(f"{url} takes no writes")
+    late = ["index", str(tmp_path / "c.jsonl"), "--store", url, "--encoder"]
+    refused = vlmsearch(*late, "mock:")
+    assert refused.returncode == 1
+    assert len(refused.stderr.splitlines()) == 1
+    assert "if it was cut off, run it again" in refused.stderr
+    assert (
+        vlmsearch("search", "dogs", "--store", url, "--encoder", "mock:", "--limit", "1").stdout.split("\t")[1] == "b"
+    )
+    done = json.loads(vlmsearch(*arguments, "--drop-old", "--json").stdout)
+    assert {key: done[key] for key in ("documents", "encoded", "switched", "dropped")} == {
+        "documents": 2, "encoded": 0, "switched": True, "dropped": True,
+    }  # fmt: skip
+    assert "frozen" not in json.loads(vlmsearch("info", "--store", url, "--json").stdout)
+    assert vlmsearch(*late, "onnx:demo").returncode == 0
+    assert vlmsearch("search", "dogs", "--store", url, "--limit", "1").stdout.split("\t")[1] == "b"

@@ -5,14 +5,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
-from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore, faults
+from vlmsearch_mocks.faults import Server
 from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 
-from tests.reindex_crash_points import Kind, MockWorld, Model, kill_everywhere
+from tests.reindex_crash_points import (
+    FIRST,
+    SECOND,
+    Kind,
+    MockWorld,
+    Model,
+    RealWorld,
+    image_everywhere,
+    kill_everywhere,
+    kill_twice,
+    run_reindex,
+    start,
+)
 from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
@@ -334,11 +348,103 @@ def test_everything_that_writers_were_told_is_done_is_in_the_new_index(kind: str
     assert check_store(store, repair=True).missing == ()
 
 
-@pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma", "chroma"])
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_reindex_or_removal_loses_nothing(kind: Kind) -> None:
     report = kill_everywhere(lambda: MockWorld(kind), first=len(kind) % 6, step=6)
     assert report.points >= 20
     assert report.wrong == {}
+
+
+def test_a_reindex_that_is_killed_and_killed_again_loses_nothing() -> None:
+    report = kill_twice(lambda: MockWorld("mongodb+chroma"), first=5, step=17)
+    assert report.points >= 10
+    assert report.wrong == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_crash_point_of_a_reindex_or_removal_loses_anything(kind: Kind) -> None:
+    assert kill_everywhere(lambda: MockWorld(kind)).wrong == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_second_crash_point_of_a_reindex_loses_anything(kind: Kind) -> None:
+    assert kill_twice(lambda: MockWorld(kind), step=3).wrong == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_crash_point_on_real_servers_loses_anything(kind: Kind, mongo_address: str, chroma_address: str) -> None:
+    names = map("crash-{}".format, count())
+    report = kill_everywhere(
+        lambda: RealWorld(kind, mongo_address, chroma_address, next(names)), moments=("before", "after")
+    )
+    assert report.wrong == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_no_crash_point_of_an_embedded_chroma_loses_anything(tmp_path: Path) -> None:
+    assert image_everywhere(tmp_path / "index").wrong == {}
+
+
+@pytest.mark.parametrize("server", get_args(Server))
+@pytest.mark.parametrize("fault", ["unreachable", "lost reply", "partial write"])
+def test_a_single_failure_of_a_call_changes_nothing_of_a_reindex(
+    server: Server, fault: faults.Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    nth = 0
+    while True:
+        nth += 5
+        store, encoder = MockStore(), MockEncoder(neighbours=OTHER)
+        Pipeline(MockEncoder(), store).add([Document(f"{i}", text=f"text {i}") for i in range(10)])
+        store.faults.clear()
+        store.faults.fail(server, kind=fault, nth=nth)
+        report = reindex(store, encoder)
+        assert (report.documents, report.switched) == (10, True)
+        assert Pipeline(encoder, store).search("text 7", limit=1)[0].document.id == "7"
+        assert drop_old(store)
+        assert store.check().clean
+        if sum(call.startswith(server) for call in store.faults.calls) < nth:
+            break
+
+
+def test_the_model_that_an_index_has_takes_back_what_a_killed_reindex_left() -> None:
+    world = MockWorld("mongodb+chroma")
+    writer = start(world)
+    with closing(world.open()) as store:
+        assert isinstance(store, MongoChromaStore)
+        store.freeze(store.beside(SECOND.fingerprint, SECOND.spaces))
+        assert f"with {SECOND.fingerprint} in its place" in store.describe()["frozen"]
+    pipeline = Pipeline(FIRST, world.open())
+    with pytest.raises(BackendUnavailableError, match=r"takes no writes .* if it was cut off, run it again"):
+        pipeline.add(Document("new", text="new"))
+    with pytest.raises(ConfigError, match="was built with model 1 already, stays so and takes writes again"):
+        reindex(world.open(), FIRST)
+    with pytest.raises(ConfigError, match=r"was built with model 1 already$"):
+        reindex(world.open(), FIRST)
+    assert pipeline.add(Document("new", text="new")).added == 1
+    assert run_reindex(writer)
+
+
+def test_a_build_of_the_version_before_this_one_goes_on() -> None:
+    store = mock_mongo_store()
+    Pipeline(FIRST, store).add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+    new = store.beside(SECOND.fingerprint, SECOND.spaces)
+    Pipeline(SECOND, new).add([Document(f"{i}", text=f"text {i}") for i in range(15)])
+    row = store.read_slot("next") or {}
+    plain = {name: row[name] for name in ("format", "kind", "generation", "created", "fingerprint", "spaces")}
+    assert store.replace_slot("next", plain, row.get("revision"))
+    assert reindex(store, SECOND).encoded == 5
+    assert len(store) == 20
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["before it writes", "while it writes"])
@@ -428,6 +534,20 @@ def test_reindexing_does_not_switch_where_a_document_would_be_lost(tmp_path: Pat
     assert store.rejects() == []
     assert reindex(store, MockEncoder(neighbours=OTHER), allow_missing=True).switched
     assert list(store.ids()) == ["a"]
+
+
+def test_a_document_that_is_left_out_is_not_in_the_new_index_as_it_was_before(tmp_path: Path) -> None:
+    make_scene(3).draw(64).save(tmp_path / "gone.png")
+    store, second = MockStore(), MockEncoder(neighbours=OTHER)
+    pipeline = Pipeline(MockEncoder(), store)
+    pipeline.add(
+        [Document("a", text="text"), Document("b", text="other"), Document("gone", image=make_scene(1).draw(64))]
+    )
+    assert not reindex(store, second).switched
+    pipeline.add(Document("a", image=make_scene(1).draw(64)))
+    report = reindex(store, second, allow_missing=True)
+    assert (report.switched, report.lost) == (True, ("a", "gone"))
+    assert list(store.ids()) == ["b"]
 
 
 def test_a_store_that_cannot_says_what_to_do() -> None:
