@@ -348,6 +348,29 @@ def test_everything_that_writers_were_told_is_done_is_in_the_new_index(kind: str
     assert check_store(store, repair=True).missing == ()
 
 
+@pytest.mark.parametrize("write", ["upsert", "delete"])
+@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma"])
+def test_a_write_that_began_before_the_switch_and_ends_after_it_fails(
+    kind: str, write: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = reindexable(kind, "", "", tmp_path)
+    assert isinstance(store, GenerationalStore)
+    Pipeline(FIRST, store).add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+    other = store.over("index")
+    check = other.check_in_use
+
+    def check_and_lose() -> None:
+        monkeypatch.undo()
+        check()
+        assert reindex(store, SECOND).switched
+
+    monkeypatch.setattr(other, "check_in_use", check_and_lose)
+    record = Record(Document("late", text="late"), {TEXT: FIRST.encode_texts(["late"])["minilm"][0]})
+    with pytest.raises(IndexMismatchError, match="since it was opened"):
+        other.upsert([record]) if write == "upsert" else other.delete(["7"])
+    assert {*store.ids()} == {*map(str, range(20))}
+
+
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 

@@ -26,8 +26,8 @@ _SHOWN = 20
 def reindex(store: str, encoder: str | None, drop_old: bool, allow_missing: bool, as_json: bool) -> None:
     """Build an index anew with another model, from the texts and image files of its documents.
 
-    The old index is in use until the new one is complete, and stays until --drop-old. Interrupt it at any time: the
-    next run goes on from there.
+    The old index is in use until the new one is complete, and stays until --drop-old. At the end, when the two are
+    compared once more, it takes no writes. Interrupt it at any time: the next run goes on from there.
     """
     from vlmsearch import reindexing
 

@@ -278,8 +278,8 @@ class GenerationalStore(Store):
         if made or (records and self._needs_bind):
             by = ", ".join(sorted(made)) or "another encoder"
             raise IndexMismatchError(
-                f"the index {self.name} has been built anew with {fingerprint} since it was bound, so it takes no "
-                f"vectors of {by}: bind it to that encoder, and encode again"
+                f"the index {self.name} is one of {fingerprint} by now, so it takes no vectors of {by}: "
+                "bind it to that encoder, and encode again"
             )
 
     def check_in_use(self, *, to_read: bool = False) -> None:
