@@ -371,6 +371,58 @@ def test_a_write_that_began_before_the_switch_and_ends_after_it_fails(
     assert {*store.ids()} == {*map(str, range(20))}
 
 
+@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma"])
+def test_a_write_to_a_shared_store_does_not_go_on_in_the_new_index(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = reindexable(kind, "", "", tmp_path)
+    assert isinstance(store, GenerationalStore)
+    Pipeline(FIRST, store).add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+    other, check = store.over("index"), store.check_in_use
+    thread = threading.Thread(target=reindex, args=(store, SECOND))
+
+    def check_and_lose() -> None:
+        monkeypatch.undo()
+        check()
+        thread.start()
+        while (other.read_slot("index") or {})["fingerprint"] != SECOND.fingerprint:
+            time.sleep(0.01)
+        thread.join(0.5)
+        assert thread.is_alive(), "it waits for this write before the store becomes the new index"
+
+    monkeypatch.setattr(store, "check_in_use", check_and_lose)
+    record = Record(Document("late", text="late"), {TEXT: FIRST.encode_texts(["late"])["minilm"][0]})
+    with pytest.raises(IndexMismatchError, match="since it was opened"):
+        store.upsert([record])
+    thread.join()
+    assert {*store.ids()} == {*map(str, range(20))}
+
+
+@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma"])
+def test_of_two_runs_that_build_the_same_index_the_last_to_begin_goes_on(kind: str, tmp_path: Path) -> None:
+    store = reindexable(kind, "", "", tmp_path)
+    assert isinstance(store, GenerationalStore)
+    pipeline = Pipeline(FIRST, store)
+    pipeline.add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+    mine = store.beside(SECOND.fingerprint, SECOND.spaces)
+    store.freeze(mine)
+    other = store.over("index")
+    theirs = other.beside(SECOND.fingerprint, SECOND.spaces)
+    assert pipeline.add(Document("new", text="new")).added == 1, "what the first had frozen takes writes again"
+    vectors = {TEXT: SECOND.encode_texts(["x"])["minilm"][0]}
+    for act in (
+        lambda: mine.upsert([Record(Document("x"), vectors)]),
+        lambda: store.freeze(mine),
+        lambda: store.switch(mine),
+    ):
+        with pytest.raises(IndexMismatchError):
+            act()
+    assert list(theirs.ids()) == []
+    other.freeze(theirs)
+    other.switch(theirs)
+    assert store.over("index").needed().fingerprint == SECOND.fingerprint
+
+
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
