@@ -175,13 +175,12 @@ def test_removing_the_old_index_while_another_process_reindexes_loses_nothing(
 def test_a_reindex_that_another_run_overtakes_changes_nothing_any_more(kind: str, tmp_path: Path) -> None:
     store = reindexable(kind, "", "", tmp_path)
     assert isinstance(store, GenerationalStore)
-    second = MockEncoder(neighbours=OTHER)
+    faster, second = store.over("index"), MockEncoder(neighbours=OTHER)
 
     class Overtaken(MockEncoder):
         def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
             if not overtook:
                 overtook.append(True)
-                faster = store.over("index")
                 assert reindex(faster, second).switched
                 assert drop_old(faster)
                 Pipeline(second, faster).add([Document("new", text="newer")])
@@ -410,11 +409,12 @@ def test_of_two_runs_that_build_the_same_index_the_last_to_begin_goes_on(kind: s
     theirs = other.beside(SECOND.fingerprint, SECOND.spaces)
     assert pipeline.add(Document("new", text="new")).added == 1, "what the first had frozen takes writes again"
     vectors = {TEXT: SECOND.encode_texts(["x"])["minilm"][0]}
-    for act in (
+    acts: list[Callable[[], None]] = [
         lambda: mine.upsert([Record(Document("x"), vectors)]),
         lambda: store.freeze(mine),
         lambda: store.switch(mine),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(IndexMismatchError):
             act()
     assert list(theirs.ids()) == []

@@ -234,7 +234,7 @@ class GenerationalStore(Store):
         if self.replace_slot(slot, revised, was.get("revision")):
             return True
         now = self.read_slot(slot) or {}  # it may have been done, and only the answer was lost
-        return now.get("revision") == revised["revision"]
+        return bool(now.get("revision") == revised["revision"])
 
     def _change(self, slot: Slot, was: Mapping[str, Any], row: Mapping[str, Any]) -> None:
         if not self._replace(slot, was, row):
