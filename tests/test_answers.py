@@ -1,7 +1,9 @@
 """Prompts that nothing breaks out of, and answers whose citations hold."""
 # ruff: noqa: RUF001 - look-alikes are what is tested
 
+import math
 import re
+import time
 import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
@@ -232,6 +234,12 @@ def test_citations_are_in_order_of_first_use_and_invented_ones_are_removed() -> 
         ("a [9,] [;1 2,,]", "a [1, 2]", (9,)),
         (f"a [{'1' * 300}]", "a", (int("1" * 300),)),
         ("  \n", "", ()),
+        ("a [９] b", "a b", (9,)),
+        ("a ⟦2⟧ ⟦9⟧ 〔７〕", "a [2]", (7, 9)),
+        ("a [1\u200b] [\u20609] [9\ufe0f\x1b]", "a [1]", (9,)),
+        ("a [१，2；٣]", "a [1, 2]", (3,)),
+        ("[9 [9] x] [9 [1]]", "[9 x] [9 [1]]", (9,)),
+        ("a [] [9[]8] [ ; ] [9", "a [] [9[]8] [ ; ] [9", ()),
     ],
 )
 def test_odd_citations(text: str, shown: str, removed: tuple[int, ...]) -> None:
@@ -239,8 +247,48 @@ def test_odd_citations(text: str, shown: str, removed: tuple[int, ...]) -> None:
     assert (answer.text, answer.removed) == (shown, removed)
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("shape", ["[9|]", "[|", "[|]", "[9]|", "9, |]", " [|x"])
+def test_the_time_for_brackets_grows_with_their_number(shape: str, is_streamed: bool) -> None:
+    start, _, end = shape.partition("|")
+
+    def seconds(count: int) -> float:
+        text = "[1" + start * count + end * count
+        pieces = list(text) if is_streamed else [text]
+        best = math.inf
+        for _ in range(3):
+            begun = time.thread_time()
+            AnswerStream(iter(pieces), Prompt("", (match("a"),))).answer()
+            best = min(best, time.thread_time() - begun)
+        return best
+
+    assert seconds(16_000) < 25 * seconds(2000), "eight times the text takes more than three times eight times the time"
+
+
 GENERATED = st.lists(
-    st.sampled_from(["[1]", "[2]", "[9]", "[", "]", "1", "9", ",", " ", "\n", "a", "【", "】", "[1, 7]", "é"])
+    st.sampled_from(
+        [
+            "９",
+            "⟦",
+            "⟧",
+            "\u200b",
+            "[1]",
+            "[2]",
+            "[9]",
+            "[",
+            "]",
+            "1",
+            "9",
+            ",",
+            " ",
+            "\n",
+            "a",
+            "【",
+            "】",
+            "[1, 7]",
+            "é",
+        ]
+    )
 )
 
 
@@ -258,7 +306,7 @@ def test_the_answer_does_not_depend_on_how_the_text_came(text: str, cuts: list[i
     assert tuple(part for part in parts if isinstance(part, Citation)) == whole.citations
     cited = [
         int(n)
-        for group in re.findall(r"[\[［【]\s*(\d[\d,;\s]*?)\s*[\]］】]", shown)
+        for group in re.findall(r"[\[［【⟦][\s\u200b]*(\d[\d,;\s\u200b]*?)[\s\u200b]*[\]］】⟧]", shown)
         for n in re.findall(r"\d+", group)
     ]
     assert set(cited) <= {1, 2}

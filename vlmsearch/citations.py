@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import re
 
-_NUMBERS = r"(?=[,;\s]*[0-9])[0-9,;\s]+"
+from vlmsearch.plain import CLOSING, OPENING
+
 _LONGEST = 4000
 """Python reads no number of many more digits."""
-_CITATION = re.compile(rf"\s?[\[［【]({_NUMBERS})[\]］】]")  # noqa: RUF001 - look-alikes
-_UNFINISHED = re.compile(r"\s*(?:[\[［【][0-9,;\s]*)*$")  # noqa: RUF001 - look-alikes
-"""An end of a text that may yet become a citation, or be trailing space."""
+_INVISIBLE = (
+    "\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_TOKEN = re.compile(
+    rf"(?P<opening>[{re.escape(OPENING)}])|(?P<closing>[{re.escape(CLOSING)}])|[^{re.escape(OPENING + CLOSING)}]+"
+)
+_NUMBERS = re.compile(rf"[\d\s,;，、；\u0300-\u036f\u20d0-\u20f0{_INVISIBLE}]+")  # noqa: RUF001 - look-alikes
+"""Digits, what may stand between and around them, and what changes at most how they look."""
 
 
 class CitationChecker:
     """Takes a text in pieces and gives it in pieces in which every citation is one of a source.
 
-    A citation is a number, or several with commas, in brackets: ``[1]``, ``[1, 3]``. The numbers from 1 to
-    ``sources`` stay; any other is taken out, with the space before it where nothing stays in the brackets. What may
-    become a citation is held back until it is one or is none. The text as a whole does not depend on where it was cut;
-    space at its beginning and end is left out.
+    A citation is a number, or several with commas, in square brackets: ``[1]``, ``[1, 3]``; digits, brackets and commas
+    of other scripts and characters that cannot be seen count too. The numbers from 1 to ``sources`` stay; any other is
+    taken out, with the space before it where nothing stays in the brackets. What may become a citation is held back
+    until it is one or is none. The text as a whole does not depend on where it was cut; space at its beginning and end
+    is left out. The time grows with the length of the text.
     """
 
     def __init__(self, sources: int) -> None:
         self._sources = sources
-        self._held = ""
+        self._shown: list[str] = []
+        self._space: list[str] = []
+        """The end of the text so far, where that is space: it stays if anything follows."""
+        self._open: list[list[str]] = []
+        """What may become a citation, a list for each bracket that is open: the bracket and each character in it."""
         self._begun = False
         self._used: dict[int, None] = {}
         self._removed: set[int] = set()
@@ -40,35 +52,54 @@ class CitationChecker:
 
     def feed(self, piece: str) -> str:
         """What can be shown now; may be nothing."""
-        return self._show(piece, is_last=False)
+        for token in _TOKEN.finditer(piece):
+            if token["opening"]:
+                self._open.append([token[0]])
+            elif not self._open:
+                self._show(token[0])
+            elif token["closing"]:
+                self._close(token[0])
+            elif _NUMBERS.fullmatch(token[0]):
+                self._open[-1].extend(token[0])
+            else:
+                self._give_up(token[0])
+        shown = "".join(self._shown)
+        self._shown.clear()
+        return shown
 
     def finish(self) -> str:
         """The rest of the text."""
-        return self._show("", is_last=True)
+        self._give_up("")
+        return self.feed("")
 
-    def _show(self, piece: str, *, is_last: bool) -> str:
-        text = self._held + piece
-        while (checked := _CITATION.sub(self._check, text)) != text:  # what is taken out may join what is around it
-            text = checked
-        if not self._begun:
-            text = text.lstrip()
-        found = _UNFINISHED.search(text)
-        at = found.start() if found and not is_last else len(text.rstrip())
-        shown, self._held = text[:at], text[at:]
-        self._begun = self._begun or bool(shown)
-        for match in _CITATION.finditer(shown):
-            self._used.update(dict.fromkeys(_numbers(match[1])))
-        return shown
+    def _show(self, text: str) -> None:
+        """Add text; space only once something follows it."""
+        kept = text.rstrip()
+        if kept:
+            self._shown.append("".join([*self._space, kept]) if self._begun else kept.lstrip())
+            self._space.clear()
+            self._begun = True
+        self._space.extend(text[len(kept) :])
 
-    def _check(self, found: re.Match[str]) -> str:
-        numbers = _numbers(found[1])
+    def _give_up(self, text: str) -> None:
+        """Show what was held back, which is no citation, and the text after it."""
+        held = "".join(map("".join, self._open))
+        self._open.clear()
+        self._show(held + text)
+
+    def _close(self, bracket: str) -> None:
+        group = self._open[-1]
+        numbers = [int(digits[:_LONGEST]) for digits in re.findall(r"\d+", "".join(group[1:]))]
         kept = [number for number in numbers if 1 <= number <= self._sources]
         self._removed.update(set(numbers) - set(kept))
-        if not kept:
-            return ""
-        before = found[0][: len(found[0]) - len(found[0].lstrip())]
-        return f"{before}[{', '.join(map(str, kept))}]"
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(digits[:_LONGEST]) for digits in re.findall(r"[0-9]+", text)]
+        if not numbers:
+            self._give_up(bracket)
+            return
+        self._open.pop()
+        if kept:
+            self._used.update(dict.fromkeys(kept))
+            self._give_up(f"[{', '.join(map(str, kept))}]")  # what is around it cites nothing
+            return
+        before = self._open[-1] if self._open else self._space
+        if before and before[-1].isspace():
+            before.pop()
