@@ -1,14 +1,18 @@
-"""Text from outside, made fit for one line of a prompt."""
+"""Text from outside, made fit for one line of a prompt and for a terminal."""
 
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from typing import Any, TextIO
 
 OPENING = "[⁅❲⟦⟬⦋⦍⦏⦗⹕⹗【〔〖〘〚︗︹︻﹇﹝［"  # noqa: RUF001 - look-alikes
 CLOSING = "]⁆❳⟧⟭⦌⦎⦐⦘⹖⹘】〕〗〙〛︘︺︼﹈﹞］"  # noqa: RUF001 - look-alikes
 _TABLE = str.maketrans(dict.fromkeys(OPENING, "(") | dict.fromkeys(CLOSING, ")") | {"＜": "<", "﹤": "<"})  # noqa: RUF001 - look-alikes
-_ESCAPES = {"Cc": "\\x{1:02x}", "Cs": "\\u{1:04x}"}
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]")
 _JOINERS = "\u200c\u200d"
 """Format characters that writing needs, in Persian and in emoji; no token of a chat template has them."""
 
@@ -30,11 +34,48 @@ def well_formed(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """``text`` with escapes for control characters and halves of surrogate pairs.
+    r"""``text`` with an escape, ``\u001b``, for each character that steers a terminal or that it cannot write.
 
-    So it neither breaks a line nor steers a terminal, and can be written in every form of Unicode.
+    These are control characters but for line feeds and tabs, the marks that change the direction of writing, separators
+    of lines and halves of surrogate pairs. The escapes are those of JSON, so that JSON stays what it is.
     """
-    return "".join(_ESCAPES.get(unicodedata.category(char), "{}").format(char, ord(char)) for char in text)
+    return _UNSEEN.sub(lambda char: f"\\u{ord(char[0]):04x}", text)
+
+
+class VisibleStream:
+    """A text stream that shows what is written to it as `visible` does: no text from outside is a command there.
+
+    ``unfiltered`` is the stream below, for what draws on a terminal on purpose.
+    """
+
+    def __init__(self, unfiltered: TextIO) -> None:
+        self.unfiltered = unfiltered
+
+    def write(self, text: str) -> int:
+        """Write the text, with escapes."""
+        self.unfiltered.write(visible(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of the texts."""
+        self.unfiltered.writelines(map(visible, lines))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # nothing goes around `write`
+            raise AttributeError(name)
+        return getattr(self.unfiltered, name)
+
+
+def unfiltered(stream: TextIO) -> TextIO:
+    """The stream below a `VisibleStream`; any other as it is."""
+    return stream.unfiltered if isinstance(stream, VisibleStream) else stream
+
+
+@contextmanager
+def drawing_allowed() -> Iterator[None]:
+    """Let a library draw its own progress bars on standard error meanwhile."""
+    with redirect_stderr(unfiltered(sys.stderr)):
+        yield
 
 
 def _shown(char: str) -> str:

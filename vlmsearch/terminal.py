@@ -1,19 +1,30 @@
-"""Text on a terminal as it is: brackets that come from outside are no markup, colons no emoji."""
+"""Text on a terminal as it is: brackets that come from outside are no markup, colons no emoji, nothing a command."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from vlmsearch.plain import visible
+from vlmsearch.plain import unfiltered, visible
+
+
+class _Console(Console):
+    """Draws what it is told to in styles and on lines of its own; texts in it are `visible`."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
 
 
 def make_console(*, stderr: bool = False) -> Console:
     """Standard output, or standard error, without markup."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    file = unfiltered(sys.stderr if stderr else sys.stdout)
+    return _Console(file=file, stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def make_table(

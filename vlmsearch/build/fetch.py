@@ -14,6 +14,7 @@ from vlmsearch.build.weights import weight_files
 from vlmsearch.bundles import Bundle, BundleFile, TextInput
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 from vlmsearch.panics import no_panics
+from vlmsearch.plain import drawing_allowed
 from vlmsearch.types import Space
 
 _FILES = (
@@ -69,7 +70,8 @@ def _download(hub: ModuleType, recipe: Recipe) -> Path:
     info = hub.HfApi().model_info(source, revision=revision, timeout=_TIMEOUT_SECONDS)
     modern = any(file.rfilename.endswith(".safetensors") for file in info.siblings)
     wanted = [*_FILES, *(_WEIGHTS if modern else _OLD_WEIGHTS)]
-    return Path(hub.snapshot_download(source, revision=info.sha, allow_patterns=wanted))
+    with drawing_allowed():
+        return Path(hub.snapshot_download(source, revision=info.sha, allow_patterns=wanted))
 
 
 def fingerprint(checkpoint: Checkpoint, name: str) -> str:

@@ -14,6 +14,7 @@ from vlmsearch.build.llm_plan import RUN, Plan
 from vlmsearch.build.llm_recipe import LlmRecipe
 from vlmsearch.build.llm_versions import same_version
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
+from vlmsearch.plain import drawing_allowed
 
 _TOKENIZER = (
     *VOCABULARIES,
@@ -56,9 +57,10 @@ def model_folder(recipe: LlmRecipe) -> Path:
             "downloading needs huggingface-hub: pip install 'vlmsearch[export]'; with a copy give --model DIR"
         ) from exc
     try:
-        return Path(
-            huggingface_hub.snapshot_download(recipe.source, revision=recipe.revision, allow_patterns=list(_WANTED))
-        )
+        with drawing_allowed():
+            return Path(
+                huggingface_hub.snapshot_download(recipe.source, revision=recipe.revision, allow_patterns=list(_WANTED))
+            )
     except Exception as exc:
         gated = " Its licence has to be accepted on the hub first, and HF_TOKEN set." if recipe.gated else ""
         raise ModelUnavailableError(

@@ -11,11 +11,12 @@ import warnings
 from contextlib import suppress
 from io import TextIOWrapper
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import NoReturn, TextIO, cast
 
 import click
 
 from vlmsearch.errors import VlmsearchError
+from vlmsearch.plain import VisibleStream, visible
 
 _COMMANDS = {
     "index": "Index images and texts.",
@@ -53,20 +54,27 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(_COMMANDS.items()))
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "color": True,  # nothing is taken out of what is printed: see `main`
+}
+
+
+@click.group(cls=_LazyGroup, context_settings=_SETTINGS)
 @click.version_option(package_name="vlmsearch")
-@click.pass_context
-def cli(context: click.Context) -> None:
+def cli() -> None:
     """Search images and texts together.
 
     Every option can also be set by an environment variable: --store by VLMSEARCH_STORE, and so on.
     """
-    if os.environ.get("NO_COLOR"):
-        context.color = False
 
 
 def main() -> None:
-    """Run the command line. Exits 1 for an error, 2 for wrong usage, 130 after Ctrl-C or SIGTERM."""
+    """Run the command line. Exits 1 for an error, 2 for wrong usage, 130 after Ctrl-C or SIGTERM.
+
+    Whatever is printed goes through `VisibleStream`; what has styles is printed by `make_console`.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _show_warning
     if sys.stderr is None:
@@ -75,6 +83,7 @@ def main() -> None:
         _fail("the standard output is closed")
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # for what its encoding does not have
+    sys.stdout, sys.stderr = (cast("TextIO", VisibleStream(stream)) for stream in (sys.stdout, sys.stderr))
     try:
         cli.main(prog_name="vlmsearch", standalone_mode=False)
         sys.stdout.flush()
@@ -98,7 +107,7 @@ def main() -> None:
 
 def _fail(message: str) -> NoReturn:
     with suppress(OSError):
-        click.echo(f"Error: {message}", err=True)
+        click.echo(f"Error: {message}", err=True, color=True)
     sys.exit(1)
 
 
@@ -147,4 +156,4 @@ def _show_warning(
 ) -> None:
     """Our own warnings as one line; those of libraries are for developers."""
     if category.__module__.startswith("vlmsearch"):
-        click.echo(f"Note: {message}", err=True)
+        click.echo(visible(f"Note: {message}"), err=True)  # which may be a progress bar's, that takes colours

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.stores.base import Store
 
-_HALVES = re.compile("[\ud800-\udfff]")
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -172,8 +170,7 @@ def is_terminal() -> bool:
 def print_json(value: object) -> None:
     """One JSON value, readable by people too; escapes stand for what is no UTF-8 or not in the output's encoding."""
     is_unicode = codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
-    text = json.dumps(value, indent=2, ensure_ascii=not is_unicode)
-    click.echo(_HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", text))
+    click.echo(visible(json.dumps(value, indent=2, ensure_ascii=not is_unicode)))
 
 
 def short_path(path: str) -> str:
@@ -202,7 +199,7 @@ def print_matches(matches: Sequence[Match]) -> None:
     if not is_terminal():
         for match in matches:
             text = " ".join((match.document.text or "").split())
-            click.echo("\t".join((f"{match.score:.4f}", visible(match.document.id), visible(text))))
+            click.echo("\t".join((f"{match.score:.4f}", match.document.id, text)))
         return
     from rich.text import Text
 

@@ -15,6 +15,7 @@ from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media import open_image
 from vlmsearch.pipeline import Pipeline
+from vlmsearch.terminal import make_console
 from vlmsearch.types import Match
 
 GALLERY_SEED = 20_000_000
@@ -51,10 +52,11 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
         print_json({"added": report.added, "unchanged": report.unchanged, "queries": found, "page": str(page.resolve()),
                     "answer": answer_json(answer)})  # fmt: skip
         return
+    console = make_console()
     for section in sections:
-        click.echo(f"\n{click.style(section.title, bold=True)}")
+        console.print(f"\n{section.title}", style="bold", soft_wrap=True)
         print_matches(section.matches[:3])
-    click.echo(f"\n{click.style(_QUESTION, bold=True)}")
+    console.print(f"\n{_QUESTION}", style="bold", soft_wrap=True)
     print_answer(answer)
     click.echo(f"\nAll results, with pictures: {short_path(str(page.resolve()))}")
 

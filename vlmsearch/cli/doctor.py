@@ -9,10 +9,12 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 
 import click
+from rich.text import Text
 
 from vlmsearch.bundles import PROFILES, built_bundles, cache_folder
 from vlmsearch.cli.common import json_option, print_json
 from vlmsearch.cli.findings import Finding
+from vlmsearch.terminal import make_console
 
 _CODECS = {
     "jpeg": "jpg", "png": "zlib", "gif": "", "webp": "webp", "tiff": "", "bmp": "", "ppm": "", "jpeg 2000": "jpg_2000",
@@ -30,15 +32,12 @@ def doctor(as_json: bool) -> None:
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
+        console = make_console()
         for finding in findings:
-            mark = (
-                click.style("ok", fg="green")
-                if finding.ok
-                else click.style("no", fg="red" if finding.required else "yellow")
-            )
-            click.echo(f"{mark}  {finding.check:<16} {finding.found}")
+            mark = Text("ok", "green") if finding.ok else Text("no", "red" if finding.required else "yellow")
+            console.print(mark, f" {finding.check:<16} {finding.found}", soft_wrap=True)
             if finding.advice:
-                click.echo(f"    {finding.advice}")
+                console.print(f"    {finding.advice}", soft_wrap=True)
     if broken:
         sys.exit(1)
 

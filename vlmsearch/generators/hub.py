@@ -12,6 +12,7 @@ from huggingface_hub import HfApi
 
 from vlmsearch.errors import ModelUnavailableError, one_line
 from vlmsearch.panics import no_panics
+from vlmsearch.plain import drawing_allowed
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -36,7 +37,8 @@ def load_checkpoint(
         return load(location, local_files_only=True, revision=revision, **options)
     try:
         HfApi().model_info(location, revision=revision, timeout=_TIMEOUT_SECONDS)
-        return load(location, revision=revision, **options)
+        with drawing_allowed():
+            return load(location, revision=revision, **options)
     except Exception as exc:
         raise ModelUnavailableError(
             f"{location} is not on this machine and cannot be fetched from the Hugging Face hub: {one_line(exc)}. "
