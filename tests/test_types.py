@@ -52,3 +52,12 @@ def test_metadata_that_is_refused(metadata: dict[str, float]) -> None:
 
 def test_metadata_that_is_kept() -> None:
     check_metadata({"a": "", "b": True, "c": -(2**63) + 1, "d": 0.5, "a.b": "c", "größe": 1})
+
+
+def test_metadata_are_limited() -> None:
+    check_metadata({f"k{i}": i for i in range(1000)})
+    check_metadata({"k": "é" * (2**19 - 1)})
+    for metadata in ({f"k{i}": i for i in range(1001)}, {"k": "é" * 2**19}, {"k": "\ud800" * 400_000}):
+        with pytest.raises(InvalidInputError) as caught:
+            check_metadata(metadata)  # type: ignore[arg-type]
+        assert caught.value.code == "too_large"

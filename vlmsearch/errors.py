@@ -38,9 +38,9 @@ class InvalidInputError(VlmsearchError, ValueError):
     """An image or a text cannot be used.
 
     ``code`` is the reason in one word: ``corrupt`` (damaged), ``truncated`` (the end is missing), ``too_large``
-    (more pixels or bytes than allowed), ``too_long``, ``unsupported`` (no format that can be read), ``empty``,
-    ``unreadable`` (the operating system refused) or ``invalid`` (an id or metadata that no store could keep).
-    ``item`` is its position in the batch, where there was one.
+    (more pixels, bytes or metadata than allowed), ``too_long``, ``unsupported`` (no format that can be read),
+    ``empty``, ``unreadable`` (the operating system refused) or ``invalid`` (an id or metadata that no store could
+    keep). ``item`` is its position in the batch, where there was one.
     """
 
     def __init__(self, code: RejectCode, message: str, *, item: int | None = None) -> None:

@@ -18,7 +18,7 @@ from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media import copy_image, read_image
 from vlmsearch.plain import well_formed
-from vlmsearch.types import Document, Field, ImageSource, Record, Reject, Stamp, Vectors
+from vlmsearch.types import HALVES, Document, Field, ImageSource, Record, Reject, Stamp, Vectors
 
 T = TypeVar("T")
 
@@ -110,7 +110,10 @@ def digest(document: Document, image: ImageSource | None, limits: ImageLimits = 
         copied = copy_image(image, limits)
         content = hashlib.sha256(f"{copied.mode}{copied.size}".encode() + copied.tobytes()).hexdigest()
     path = str(document.image) if isinstance(document.image, Path) else ""
-    form = json.dumps([document.text, content, path, sorted(document.metadata.items())], ensure_ascii=True)
+    parts = [document.text, content, path, sorted(document.metadata.items())]
+    if any(isinstance(value, str) and HALVES.search(value) for value in document.metadata.values()):
+        parts.append("escaped")  # Chroma kept it in another form once: it is written again
+    form = json.dumps(parts, ensure_ascii=True)
     return hashlib.sha256(form.encode()).hexdigest()
 
 

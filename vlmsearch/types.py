@@ -28,8 +28,13 @@ ImageSource: TypeAlias = Union[Path, bytes, "PIL.Image.Image"]
 
 MAX_ID_BYTES = 1024
 MAX_KEY_CHARS = 128
+MAX_METADATA_KEYS = 1000
+MAX_METADATA_BYTES = 2**20
+"""Of the keys and texts of one document's metadata, in UTF-8."""
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that no id and no key has: controls, and halves of surrogate pairs."""
+HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs."""
 LARGEST_INT = 2**63 - 1
 
 
@@ -86,7 +91,14 @@ def is_id(value: str) -> bool:
 
 
 def check_metadata(metadata: Mapping[str, Scalar]) -> None:
-    """Raise InvalidInputError unless every store can keep ``metadata`` and filter on it."""
+    """Raise InvalidInputError unless every store can keep ``metadata`` and filter on it.
+
+    ``too_large`` for more than 1,000 keys, or more than 1 MiB of keys and texts.
+    """
+    if len(metadata) > MAX_METADATA_KEYS:
+        most = f"a document has at most {MAX_METADATA_KEYS:,}: leave some out"
+        raise InvalidInputError("too_large", f"there are {len(metadata):,} keys of metadata; {most}")
+    size = 0
     for key, value in metadata.items():
         if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or key[0] == "$" or CONTROLS.search(key):
             raise InvalidInputError(
@@ -98,12 +110,17 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
             raise InvalidInputError("invalid", f"metadata {key!r} must be a finite number, not {value!r}")
         if isinstance(value, int) and abs(value) > LARGEST_INT:
             raise InvalidInputError("invalid", f"metadata {key!r} does not fit 64 bits: {value}")
+        size += sum(len(part.encode("utf-8", "surrogatepass")) for part in (key, value) if isinstance(part, str))
+    if size > MAX_METADATA_BYTES:
+        most = f"a document has at most {MAX_METADATA_BYTES:,}: what is long goes into its text"
+        raise InvalidInputError("too_large", f"the metadata have {size:,} bytes of keys and texts; {most}")
 
 
 @dataclass(frozen=True)
 class Document:
     """What is indexed and found: an id, a text, an image or both, and metadata to filter on.
 
+    ``metadata`` have at most 1,000 keys of 128 characters, and 1 MiB of keys and texts.
     A document that comes out of a store has its image only where it was given as a path.
     """
 

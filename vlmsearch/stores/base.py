@@ -8,7 +8,19 @@ from collections.abc import Iterator, Sequence
 from vlmsearch.closing import Closable
 from vlmsearch.errors import IndexMismatchError, InvalidInputError
 from vlmsearch.filters import Filter
-from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
+from vlmsearch.types import (
+    Document,
+    Field,
+    Hit,
+    Manifest,
+    Record,
+    Reject,
+    Space,
+    Stamp,
+    Vectors,
+    check_id,
+    check_metadata,
+)
 
 
 class Store(Closable, ABC):
@@ -96,11 +108,20 @@ def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequ
 
 
 def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
-    """Raise InvalidInputError unless ids are distinct and each vector is of a field of ``spaces`` and as long."""
+    """Raise InvalidInputError, with ``item``, for a record that not every store could keep.
+
+    Ids are valid and distinct, metadata within `vlmsearch.types.check_metadata`, and each vector is of a field of
+    ``spaces`` and as long.
+    """
     dims = {field: space.dim for space in spaces for field in space.fields}
     seen: set[str] = set()
     for item, record in enumerate(records):
         id = record.document.id
+        try:
+            check_id(id)
+            check_metadata(record.document.metadata)
+        except InvalidInputError as exc:
+            raise InvalidInputError(exc.code, str(exc), item=item) from exc
         if id in seen:
             raise InvalidInputError("invalid", f"the id {id!r} is there twice in one batch", item=item)
         seen.add(id)

@@ -8,13 +8,15 @@ from typing import Any
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.filters import Comparison, Filter, normalise
-from vlmsearch.types import Scalar
+from vlmsearch.types import HALVES, Scalar
 
 Where = dict[str, Any]
 MOST_VALUES = 10_000
 """How many values a filter may name: SQLite, below Chroma, takes no more."""
 _MOST_CONDITIONS = 2_000
 """Of conditions on different keys or ranges it takes fewer, and its time grows with their square."""
+_ESCAPED = "\0escaped:"
+"""What a text begins with that is kept escaped: one that is not valid Unicode, or that begins so itself."""
 _DEEPEST = 60
 _WIDEST = 100
 
@@ -96,7 +98,7 @@ def _pack(operator: str, parts: list[Where]) -> Where:
 
 
 def _key(key: str) -> str:
-    return f"m:{key}"
+    return _text(f"m:{key}")
 
 
 def _stored(value: str | bool | float) -> str | int | bool:
@@ -107,6 +109,12 @@ def _stored(value: str | bool | float) -> str | int | bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return _text(value)
     (bits,) = struct.unpack("<q", struct.pack("<d", value + 0.0))  # + 0.0: -0.0 equals 0.0
     return int(bits) if bits >= 0 else -int(bits & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+def _text(text: str) -> str:
+    """A text in valid Unicode, another one for each."""
+    is_odd = text.startswith(_ESCAPED) or HALVES.search(text)
+    return _ESCAPED + text.encode("unicode_escape").decode() if is_odd else text

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.filters import Comparison, Filter
-from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp, check_id, check_metadata
+from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp
 
 _ESCAPED = re.compile(r"[%.$\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPE = re.compile(r"%([0-9a-f]{4})")
@@ -44,8 +44,6 @@ def rows_of(records: Sequence[Record], version: str) -> list[dict[str, Any]]:
 def row_of(record: Record, version: str) -> dict[str, Any]:
     """What is kept of a record beside its vectors; InvalidInputError where MongoDB cannot keep it."""
     document = record.document
-    check_id(document.id)
-    check_metadata(document.metadata)
     path = str(document.image) if isinstance(document.image, Path) else None
     exact = {key: value for key, value in document.metadata.items() if _is_large(value)}
     row = {

@@ -157,6 +157,21 @@ class DocumentsSuite(StoreSuite):
             assert [hit.id for hit in found] == [ids[i]]
         assert store.delete(ids) == len(ids)
 
+    def test_metadata_are_kept_up_to_their_limit(self, store: Store) -> None:
+        wide: dict[str, Scalar] = {f"k{i}": i for i in range(1000)}
+        long: dict[str, Scalar] = {"k": "é" * (2**19 - 1)}
+        vectors = unit_vectors(2, TEXT)
+        store.upsert(
+            [
+                Record(Document("wide", metadata=wide), {TEXT: vectors[0]}),
+                Record(Document("long", metadata=long), {TEXT: vectors[1]}),
+            ]
+        )
+        assert [document.metadata for document in store.get(["wide", "long"])] == [wide, long]
+        for where, id in (({"k999": 999}, "wide"), (long, "long")):
+            found = store.search(TEXT, vectors[:1], limit=9, where=parse_filter(where))[0]
+            assert [hit.id for hit in found] == [id]
+
     def test_long_texts_are_kept_whole(self, store: Store) -> None:
         texts = [f"{i} " + "wörd " * 20_000 for i in range(40)]
         rows = unit_vectors(40, TEXT)

@@ -32,6 +32,10 @@ MISFITS = [
     [Record(Document("x"), {IMAGE: unit_vectors(1, TEXT)[0]})],
     [Record(Document("x"), {IMAGE: unit_vectors(1)})],
     [Record(Document("x"), {Field("other", "text"): unit_vectors(1)[0]})],
+    [Record(Document("x\n"), {})],
+    [Record(Document("x", metadata={"$k": 1}), {})],
+    [Record(Document("x", metadata={f"k{i}": i for i in range(1001)}), {})],
+    [Record(Document("x", metadata={"k": "é" * 2**19}), {})],
 ]
 FILTERS: list[tuple[Mapping[str, object], str]] = [
     ({"x": 1}, "int float"),
@@ -157,6 +161,19 @@ class SearchSuite(StoreSuite):
         for where, found in FILTERS:
             hits = store.search(IMAGE, unit_vectors(1, seed=2), limit=50, where=parse_filter(where))[0]
             assert {hit.id for hit in hits} == set(found.split()), where
+
+    def test_texts_that_are_no_valid_unicode_equal_themselves_alone(self, store: Store) -> None:
+        texts = ["\ud800", "\\ud800", "\ud83d\ude00", "\U0001f600", "\0escaped:\\ud800", "\0", "\\"]
+        vectors = unit_vectors(len(texts))
+        store.upsert([Record(Document(str(i), metadata={"x": t}), {IMAGE: vectors[i]}) for i, t in enumerate(texts)])
+        for i, text in enumerate(texts):
+            for where, found in (
+                ({"x": text}, {str(i)}),
+                ({"x": {"$in": [text, "no"]}}, {str(i)}),
+                ({"x": {"$ne": text}}, {str(j) for j in range(len(texts)) if j != i}),
+            ):
+                hits = store.search(IMAGE, vectors[:1], limit=50, where=parse_filter(where))[0]
+                assert {hit.id for hit in hits} == found, where
 
     def test_a_filter_leaves_the_nearest_of_those_that_pass(self, store: Store) -> None:
         records = make_records(2000, metadata=[{"rare": i % 400 == 7, "tenth": i % 10} for i in range(2000)])
