@@ -1,10 +1,13 @@
 """The command line as a user runs it."""
 
+import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -134,6 +137,13 @@ def test_the_page_is_self_contained(folder: Path) -> None:
     assert "a &lt;b&gt;star&lt;/b&gt;" in page
     assert "<b>star" not in page
     assert "prefers-color-scheme: dark" in page
+    policy = re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    style = re.search("<style>(.*)</style>", page, re.DOTALL)
+    assert policy
+    assert style
+    digest = base64.b64encode(sha256(style[1].encode()).digest()).decode()
+    assert policy[1].split("; ")[:3] == ["default-src 'none'", "img-src data:", f"style-src 'sha256-{digest}'"]
+    assert not re.search(r"<[^>]*\s(style|on\w+)\s*=", page), "the policy lets no attribute be a style or a script"
     for outside in ("http://", "https://", "<script", 'src="/', "file:"):
         assert outside not in page
 

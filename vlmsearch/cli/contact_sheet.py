@@ -6,6 +6,7 @@ import base64
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from vlmsearch.cli.common import short_path
@@ -16,48 +17,52 @@ from vlmsearch.types import ImageSource, Match
 EDGE = 360
 """The longer side of a thumbnail, in pixels; shown at half of it or less, sharp on dense screens too."""
 
+_STYLE = """
+:root { --page: #f6f5f2; --card: #fff; --ink: #1d1c1a; --soft: #6d6a64; --line: #e4e1da; --mark: #b4481e; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #161513; --card: #211f1c; --ink: #efece6; --soft: #a39e94; --line: #35322d; --mark: #f0956a; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; padding: 2.5rem clamp(1rem, 4vw, 4rem) 4rem; background: var(--page); color: var(--ink);
+  font: 15px/1.45 system-ui, sans-serif; }
+section + section { margin-top: 3.5rem; }
+header { display: flex; align-items: center; gap: 1rem; margin-bottom: 1.25rem; }
+header img { width: 72px; height: 72px; object-fit: cover; border-radius: 8px; }
+h2 { margin: 0; font-size: 1.6rem; font-weight: 600; letter-spacing: -.01em; text-wrap: balance; }
+header p { margin: .1rem 0 0; color: var(--soft); }
+ol { display: grid; grid-template-columns: repeat(auto-fill, minmax(185px, 1fr)); gap: 1.1rem; margin: 0; padding: 0;
+  list-style: none; }
+li { display: flex; flex-direction: column; background: var(--card); border: 1px solid var(--line);
+  border-radius: 10px; overflow: hidden; }
+li > img { width: 100%; aspect-ratio: 1; object-fit: cover; display: block; background: var(--line); }
+.body { display: flex; flex-direction: column; flex: 1; gap: .45rem; padding: .7rem .8rem .8rem; }
+.text { margin: 0; display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 4; overflow: hidden;
+  overflow-wrap: anywhere; }
+.alone .text { -webkit-line-clamp: 12; font-size: 1.05rem; }
+.name { color: var(--soft); font-size: .8rem; overflow-wrap: anywhere; }
+.score { display: flex; align-items: center; gap: .5rem; margin-top: auto; font-variant-numeric: tabular-nums; }
+.bar { flex: 1; width: 0; height: 4px; border-radius: 2px; background: var(--line); fill: var(--mark); }
+.legs { color: var(--soft); font-size: .75rem; font-variant-numeric: tabular-nums; }
+.none { color: var(--soft); }
+"""
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
-<style>
-:root {{ --page: #f6f5f2; --card: #fff; --ink: #1d1c1a; --soft: #6d6a64; --line: #e4e1da; --mark: #b4481e; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --page: #161513; --card: #211f1c; --ink: #efece6; --soft: #a39e94; --line: #35322d; --mark: #f0956a; }}
-}}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0; padding: 2.5rem clamp(1rem, 4vw, 4rem) 4rem; background: var(--page); color: var(--ink);
-  font: 15px/1.45 system-ui, sans-serif; }}
-section + section {{ margin-top: 3.5rem; }}
-header {{ display: flex; align-items: center; gap: 1rem; margin-bottom: 1.25rem; }}
-header img {{ width: 72px; height: 72px; object-fit: cover; border-radius: 8px; }}
-h2 {{ margin: 0; font-size: 1.6rem; font-weight: 600; letter-spacing: -.01em; text-wrap: balance; }}
-header p {{ margin: .1rem 0 0; color: var(--soft); }}
-ol {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(185px, 1fr)); gap: 1.1rem; margin: 0; padding: 0;
-  list-style: none; }}
-li {{ display: flex; flex-direction: column; background: var(--card); border: 1px solid var(--line);
-  border-radius: 10px; overflow: hidden; }}
-li > img {{ width: 100%; aspect-ratio: 1; object-fit: cover; display: block; background: var(--line); }}
-.body {{ display: flex; flex-direction: column; flex: 1; gap: .45rem; padding: .7rem .8rem .8rem; }}
-.text {{ margin: 0; display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 4; overflow: hidden;
-  overflow-wrap: anywhere; }}
-.alone .text {{ -webkit-line-clamp: 12; font-size: 1.05rem; }}
-.name {{ color: var(--soft); font-size: .8rem; overflow-wrap: anywhere; }}
-.score {{ display: flex; align-items: center; gap: .5rem; margin-top: auto; font-variant-numeric: tabular-nums; }}
-.bar {{ flex: 1; height: 4px; border-radius: 2px; background: var(--line); overflow: hidden; }}
-.bar i {{ display: block; height: 100%; background: var(--mark); }}
-.legs {{ color: var(--soft); font-size: .75rem; font-variant-numeric: tabular-nums; }}
-.none {{ color: var(--soft); }}
-</style>
+<style>{style}</style>
 </head>
 <body>
 {sections}
 </body>
 </html>
 """
+_DIGEST = base64.b64encode(sha256(_STYLE.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; img-src data:; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'"
+"""Nothing but the page's own style and the pictures in it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Section:
 def write_sheet(path: Path, sections: Sequence[Section]) -> None:
     """Write the page; ConfigError where it cannot be written."""
     title = html.escape(" · ".join(section.title for section in sections[:3]) or "vlmsearch")
-    page = _PAGE.format(title=title, sections="\n".join(map(_section, sections)))
+    page = _PAGE.format(policy=_POLICY, style=_STYLE, title=title, sections="\n".join(map(_section, sections)))
     try:
         path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as exc:
@@ -102,8 +107,8 @@ def _card(match: Match) -> str:
     return (
         f'<li{"" if picture else " class=alone"}>{picture}<div class="body">{caption}'
         f'<span class="name">{html.escape(short_path(document.id))}</span>'
-        f'<span class="score">{match.score:.2f}<span class="bar"><i style="width:{match.score * 100:.0f}%"></i></span>'
-        f'</span><span class="legs">{legs}</span></div></li>'
+        f'<span class="score">{match.score:.2f}<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none">'
+        f'<rect width="{match.score * 100:.0f}" height="4"/></svg></span><span class="legs">{legs}</span></div></li>'
     )
 
 
