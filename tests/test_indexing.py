@@ -13,15 +13,27 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+from click.testing import CliRunner
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.odd_images import odd_files
 from tests.test_sources import shut
-from vlmsearch import BackendError, ConfigError, Document, IndexMismatchError, InvalidInputError, Pipeline, Record
+from vlmsearch import (
+    BackendError,
+    ConfigError,
+    Document,
+    IndexMismatchError,
+    InvalidInputError,
+    Pipeline,
+    Record,
+    sources,
+)
+from vlmsearch.cli import cli
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.media import IMAGE_SUFFIXES
 from vlmsearch.sources import file_id
+from vlmsearch.types import Stamp
 
 
 @pytest.fixture(scope="module")
@@ -348,6 +360,77 @@ def test_three_hundred_odd_files_never_stop_a_run_and_the_good_ones_are_found(
         found = pipeline.search(image=file.path, limit=5)
         assert max(leg.cosine for match in found for leg in match.legs.values()) > 0.999
     assert indexed.isdisjoint(failed)
+
+
+def test_the_store_is_asked_about_many_documents_at_once(tmp_path: Path) -> None:
+    class Counting(MemoryStore):
+        asked = 0
+
+        def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
+            self.asked += 1
+            return super().stamps(ids)
+
+    store = Counting()
+    with Pipeline(MockEncoder(), store) as pipeline:
+        documents = [Document(str(i), text=f"text {i}") for i in range(5000)]
+        assert pipeline.add(documents).added == 5000
+        store.asked = 0
+        assert pipeline.add(documents).unchanged == 5000
+        assert store.asked <= 10 + 5000 / 512
+
+
+def test_documents_that_come_slowly_or_are_heavy_do_not_wait_for_others() -> None:
+    done: list[int] = []
+    seen_early = threading.Event()
+
+    def progress(count: int) -> None:
+        done.append(count)
+        if count:
+            seen_early.set()
+
+    def slow() -> Iterator[Document]:
+        yield Document("first", text="a red star")
+        for i in range(1000):
+            time.sleep(0.01)
+            yield Document(str(i), text=f"text {i}")
+            if seen_early.is_set():
+                return
+
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+        assert pipeline.add(slow(), on_progress=progress).added < 1001
+    assert seen_early.is_set()
+
+
+def test_an_index_is_listed_once_where_no_bar_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a red star")
+    (tmp_path / "b.jsonl").write_text('{"id": "b", "text": "a blue heart"}')
+    reads: list[str] = []
+    scandir, read_rows = os.scandir, sources.read_rows
+    monkeypatch.setattr(os, "scandir", lambda path: (reads.append(str(path)), scandir(path))[1])
+    monkeypatch.setattr(sources, "read_rows", lambda table: (reads.append(table), read_rows(table))[1])
+    command = ["index", str(tmp_path / "in"), str(tmp_path / "b.jsonl"), "--store", f"chroma:{tmp_path / 'index'}"]
+    done = CliRunner().invoke(cli, [*command, "--encoder", "mock:", "--json"])
+    assert done.exit_code == 0, done.output
+    assert [reads.count(str(tmp_path / name)) for name in ("in", "b.jsonl")] == [1, 1]
+
+
+def test_a_row_of_too_many_columns_is_rejected_and_the_index_stays_usable(tmp_path: Path) -> None:
+    wide = tmp_path / "wide.csv"
+    wide.write_text(
+        f"id,text,{','.join(f'c{i}' for i in range(9000))}\n"
+        f"full,a red star,{','.join(map(str, range(9000)))}\n"
+        f"sparse,a blue heart,{','.join(map(str, range(500)))}{',' * 8500}\n"
+    )
+    for _ in range(2):
+        with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
+            report = pipeline.index(wide)
+            assert [(reject.id, reject.code) for reject in report.rejects] == [("full", "too_large")]
+            assert "there are 9,000 keys of metadata; a document has at most 1,000" in report.rejects[0].message
+            assert [match.document.id for match in pipeline.search("star", where={"c499": 499})] == ["sparse"]
+            assert pipeline.add(Document("next", text="a green dog")).seen == 1
+            with pytest.raises(InvalidInputError, match="at most 1,000"):
+                pipeline.add(Document("other", text="t", metadata={f"k{i}": i for i in range(200_000)}), strict=True)
 
 
 _CHILD = """

@@ -9,10 +9,10 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import Document, InvalidInputError, Pipeline
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.indexing import BATCH, STORED_TOGETHER
+from vlmsearch.indexing import BATCH, LOOKED_UP, STORED_TOGETHER
 
-BETWEEN = pytest.mark.parametrize("between", [0, BATCH + 6, STORED_TOGETHER + BATCH])
-"""Documents that lie between two of one id: none, a batch of them, more than are stored together."""
+BETWEEN = pytest.mark.parametrize("between", [0, BATCH + 6, LOOKED_UP + 6, STORED_TOGETHER + LOOKED_UP])
+"""Documents that lie between two of one id: none, a batch of them, more than are looked up or stored together."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_file_that_could_not_be_read_for_a_while_is_released_though_unchanged(
     assert not pipeline.store.rejects()
 
 
-@pytest.mark.parametrize("repeats", [BATCH, 2 * BATCH, 10 * BATCH])
+@pytest.mark.parametrize("repeats", [BATCH, LOOKED_UP, 3 * LOOKED_UP])
 def test_a_document_that_comes_again_is_counted_once(pipeline: Pipeline, repeats: int) -> None:
     ids = [f"x{number}" for number in range(repeats)] * 2
     report = pipeline.add([Document(id, text=f"version {number}") for number, id in enumerate(ids)])
@@ -85,4 +85,4 @@ def test_strict_raises_for_what_is_in_quarantine_already(pipeline: Pipeline) -> 
 
 def test_strict_raises_for_a_bad_document_though_a_good_one_of_its_id_follows(pipeline: Pipeline) -> None:
     with pytest.raises(InvalidInputError, match="neither text nor image"):
-        pipeline.add([Document("x"), *_others(BATCH), Document("x", text="a good text")], strict=True)
+        pipeline.add([Document("x"), *_others(LOOKED_UP), Document("x", text="a good text")], strict=True)

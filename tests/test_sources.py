@@ -2,14 +2,17 @@ import csv
 import errno
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from vlmsearch import ConfigError, Document, Reject, Stamp
 from vlmsearch.media import MAX_FILE_BYTES
-from vlmsearch.sources import Paths, Sourced
+from vlmsearch.sources import Paths, Sourced, file_id
 from vlmsearch.types import CONTROLS
 
 
@@ -112,6 +115,106 @@ def test_a_name_that_no_id_can_have_is_escaped(tmp_path: Path) -> None:
     path = touch(tmp_path / "two\nlines\udcff.jpg")
     assert documents(tmp_path) == [Document(f"{tmp_path}/two%0Alines%FF.jpg", image=path)]
     assert Paths([tmp_path]).covers(f"{tmp_path}/two%0Alines%FF.jpg", Stamp("", f"{tmp_path}/two%0Alines%FF.jpg"))
+
+
+def test_no_two_files_share_an_id(tmp_path: Path) -> None:
+    odd = ["a\x1b.png", "a%1B.png", "a%251B.png", "a\udcff.png", "a%FF.png", "a\x85.png", "a%C2%85.png", "a%\x1b.png"]
+    usual = ["100%.png", "my%20photo.png", "%7d.png", "a%ff.png"]
+    for name in (*odd, *usual):
+        touch(tmp_path / name)
+    ids = {doc.image.name: Path(doc.id).name for doc in documents(tmp_path) if isinstance(doc.image, Path)}
+    assert len(set(ids.values())) == len(odd) + len(usual)
+    assert {name: ids[name] for name in usual} == {name: name for name in usual}
+    assert (ids["a\x1b.png"], ids["a%1B.png"], ids["a%\x1b.png"]) == ("a%1B.png", "a%251B.png", "a%%1B.png")
+
+
+@given(*[st.text(st.sampled_from("%0125789ABCDEFacf\x01\x1b\x7f\x85\xe9\udc80\udcff"), max_size=8)] * 2)
+@example("a\x1b", "a%1B")
+@example("a%1B", "a%251B")
+@example("%4\x1b", "%4%1B")
+def test_ids_of_files_are_as_different_as_the_files(one: str, other: str) -> None:
+    assert (file_id(f"/{one}") == file_id(f"/{other}")) == (os.fsencode(one) == os.fsencode(other))
+
+
+def test_links_to_files_are_followed_unless_they_are_not_to_be(tmp_path: Path) -> None:
+    touch(tmp_path / "outside.txt", b"secret")
+    touch(tmp_path / "elsewhere/b.txt", b"far")
+    touch(tmp_path / "photos/a.txt", b"here")
+    (tmp_path / "photos/link.txt").symlink_to(tmp_path / "outside.txt")
+    (tmp_path / "photos/folder").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos/gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    assert [doc.text for doc in documents(tmp_path / "photos")[:2]] == ["here", "secret"]
+    source = Paths([tmp_path / "photos"], follow_links=False)
+    assert [item.document.text for item in source if isinstance(item, Sourced)] == ["here"]
+    assert len(source) == len(list(source)) == 1
+    (named,) = Paths([tmp_path / "photos/link.txt"], follow_links=False)
+    assert isinstance(named, Sourced)
+    assert named.document.text == "secret"
+
+
+def test_folders_are_listed_once_to_be_counted_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.txt", "b/c.txt", "b/d.txt"):
+        touch(tmp_path / name)
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def note(path: str) -> object:
+        listed.append(str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", note)
+    source = Paths([tmp_path])
+    assert len(source) == sum(1 for _ in source) == 3  # list() asks for the length once more
+    assert sorted(listed) == [str(tmp_path), str(tmp_path / "b")]
+    touch(tmp_path / "e.txt")
+    assert len(list(source)) == 4
+
+
+def test_a_line_that_is_too_long_is_rejected_and_the_others_are_taken(tmp_path: Path) -> None:
+    table = tmp_path / "docs.jsonl"
+    with table.open("wb") as file:
+        file.write(b'{"id": "a", "text": "one"}\n{"id": "long", "text": "')
+        file.write(b"x" * 40_000_000 + b'"}\n{"id": "b", "text": "two"}\n')
+    assert [doc.id for doc in documents(table)] == ["a", "b"]
+    (found,) = rejects(table)
+    assert (found.id, found.code) == (f"{table}:2", "too_large")
+    assert found.message == "docs.jsonl, line 2: a line has at most 16,777,216 characters"
+    sheet = tmp_path / "docs.csv"
+    for rows in (b"id,text\na,one\nb," + b"x" * 17_000_000 + b"\n", b'id,text\na,one\nb,"' + b"xxxxxxx\n" * 2_200_000):
+        sheet.write_bytes(rows)
+        with pytest.raises(ConfigError, match=r"docs\.csv, lines 3 to .* a row has at most 16,777,216 characters"):
+            list(Paths([sheet]))
+
+
+def test_an_image_with_a_name_that_no_file_has_is_no_crash(tmp_path: Path) -> None:
+    table = touch(tmp_path / "docs.jsonl", b'{"image": "\\ud800.png"}\n{"id": "a", "text": "fine"}\n')
+    assert [Path(doc.id).name for doc in documents(table)] == ["%ED%A0%80.png", "a"]
+
+
+_SWAPPED = """
+import os, sys
+from vlmsearch.sources import Paths
+
+os.chdir(sys.argv[1])
+os.mkfifo("pipe")
+os.mkdir("in")
+open("in/a.txt", "w").write("a red star")
+
+def swap(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("a.txt"):
+        os.replace("pipe", "in/a.txt")
+
+source = Paths(["in"])
+sys.addaudithook(swap)
+print(*[(item.code, item.message) for item in source])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_file_that_becomes_a_pipe_as_it_is_opened_is_not_waited_for(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _SWAPPED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert "is a pipe, a socket or a device, not a text file" in done.stdout
 
 
 @pytest.mark.parametrize(("name", "message"), [("nowhere", "no such file"), ("*.gif", "nothing matches")])

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias, TypeVar, Union
+from typing import TypeAlias, Union
 
 from vlmsearch.channels import Channel, StoppedError
 from vlmsearch.encoders.base import Encoder, prepared_image
@@ -43,9 +43,14 @@ from vlmsearch.types import (
     is_id,
 )
 
-T = TypeVar("T")
 BATCH = 64
-"""Documents that are looked up and encoded together."""
+"""Documents that are encoded together."""
+LOOKED_UP = 512
+"""Documents that the store is asked about together, which is far cheaper: so many, or what came within a second, or
+what has so much text and so many images in memory as is not to wait for others."""
+_HEAVY_CHARS = 2**20
+_READ_TOGETHER = 16
+"""Documents that one thread reads before it takes others."""
 STORED_TOGETHER = 512
 STORED_EVERY = 1.0
 """Stores take many records at once far more cheaply: so many, or what came within so many seconds."""
@@ -63,6 +68,7 @@ class Unchanged:
 
 
 Outcome: TypeAlias = Union[Ready, Unchanged, Reject]
+_Known: TypeAlias = "tuple[Item, Stamp | None, bool]"
 
 
 @dataclass(frozen=True)
@@ -100,13 +106,14 @@ class Flow:
         self._sees = bool(image_fields(encoder.spaces))
         self._store = store
         self._options = options
-        self._examined: Channel[list[Future[Outcome]]] = Channel(_UNDER_WAY)
+        self._examined: Channel[list[Future[list[Outcome]]]] = Channel(_UNDER_WAY)
         self._encoded: Channel[tuple[list[Record], list[Outcome]]] = Channel(2)
         self._under_way: Counter[str] = Counter()
         self._counted: set[str] = set()
         """What is under way again after it was stored and counted."""
         self._counting = threading.Lock()
         self._failure: BaseException | None = None
+        self._is_over = False
         self._tally = _Tally()
 
     def run(self, items: Iterable[Item]) -> IndexReport:
@@ -121,8 +128,10 @@ class Flow:
             for thread in threads:
                 thread.start()
             try:
-                for batch in _batches(items, BATCH):
-                    self._examined.put(self._submit(workers, batch))
+                for group in _groups(items):
+                    known = self._look_up(group)
+                    for start in range(0, len(known), BATCH):
+                        self._examined.put(self._submit(workers, known[start : start + BATCH]))
                 self._examined.close()
                 for thread in threads:
                     thread.join()
@@ -138,6 +147,7 @@ class Flow:
         return self._tally.report(time.monotonic() - started)
 
     def _stop(self) -> None:
+        self._is_over = True
         self._examined.stop()
         self._encoded.stop()
 
@@ -151,14 +161,27 @@ class Flow:
             self._failure = self._failure or exc
             self._stop()
 
-    def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[Item]) -> list[Future[Outcome]]:
-        latest = {item.id if isinstance(item, Reject) else item.document.id: item for item in batch}
+    def _look_up(self, group: Sequence[Item]) -> list[_Known]:
+        """The last input of each id, what the store has of it, and whether another one is under way."""
+        latest = {item.id if isinstance(item, Reject) else item.document.id: item for item in group}
         usable = [id for id, item in latest.items() if isinstance(item, Sourced) and is_id(id)]
         with self._counting:
             again = {id for id in latest if self._under_way[id]}
             self._under_way.update(latest.keys())
         known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
-        return [workers.submit(self._examine, item, known.get(id), id in again) for id, item in latest.items()]
+        return [(item, known.get(id), id in again) for id, item in latest.items()]
+
+    def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[_Known]) -> list[Future[list[Outcome]]]:
+        parts = (batch[start : start + _READ_TOGETHER] for start in range(0, len(batch), _READ_TOGETHER))
+        return [workers.submit(self._examine_all, part) for part in parts]
+
+    def _examine_all(self, some: Sequence[_Known]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for one in some:
+            if self._is_over:
+                raise StoppedError
+            outcomes.append(self._examine(*one))
+        return outcomes
 
     def _examine(self, item: Item, known: Stamp | None, is_again: bool) -> Outcome:
         """What is to be done about one input; all of it that needs no other input.
@@ -200,7 +223,7 @@ class Flow:
         outcomes: list[Outcome] = []
         begun = time.monotonic()
         for futures in self._examined:
-            examined = [future.result() for future in futures]
+            examined = [outcome for future in futures for outcome in future.result()]
             ready = [outcome for outcome in examined if isinstance(outcome, Ready)]
             encoded, rejects = encode(self._encoder, ready)
             bad = {reject.id for reject in rejects}
@@ -280,12 +303,25 @@ class Flow:
                 del self._quarantined[id]
 
 
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    batch: list[T] = []
+def _groups(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Inputs in groups to be looked up; a group ends early where it is heavy, or slow to come."""
+    group: list[Item] = []
+    chars, begun = 0, time.monotonic()
     for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+        group.append(item)
+        chars += _chars(item)
+        is_heavy = chars > BATCH * _HEAVY_CHARS
+        if len(group) == LOOKED_UP or is_heavy or time.monotonic() - begun > STORED_EVERY:
+            yield group
+            group, chars, begun = [], 0, time.monotonic()
+    if group:
+        yield group
+
+
+def _chars(item: Item) -> int:
+    """How much of memory an input takes, in characters; an image counts as one of middle size."""
+    if isinstance(item, Reject):
+        return 0
+    document = item.document
+    image = 0 if isinstance(document.image, (Path, type(None))) else _HEAVY_CHARS
+    return image + (len(document.text) if isinstance(document.text, str) else 0)

@@ -5,6 +5,7 @@ All failures are InvalidInputError with a code. Pillow's global switches are lef
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from io import BytesIO
+from io import BytesIO, FileIO
 from math import ceil
 from pathlib import Path
 from typing import Literal, get_args
@@ -60,6 +61,7 @@ _FORMATS = {  # how it begins, what reads it, and how its files end
 IMAGE_SUFFIXES = frozenset(f".{ending}" for _, _, endings in _FORMATS.values() for ending in endings.split())
 """Endings, in lower case, of the files that indexing a folder picks up; how one is read depends on what is in it."""
 _SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FORMATS.items()}
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
 _COPYING = tuple(threading.Lock() for _ in range(61))
 """One of them is held while an image is copied, chosen by which image that is."""
@@ -74,13 +76,14 @@ def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
     return data
 
 
-def read_regular(path: Path, what: str) -> bytes:
+def read_regular(path: Path | str, what: str) -> bytes:
     """The bytes of a file; InvalidInputError ``unreadable`` (also a folder or a pipe), ``empty`` or ``too_large``."""
     name = repr(str(path))
-    try:
-        found = path.stat()
-        usual = stat.S_ISREG(found.st_mode)
-        data = path.read_bytes() if usual and found.st_size <= MAX_FILE_BYTES else b""
+    try:  # opened first, so that what is checked is what is read; a pipe is not waited for
+        with FileIO(os.open(path, os.O_RDONLY | _NO_WAITING)) as file:
+            found = os.fstat(file.fileno())
+            usual = stat.S_ISREG(found.st_mode)
+            data = file.readall() if usual and found.st_size <= MAX_FILE_BYTES else b""
     except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
         reason = getattr(exc, "strerror", None) or exc
         raise InvalidInputError("unreadable", f"{name} cannot be read: {reason}") from exc

@@ -35,7 +35,7 @@ from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexRepo
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.generators.base import GenerationOptions, Generator
-    from vlmsearch.sources import Item
+    from vlmsearch.sources import Item, Paths
     from vlmsearch.stores.base import Store
 
 DEFAULT_ENCODER = "onnx:default"
@@ -108,7 +108,7 @@ class Pipeline(Closable):
 
     def index(
         self,
-        paths: str | Path | Iterable[str | Path],
+        paths: str | Path | Iterable[str | Path] | Paths,
         *,
         prune: bool = False,
         retry_failed: bool = False,
@@ -117,13 +117,15 @@ class Pipeline(Closable):
     ) -> IndexReport:
         """Index what paths name (folders, files, globs, tables: see `vlmsearch.sources`), as `add` does.
 
+        Links to files are followed, also out of a folder, unless ``paths`` is ``Paths([...], follow_links=False)``.
         ``prune`` removes the documents that came from these folders and tables and are there no longer; never one from
         below a folder that could not be read.
         """
         from vlmsearch.sources import Paths
 
-        given = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
-        source = Paths(given)
+        if isinstance(paths, (str, Path)):
+            paths = [paths]
+        source = paths if isinstance(paths, Paths) else Paths(list(paths))
         seen: set[str] = set()
 
         def note(item: Item) -> Item:
@@ -136,7 +138,7 @@ class Pipeline(Closable):
         self.store.release([r.id for r in self.store.rejects() if r.id not in bad and source.was_read(r.id, r.stamp)])
         report = replace(report, pruned=self._prune(source.covers, seen)) if prune else report
         if not report.seen and not report.pruned:
-            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, given))}")
+            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, source.given))}")
         return report
 
     def _run(

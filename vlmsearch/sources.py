@@ -1,13 +1,16 @@
 """Where documents come from: folders, files, globs, and tables in JSONL or CSV.
 
 ========================  ==========================================================================================
-a folder                  every image and text file below it, hidden ones left out; the id is the absolute path
+a folder                  every image and text file below it, hidden ones left out; the id is the absolute path. A
+                          link to a file is that file, wherever it is, unless ``follow_links`` is off; links to
+                          folders are left out
 a file, a glob            the same for what it names
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
 ========================  ==========================================================================================
 
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
-numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out.
+numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out. A
+table may name images anywhere on this machine.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +35,10 @@ from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv"})
+_SUFFIXES = IMAGE_SUFFIXES | TEXT_SUFFIXES
+_ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
+"""What is escaped in the id of a file: what no id has, and a % before two digits that escaping could have written."""
+_Found: TypeAlias = Union[str, "tuple[str, OSError]"]
 
 
 @dataclass(frozen=True)
@@ -56,17 +64,25 @@ def given_documents(documents: Document | Iterable[Document]) -> Iterator[Source
 
 
 class Paths:
-    """What some paths name, as documents. Iterating reads; every iteration starts afresh."""
+    """What some paths name, as documents. Iterating reads; every iteration starts afresh.
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    ``follow_links`` takes files that are symbolic links, which may lead out of the folders; those that are named
+    themselves are always taken.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], *, follow_links: bool = True) -> None:
         """Raises ConfigError for a path that does not exist, a glob that matches nothing or a table that is no file."""
         if not paths:
             raise ConfigError("name at least one folder, file, glob or table")
+        self.given = tuple(map(Path, paths))
+        self._follow_links = follow_links
         self.folders: list[str] = []
         self.tables: list[str] = []
         self._files: list[str] = []
+        self._listed: dict[str, list[_Found]] = {}
+        """What `__len__` found in the folders, for the iteration after it."""
         self._unread: set[str] = set()
-        for path in paths:
+        for path in self.given:
             self._take(path)
 
     def _take(self, path: Path, *, is_named: bool = True) -> None:
@@ -89,18 +105,20 @@ class Paths:
             raise ConfigError(f"no such file or folder: {str(path)!r}")
 
     def __len__(self) -> int:
-        """How many documents there are, counted without reading images or texts."""
-        files = len(self._files) + sum(1 for folder in self.folders for _ in _walk(folder))
+        """How many documents there are, counted without reading images or texts; rows of tables are read."""
+        self._listed = {folder: list(_walk(folder, self._follow_links)) for folder in self.folders}
+        files = len(self._files) + sum(map(len, self._listed.values()))
         return files + sum(1 for table in self.tables for _ in read_rows(table))
 
     def __iter__(self) -> Iterator[Item]:
         """Documents in a stable order; what cannot be read as one comes as a Reject."""
         self._unread = set()
+        listed, self._listed = self._listed, {}
         for name in self._files:
             yield _read_file(name)
         for folder in self.folders:
-            for found in _walk(folder):
-                yield _read_file(found) if isinstance(found, str) else self._skip(found.filename, found)
+            for found in listed.get(folder) or _walk(folder, self._follow_links):
+                yield _read_file(found) if isinstance(found, str) else self._skip(*found)
         for table in self.tables:
             for number, row in read_rows(table):
                 yield self._skip(table, row) if isinstance(row, OSError) else _read_row(table, number, row)
@@ -140,26 +158,41 @@ def _is_in(id: str, folder: str) -> bool:
     return f"{id}{os.sep}".startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _walk(folder: str) -> Iterator[str | OSError]:
-    """The files below a folder that are taken; for a folder that cannot be listed its error, which has its name."""
-    failed: list[OSError] = []
-    for where, folders, files in os.walk(folder, onerror=failed.append):
-        yield from failed
-        failed.clear()
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES | TEXT_SUFFIXES:
-                yield os.path.join(where, name)
-    yield from failed
+def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
+    """The files below a folder that are taken; for a folder that cannot be listed its name and the error."""
+    left = [folder]
+    while left:
+        where = left.pop()
+        try:
+            with os.scandir(where) as found:
+                entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda e: e.name)
+        except OSError as exc:
+            yield where, exc
+            continue
+        folders = []
+        for entry in entries:
+            if _is_folder(entry):
+                folders += [] if entry.is_symlink() else [entry.path]
+            elif os.path.splitext(entry.name)[1].lower() in _SUFFIXES and (follow_links or not entry.is_symlink()):
+                yield entry.path
+        left += reversed(folders)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that cannot be followed
+        return False
 
 
 def _read_file(name: str) -> Item:
-    path, id = Path(name), file_id(name)
-    suffix = path.suffix.lower()
+    """The document in a file that is named by its absolute path."""
+    id = _escape(name)
+    suffix = os.path.splitext(name)[1].lower()
     if suffix in IMAGE_SUFFIXES:
-        return Sourced(Document(id, image=path), id)
+        return Sourced(Document(id, image=Path(name)), id)
     try:
-        data = read_regular(path, "a text" if suffix in TEXT_SUFFIXES else "an image")
+        data = read_regular(name, "a text" if suffix in TEXT_SUFFIXES else "an image")
         if suffix in TEXT_SUFFIXES:
             return Sourced(Document(id, text=data.decode("utf-8-sig")), id)
     except InvalidInputError as exc:
@@ -168,16 +201,27 @@ def _read_file(name: str) -> Item:
         reason = "is no UTF-8 text"
     else:
         if format_of(data):
-            return Sourced(Document(id, image=path), id)
+            return Sourced(Document(id, image=Path(name)), id)
         texts, tables = (", ".join(sorted(suffixes)) for suffixes in (TEXT_SUFFIXES, TABLE_SUFFIXES))
         reason = f"is neither an image in a format that can be read nor named as a text ({texts}) or a table ({tables})"
     return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
 
 
 def file_id(name: str) -> str:
-    """The id of a file: its absolute path, bytes that no id can have written as %XX."""
-    path = os.path.abspath(name)
-    return CONTROLS.sub(lambda odd: "".join(f"%{byte:02X}" for byte in os.fsencode(odd[0])), path)
+    """The id of a file: its absolute path, bytes that no id can have written as %XX, another id for each file.
+
+    So a ``%`` that could be the beginning of such a byte is written as ``%25``.
+    """
+    return _escape(os.path.abspath(name))
+
+
+def _escape(path: str) -> str:
+    return _ODD.sub(_percent, path)
+
+
+def _percent(odd: re.Match[str]) -> str:
+    is_byte = "\udc80" <= odd[0] <= "\udcff"  # as the operating system's names have them; other halves are in no name
+    return "".join(f"%{byte:02X}" for byte in odd[0].encode("utf-8", "surrogateescape" if is_byte else "surrogatepass"))
 
 
 def _parse(line: str) -> object:
@@ -189,8 +233,10 @@ def _parse(line: str) -> object:
         raise InvalidInputError("invalid", "no JSON that can be read: it is nested too deeply") from exc
 
 
-def _read_row(table: str, number: int, row: Row) -> Item:
+def _read_row(table: str, number: int, row: Row | InvalidInputError) -> Item:
     try:
+        if isinstance(row, InvalidInputError):
+            raise row
         return Sourced(_document(row, Path(table).parent), file_id(table))
     except InvalidInputError as exc:
         stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))

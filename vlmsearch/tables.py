@@ -6,42 +6,53 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias, Union
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TextIO, TypeAlias, Union
 
-from vlmsearch.errors import ConfigError
-from vlmsearch.media import MAX_FILE_BYTES
+from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.types import LARGEST_INT
 
 Row: TypeAlias = Union[str, Mapping[str, object]]
 """A line of JSONL or a row of CSV."""
+MAX_ROW_CHARS = 16 * 2**20
+"""Of a line of JSONL or a row of CSV; what is longer goes into a file of its own."""
 STRAY = re.compile("[\udc80-\udcff]")
 """What a byte that is no UTF-8 is read as."""
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
 
-def read_rows(table: str) -> Iterator[tuple[int, Row | OSError]]:
+def read_rows(table: str) -> Iterator[tuple[int, Row | OSError | InvalidInputError]]:
     """Rows with their line numbers: lines of JSONL, rows of CSV, last the error of a table that cannot be read on.
 
-    Bytes that are no UTF-8 come as surrogates.
+    Bytes that are no UTF-8 come as surrogates; a line of JSONL that is too long comes as its error.
     """
     try:
         with open(table, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             if table.lower().endswith(".csv"):
                 yield from _csv_rows(table, file)
                 return
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield number, line
+            yield from _lines(file)
     except OSError as exc:
         yield 0, exc
 
 
-def _csv_rows(table: str, file: Iterable[str]) -> Iterator[tuple[int, Row]]:
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_FILE_BYTES))  # of the process: raised, and never lowered
+def _lines(file: TextIO) -> Iterator[tuple[int, str | InvalidInputError]]:
+    number = 0
+    while line := file.readline(MAX_ROW_CHARS + 1):
+        number += 1
+        if len(line) > MAX_ROW_CHARS:
+            yield number, InvalidInputError("too_large", f"a line has at most {MAX_ROW_CHARS:,} characters")
+            while line and not line.endswith(("\n", "\r")):
+                line = file.readline(MAX_ROW_CHARS)
+        elif line.strip():
+            yield number, line
+
+
+def _csv_rows(table: str, file: TextIO) -> Iterator[tuple[int, Row]]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_CHARS))  # of the process: raised, and never lowered
     lines: list[str] = []
-    reader = csv.DictReader(_noted(file, lines))
+    reader = csv.DictReader(_noted(table, file, lines))
     try:
         _check_header(table, reader.fieldnames)
         lines.clear()
@@ -54,9 +65,15 @@ def _csv_rows(table: str, file: Iterable[str]) -> Iterator[tuple[int, Row]]:
         raise ConfigError(f"{table}, line {reader.line_num}, cannot be read as CSV: {exc}") from exc
 
 
-def _noted(file: Iterable[str], lines: list[str]) -> Iterator[str]:
-    """The lines of a file, each of which is added to ``lines`` as it is read."""
-    for line in file:
+def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
+    """The lines of a file, each of which is added to ``lines`` as it is read; ConfigError where these are too long."""
+    number = size = 0
+    while line := file.readline(MAX_ROW_CHARS + 1):
+        number += 1
+        size = len(line) + (size if lines else 0)
+        if size > MAX_ROW_CHARS:
+            where = f"{table}, lines {number - len(lines)} to {number}, cannot be read as CSV"
+            raise ConfigError(f"{where}: a row has at most {MAX_ROW_CHARS:,} characters; is a quote not closed?")
         lines.append(line)
         yield line
 

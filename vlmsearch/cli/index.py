@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ _SHOWN = 20
 @encoder_option
 @option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
 @option("--retry-failed", is_flag=True, help="Try quarantined files again.")
+@option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
 @limits_option(DEFAULT_LIMITS)
 @json_option
@@ -39,23 +40,25 @@ def index(
     encoder: str | None,
     prune: bool,
     retry_failed: bool,
+    no_follow: bool,
     strict: bool,
     image_limits: ImageLimits,
     as_json: bool,
 ) -> None:
     """Index images and texts: folders, files, globs, and tables in JSONL or CSV.
 
+    A file that is a symbolic link is followed, also out of the folder; a folder that is one is not.
     Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
     Interrupt it at any time: the next run goes on from there.
     """
     from vlmsearch.sources import Paths
 
-    total = len(Paths(paths))
+    source = Paths(paths, follow_links=not no_follow)
     with (
         open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
-        progress(total, quiet=as_json) as advance,
+        progress(source, quiet=as_json) as advance,
     ):
-        report = pipeline.index(paths, prune=prune, retry_failed=retry_failed, strict=strict, on_progress=advance)
+        report = pipeline.index(source, prune=prune, retry_failed=retry_failed, strict=strict, on_progress=advance)
     if as_json:
         print_json(_as_json(report))
     else:
@@ -63,8 +66,8 @@ def index(
 
 
 @contextmanager
-def progress(total: int, *, quiet: bool, what: str = "indexing") -> Iterator[Callable[[int], None] | None]:
-    """A bar with rate and time left, where there is a terminal to draw it on."""
+def progress(total: int | Sized, *, quiet: bool, what: str = "indexing") -> Iterator[Callable[[int], None] | None]:
+    """A bar with rate and time left, where there is a terminal to draw it on; elsewhere nothing is counted."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -81,7 +84,7 @@ def progress(total: int, *, quiet: bool, what: str = "indexing") -> Iterator[Cal
         what, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=make_console(stderr=True)
     )
     with bar:
-        task = bar.add_task("", total=total)
+        task = bar.add_task("", total=total if isinstance(total, int) else len(total))
         yield lambda done: bar.update(task, completed=done)
 
 
