@@ -33,6 +33,7 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.media import IMAGE_SUFFIXES
 from vlmsearch.sources import file_id
+from vlmsearch.tables import read_rows
 from vlmsearch.types import Stamp
 
 
@@ -406,9 +407,18 @@ def test_an_index_is_listed_once_where_no_bar_is_drawn(tmp_path: Path, monkeypat
     (tmp_path / "in" / "a.txt").write_text("a red star")
     (tmp_path / "b.jsonl").write_text('{"id": "b", "text": "a blue heart"}')
     reads: list[str] = []
-    scandir, read_rows = os.scandir, sources.read_rows
-    monkeypatch.setattr(os, "scandir", lambda path: (reads.append(str(path)), scandir(path))[1])
-    monkeypatch.setattr(sources, "read_rows", lambda table: (reads.append(table), read_rows(table))[1])
+    scandir = os.scandir
+
+    def note_folder(path: str) -> object:
+        reads.append(str(path))
+        return scandir(path)
+
+    def note_table(table: str) -> object:
+        reads.append(table)
+        return read_rows(table)
+
+    monkeypatch.setattr(os, "scandir", note_folder)
+    monkeypatch.setattr(sources, "read_rows", note_table)
     command = ["index", str(tmp_path / "in"), str(tmp_path / "b.jsonl"), "--store", f"chroma:{tmp_path / 'index'}"]
     done = CliRunner().invoke(cli, [*command, "--encoder", "mock:", "--json"])
     assert done.exit_code == 0, done.output
