@@ -79,11 +79,15 @@ def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
 def read_regular(path: Path | str, what: str) -> bytes:
     """The bytes of a file; InvalidInputError ``unreadable`` (also a folder or a pipe), ``empty`` or ``too_large``."""
     name = repr(str(path))
-    try:  # opened first, so that what is checked is what is read; a pipe is not waited for
-        with FileIO(os.open(path, os.O_RDONLY | _NO_WAITING)) as file:
-            found = os.fstat(file.fileno())
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)  # what is checked is what is read; no pipe is waited for
+        try:
+            found = os.fstat(descriptor)
             usual = stat.S_ISREG(found.st_mode)
-            data = file.readall() if usual and found.st_size <= MAX_FILE_BYTES else b""
+            is_read = usual and found.st_size <= MAX_FILE_BYTES
+            data = FileIO(descriptor, closefd=False).readall() if is_read else b""
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
         reason = getattr(exc, "strerror", None) or exc
         raise InvalidInputError("unreadable", f"{name} cannot be read: {reason}") from exc
