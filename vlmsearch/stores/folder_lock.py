@@ -202,4 +202,9 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 def _release_in_children() -> None:
     """Close the descriptors of locks in forked processes: a child that outlives its parent would hold them on."""
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_held)])
+        os.register_at_fork(after_in_child=_release)
+
+
+def _release() -> None:
+    for lock in list(_held):
+        lock.close()
