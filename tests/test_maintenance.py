@@ -4,8 +4,9 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ from vlmsearch import ConfigError, Document, Pipeline, Record
 from vlmsearch.maintenance import CheckReport
 from vlmsearch.stores.chroma import ChromaStore
 from vlmsearch.stores.chroma_vectors import VectorRows
-from vlmsearch.stores.chroma_versions import State, timed_version
+from vlmsearch.stores.chroma_versions import State
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
-from vlmsearch.stores.mongo_journal import owner
+from vlmsearch.stores.writers import this_process
 
 
 @pytest.fixture
@@ -72,18 +73,17 @@ def write_under(version: str, records: Sequence[Record], rows: VectorRows) -> No
 def _cut_off(version: str, ids: list[str]) -> dict[str, object]:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    with owner(version) as entry:
-        machine = entry["owner"].rsplit(":", 2)[0]
-    return {"_id": version, "kind": "write", "ids": ids, **entry, "owner": f"{machine}:{ended.pid}:abcdef00"}
+    owner = f"{this_process().rsplit(':', 2)[0]}:{ended.pid}:abcdef00"
+    return {"_id": version, "kind": "write", "ids": ids, "owner": owner, "at": datetime.now(timezone.utc)}
 
 
 def test_a_write_under_way_is_neither_damage_nor_rolled_back(pair: MongoChromaStore) -> None:
-    version = pair._journal.open("write", ["id-40"])
-    write_under(version, make_records(41, (IMAGE,))[40:], pair.vectors())
-    report = pair.check(repair=True)
-    assert (report.clean, report.in_progress) == (True, 1)
-    assert pair.vectors().among(IMAGE, [("id-40", version)])
-    pair._journal.give_up(version)
+    with suppress(KeyboardInterrupt), pair._journal.writing("write", ["id-40"]) as version:
+        write_under(version, make_records(41, (IMAGE,))[40:], pair.vectors())
+        report = pair.check(repair=True)
+        assert (report.clean, report.in_progress) == (True, 1)
+        assert pair.vectors().among(IMAGE, [("id-40", version)])
+        raise KeyboardInterrupt
     assert not pair.check(repair=True).clean
     assert pair.check().clean
     assert not pair.vectors().among(IMAGE, [("id-40", version)])
@@ -111,7 +111,7 @@ def chroma_at(kind: str, chroma: str, tmp_path: Path) -> ChromaStore:
 
 @pytest.mark.parametrize("kind", ["embedded", "served"])
 def test_what_is_wrong_in_chroma_is_named_and_repaired(kind: str, chroma_address: str, tmp_path: Path) -> None:
-    old = f"t{int(time.time()) - 3600:08x}0000000"
+    old = "0" * 16
     records = make_records(20, (IMAGE, TEXT))
     with chroma_at(kind, chroma_address, tmp_path) as store:
         store.bind("e", SPACES)
@@ -127,25 +127,27 @@ def test_what_is_wrong_in_chroma_is_named_and_repaired(kind: str, chroma_address
         assert found.missing == (f"minilm/text id-5 {version}",)
         assert (found.documents, found.clean, found.in_progress) == (20, False, 0)
         assert store.check(repair=True).repaired
-        assert store.check() == CheckReport(store.name, 20, {"clip/image": 20, "clip/text": 0, "minilm/text": 19})
+        lost = () if kind == "embedded" else found.missing
+        counts = {"clip/image": 20, "clip/text": 0, "minilm/text": 19}
+        assert store.check() == CheckReport(store.name, 20, counts, missing=lost)
         assert store.stamps(["id-5"])["id-5"].digest == ""
-        assert store.fields(["id-5"])["id-5"] == {IMAGE}
         assert store.get(["id-5"]) == [records[5].document]
         store.upsert(records[5:6])
-        assert store.check().vectors["minilm/text"] == 20
+        assert store.check() == CheckReport(store.name, 20, {"clip/image": 20, "clip/text": 0, "minilm/text": 20})
 
 
-def test_on_a_server_what_was_just_written_counts_as_under_way(chroma_address: str, tmp_path: Path) -> None:
+def test_on_a_server_what_is_being_written_is_neither_damage_nor_removed(chroma_address: str, tmp_path: Path) -> None:
     with chroma_at("served", chroma_address, tmp_path) as store, chroma_at("served", chroma_address, tmp_path) as other:
         store.bind("e", SPACES)
         store.upsert(make_records(3, (IMAGE,)))
         other.bind("e", SPACES)
-        write_under(timed_version(), make_records(3, (IMAGE,)), other._vectors)
-        report = store.check(repair=True)
-        assert (report.clean, report.in_progress, report.vectors["clip/image"]) == (True, 1, 6)
-        store.upsert(make_records(3, (IMAGE,), seed=8))
-        store.delete(["id-0"])
-        assert store.check().vectors["clip/image"] == 5, "and nobody else removes it"
+        with other._journal.writing(3) as version:
+            write_under(version, make_records(3, (IMAGE,)), other._vectors)
+            report = store.check(repair=True)
+            assert (report.clean, report.in_progress, report.vectors["clip/image"]) == (True, 1, 6)
+            store.upsert(make_records(3, (IMAGE,), seed=8))
+            store.delete(["id-0"])
+            assert store.check().vectors["clip/image"] == 5, "and nobody else removes it"
 
 
 @pytest.mark.parametrize("meanwhile", ["replace", "delete"])

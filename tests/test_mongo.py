@@ -24,8 +24,8 @@ from vlmsearch.registry import open_store
 from vlmsearch.stores import mongo_cache
 from vlmsearch.stores.mongo import MongoStore
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
-from vlmsearch.stores.mongo_journal import is_alive, owner
 from vlmsearch.stores.mongo_values import compile_filter
+from vlmsearch.stores.writers import at_work, life_of, this_process
 
 SECRET = "s3cret-Pa55"
 
@@ -319,10 +319,14 @@ def test_a_writer_in_a_forked_process_is_not_taken_for_this_one(mongo_address: s
 def test_numbers_of_processes_mean_nothing_outside_their_container() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    with owner("v") as entry:
-        machine = entry["owner"].rsplit(":", 2)[0]
-    assert not is_alive({**entry, "_id": "w", "owner": f"{machine}:{ended.pid}:00000000"})
-    assert is_alive({**entry, "_id": "w", "owner": f"{machine}0:{ended.pid}:00000000"})
+    machine, number, _ = this_process().rsplit(":", 2)
+    assert life_of(f"{machine}:{ended.pid}:00000000", "w") == "gone"
+    assert life_of(f"{machine}:{os.getppid()}:00000000", "w") == "alive"
+    assert life_of(f"{machine}:{number}:00000000", "w") == "gone", "a process before this one that had its number"
+    assert life_of(f"{machine}0:{ended.pid}:00000000", "w") == "unknown"
+    assert life_of(this_process(), "w") == "gone"
+    with at_work("w"):
+        assert life_of(this_process(), "w") == "alive"
     if sys.platform == "linux":
         assert machine.endswith(os.readlink("/proc/self/ns/pid"))
 

@@ -21,7 +21,7 @@ class CheckReport:
     vectors that a document should have; ``unindexed``: vectors that searching does not find; ``unfinished``:
     writes and deletes that were cut off; ``in_progress`` counts the writes under way. ``repaired``: whether all that is
     listed has been put in order; the vectors of ``missing`` cannot be made up, so those documents count as changed, and
-    indexing their sources again completes them.
+    indexing their sources again completes them. On a Chroma server they are listed until then.
     """
 
     store: str

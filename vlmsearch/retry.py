@@ -5,15 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import TypeVar
 
 from vlmsearch.errors import BackendError
 
 T = TypeVar("T")
 MOST_RETRIES = 20
-PATIENCE = timedelta(minutes=10)
-"""After so long, a write of another machine counts as cut off."""
 _FIRST, _LONGEST = 0.1, 5.0
 
 

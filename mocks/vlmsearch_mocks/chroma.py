@@ -214,6 +214,8 @@ class MockChroma:
 class MockChromaConnection(ChromaConnection):
     """A connection to a `MockChroma`."""
 
+    is_shared = True
+
     def __init__(self, client: MockChroma, *, prefix: str = "vlmsearch", retries: int = 2) -> None:
         self.name = "mock chroma"
         self.prefix = prefix

@@ -15,7 +15,7 @@ from pymongo.results import BulkWriteResult, DeleteResult, InsertOneResult, Upda
 from typing_extensions import Self
 
 from vlmsearch_mocks.faults import Faults
-from vlmsearch_mocks.mongo_values import Row, look_up, matches, project, seed, updated
+from vlmsearch_mocks.mongo_values import Row, look_up, matches, project, updated
 
 T = TypeVar("T")
 _DUPLICATE = 11000
@@ -108,15 +108,15 @@ class MockCollection:
 
     # ---- reading
 
-    def find(self, query: Mapping[str, Any], projection: Mapping[str, int] | None = None) -> MockCursor:
+    def find(self, query: Mapping[str, Any], projection: Mapping[str, Any] | None = None) -> MockCursor:
         """The rows that pass, read when the cursor is."""
         return MockCursor(lambda: self._call("find", lambda: self._select(query, projection)))
 
-    def find_one(self, query: Mapping[str, Any]) -> Row | None:
+    def find_one(self, query: Mapping[str, Any], projection: Mapping[str, Any] | None = None) -> Row | None:
         """One row that passes."""
-        return self._call("find_one", lambda: next(iter(self._select(query, None)), None))
+        return self._call("find_one", lambda: next(iter(self._select(query, projection)), None))
 
-    def find_raw_batches(self, query: Mapping[str, Any], projection: Mapping[str, int]) -> Iterator[bytes]:
+    def find_raw_batches(self, query: Mapping[str, Any], projection: Mapping[str, Any]) -> Iterator[bytes]:
         """The rows that pass, in BSON, some at a time."""
         found = self._call("find_raw_batches", lambda: self._select(query, projection))
         for start in range(0, len(found), _RAW_BATCH):
@@ -126,7 +126,7 @@ class MockCollection:
         """How many rows pass."""
         return self._call("count_documents", lambda: len(self._select(query, None)))
 
-    def _select(self, query: Mapping[str, Any], projection: Mapping[str, int] | None) -> list[Row]:
+    def _select(self, query: Mapping[str, Any], projection: Mapping[str, Any] | None) -> list[Row]:
         encode(query)
         data = self._client.faults.past("mongo")
         with self._client.lock:
@@ -154,7 +154,7 @@ class MockCollection:
 
     def update_one(self, query: Row, update: Row, *, upsert: bool = False) -> UpdateResult:
         """Change one row that passes."""
-        return self._call("update_one", lambda: self._write(query, lambda old: updated(old, update), upsert))
+        return self._call("update_one", lambda: self._write(query, lambda old: updated(old, update, query), upsert))
 
     def delete_one(self, query: Row) -> DeleteResult:
         """Remove one row that passes."""
@@ -200,14 +200,14 @@ class MockCollection:
         change: Any = write._doc  # noqa: SLF001
         if isinstance(write, ReplaceOne):
             return self._write(query, lambda _: change, upsert)
-        return self._write(query, lambda old: updated(old, change), upsert)
+        return self._write(query, lambda old: updated(old, change, query), upsert)
 
-    def _write(self, query: Mapping[str, Any], change: Callable[[Row], Row], upsert: bool) -> UpdateResult:
+    def _write(self, query: Mapping[str, Any], change: Callable[[Row | None], Row], upsert: bool) -> UpdateResult:
         rows = self._rows()
         old = next((row for id in _candidates(rows, query) if matches(row := decode(rows[id]), query)), None)
         if old is None and not upsert:
             return UpdateResult({"n": 0, "nModified": 0}, acknowledged=True)
-        new = {"_id": (old or query)["_id"], **change(seed(query) if old is None else old)}
+        new = {"_id": (old or query)["_id"], **change(old)}
         if old is None and new["_id"] in rows:
             raise DuplicateKeyError(f"E11000 duplicate key error: {new['_id']!r}", _DUPLICATE)
         rows[new["_id"]] = encode(new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 from pymongo.errors import OperationFailure
@@ -74,15 +75,15 @@ def look_up(row: Mapping[str, Any], path: str) -> Any:
     return have
 
 
-def project(row: Row, projection: Mapping[str, int] | None) -> Row:
-    """The fields that a projection asks for, or those that it does not leave out."""
+def project(row: Row, projection: Mapping[str, Any] | None) -> Row:
+    """The fields that a projection asks for, or those that it does not leave out; ``$$NOW`` is the server's time."""
     if not projection:
         return row
     if not any(projection.values()):
         return {key: value for key, value in row.items() if key not in projection}
     found: Row = {"_id": row["_id"]} if projection.get("_id", 1) else {}
-    for path in projection:
-        value = look_up(row, path)
+    for path, wanted in projection.items():
+        value = _now() if wanted == "$$NOW" else look_up(row, path)
         if value is not _ABSENT and path != "_id":
             *parents, last = path.split(".")
             place = found
@@ -92,10 +93,12 @@ def project(row: Row, projection: Mapping[str, int] | None) -> Row:
     return found
 
 
-def updated(row: Row, update: Mapping[str, Any]) -> Row:
-    """A row after an update; OperationFailure for an operator that is none."""
-    new = dict(row)
+def updated(row: Row | None, update: Mapping[str, Any], query: Mapping[str, Any]) -> Row:
+    """A row after an update, or the new one where ``query`` found none; OperationFailure for an unknown operator."""
+    new = _seed(query) if row is None else dict(row)
     for operator, changes in update.items():
+        if operator == "$setOnInsert" and row is not None:
+            continue
         for key, value in changes.items():
             _change(new, operator, key, value)
     return new
@@ -106,14 +109,18 @@ def _change(row: Row, operator: str, key: str, value: Any) -> None:
     for step in parents:
         row[step] = dict(row.get(step, {}))
         row = row[step]
-    if operator == "$set":
+    if operator in ("$set", "$setOnInsert"):
         row[key] = value
+    elif operator == "$currentDate":
+        row[key] = _now()
     elif operator == "$inc":
         row[key] = row.get(key, 0) + value
     elif operator == "$unset":
         row.pop(key, None)
     elif operator == "$push":
         row[key] = [*row.get(key, []), value]
+    elif operator == "$addToSet":
+        row[key] = [*row.get(key, []), *([] if value in row.get(key, []) else [value])]
     elif operator == "$pull":
         gone = value["$in"] if isinstance(value, Mapping) else [value]
         if key in row:
@@ -122,7 +129,13 @@ def _change(row: Row, operator: str, key: str, value: Any) -> None:
         raise OperationFailure(f"Unknown modifier: {operator}", _FAILED_TO_PARSE)
 
 
-def seed(query: Mapping[str, Any]) -> Row:
+def _now() -> datetime:
+    """The time as BSON keeps it: in milliseconds, without a zone."""
+    now = datetime.now(timezone.utc).replace(tzinfo=None)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+def _seed(query: Mapping[str, Any]) -> Row:
     """What an upsert begins a new row with: the values that its filter names."""
     plain = {key: value for key, value in query.items() if not key.startswith("$")}
     return {key: value for key, value in plain.items() if not isinstance(value, Mapping)}

@@ -9,28 +9,29 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from typing_extensions import Self
 
-from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.filters import Filter
 from vlmsearch.maintenance import CheckReport
-from vlmsearch.retry import PATIENCE
 from vlmsearch.stores.base import check_records
 from vlmsearch.stores.chroma_audit import Findings, compare
 from vlmsearch.stores.chroma_collections import connect, placeholders
 from vlmsearch.stores.chroma_connection import ChromaConnection
 from vlmsearch.stores.chroma_index import ChromaIndex, dump
-from vlmsearch.stores.chroma_vectors import Key
-from vlmsearch.stores.chroma_versions import State, digest_version, is_abandoned, timed_version
+from vlmsearch.stores.chroma_versions import State, digest_version
 from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Hit, Record, Stamp, Vectors
 
 HNSW = {"max_neighbors": 24, "ef_construction": 150, "ef_search": 400}
 _WRITES = 1000
+_LAST_GASP = 5.0
+"""For how many seconds a server may still be carrying out what a writer sent before it found that its entry is gone."""
 
 
 class ChromaStore(ChromaIndex):
@@ -77,8 +78,9 @@ class ChromaStore(ChromaIndex):
             for start in range(0, len(records), _WRITES):
                 if start:
                     self.check_in_use()
-                with self._connection.writing() as is_alone:
-                    self._upsert(records[start : start + _WRITES], is_alone=is_alone)
+                with self._connection.writing():
+                    some = records[start : start + _WRITES]
+                    self._write_beside_others(some) if self._connection.is_shared else self._write_alone(some)
 
     def _check_sizes(self, records: Sequence[Record]) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
@@ -89,43 +91,55 @@ class ChromaStore(ChromaIndex):
                 large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {most:,}"
                 raise InvalidInputError("too_large", large, item=item)
 
-    def _upsert(self, records: Sequence[Record], *, is_alone: bool) -> None:
-        ids = [record.document.id for record in records]
-        started, version = time.monotonic(), timed_version()
-        versions = {r.document.id: digest_version(r) if is_alone else version for r in records}
-        old = self._states(ids)
+    def _write_alone(self, records: Sequence[Record]) -> None:
+        versions = {record.document.id: digest_version(record) for record in records}
+        old = self._states(list(versions))
         self._vectors.write(records, versions)
-        if not is_alone and time.monotonic() - started > PATIENCE.total_seconds() / 2:
-            raise BackendUnavailableError(f"{self.name} took too long to write {len(ids)} vectors: write them again")
+        self._name(records, versions)
+        self._clean([id for id, state in old.items() if state.version != versions[id]], is_alone=True)
+
+    def _write_beside_others(self, records: Sequence[Record]) -> None:
+        """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
+        ids = [record.document.id for record in records]
+        replaced = set(self._states(ids))
+        while not (version := self._try_to_write(records)):
+            replaced = set(ids)
+        now = self._states(ids)
+        beaten = {id for id in ids if id not in now or now[id].version != version}
+        self._clean(replaced | beaten, is_alone=False)
+
+    def _try_to_write(self, records: Sequence[Record]) -> str:
+        """Write vectors and then the rows that name them; returns the version, or "" where the entry has gone."""
+        with self._journal.writing(len(records)) as version:
+            versions = dict.fromkeys([record.document.id for record in records], version)
+            self._vectors.write(records, versions)
+            if not self._journal.has(version):
+                return ""
+            self._name(records, versions)
+            if not self._journal.has(version):
+                return ""
+            self._journal.remove([version])  # before the cleaning: of two writers, one sees what the other left
+            return version
+
+    def _name(self, records: Sequence[Record], versions: Mapping[str, str]) -> None:
+        """Write the documents' rows, which name the versions of their vectors."""
         self._write_documents(
             [record.document for record in records],
             [State(record.stamp, versions[record.document.id], tuple(map(str, record.vectors))) for record in records],
         )
-        changed = {id: state.version for id, state in old.items() if state.version != versions[id]}
-        self._remove(changed, is_alone=is_alone, replaced=changed, keep=versions)
 
     def _write_documents(self, documents: Sequence[Document], states: Sequence[State]) -> None:
         ids = [document.id for document in documents]
         rows = [{"state": state.dump()} for state in states]
         self._documents.upsert(ids, placeholders(ids), rows, list(map(_dump_document, documents)))
 
-    def _remove(
-        self,
-        ids: Collection[str],
-        *,
-        is_alone: bool,
-        replaced: Mapping[str, str],
-        keep: Mapping[str, str] | None = None,
-    ) -> None:
-        """Remove vectors of documents but the versions to ``keep``: all, or those that no other writer may need."""
-        kept = set((keep or {}).items())
-
-        def is_over(key: Key) -> bool:
-            id, version = key
-            return key not in kept and (is_alone or replaced.get(id) == version or is_abandoned(version))
-
-        for field in self._vectors.fields if ids else ():
-            self._vectors.remove_from(field, [key for key in self._vectors.keys_of(field, ids) if is_over(key)])
+    def _clean(self, ids: Collection[str], *, is_alone: bool) -> None:
+        """Remove those vectors of documents that no row names and no write under way is about to name."""
+        keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
+        busy = set() if is_alone or not any(keys.values()) else self._journal.versions()  # before the rows are read
+        named = {(id, state.version) for id, state in self._states(ids).items()} if any(keys.values()) else set()
+        for field, found in keys.items():
+            self._vectors.remove_from(field, [key for key in found - named if key[1] not in busy])
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, then their vectors, also those that a killed process left; returns how many were there."""
@@ -134,8 +148,7 @@ class ChromaStore(ChromaIndex):
         with self.in_use(), self._connection.writing() as is_alone:
             there = self._states(ids)
             self._documents.delete(there)
-            versions = {id: state.version for id, state in there.items()}
-            self._remove(ids, is_alone=is_alone, replaced=versions)
+            self._clean(ids, is_alone=is_alone)
         return len(there)
 
     # ---- reading
@@ -146,13 +159,16 @@ class ChromaStore(ChromaIndex):
             return [[] for _ in vectors]
         if field not in self._vectors.fields:
             raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, self._vectors.fields))}")
+        found = self._vectors.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
+        return [list(hits) for hits in found]
+
+    def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
         name = str(field)
 
         def versions(ids: Collection[str]) -> dict[str, str]:
             return {id: state.version for id, state in self._states(ids).items() if name in state.fields}
 
-        found = self._vectors.search(field, vectors, limit=limit, where=where, versions=versions)
-        return [list(hits) for hits in found]
+        return versions
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
@@ -173,8 +189,22 @@ class ChromaStore(ChromaIndex):
         }
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """The stamps of those documents among ``ids`` that are in the store whole."""
-        return {id: state.stamp for id, state in self._states(ids).items()}
+        """The stamps of those documents among ``ids`` that are in the store.
+
+        On a server, one that lacks a vector has no digest, so that it counts as changed and is indexed again.
+        """
+        states = self._states(ids)
+        broken = self._lacking(states) if self._connection.is_shared else ()
+        return {id: Stamp("", s.stamp.source) if id in broken else s.stamp for id, s in states.items()}
+
+    def _lacking(self, states: Mapping[str, State]) -> set[str]:
+        """The documents that do not have all the vectors that their rows name."""
+        found: set[str] = set()
+        for field in self._vectors.fields:
+            wanted = {(id, state.version) for id, state in states.items() if str(field) in state.fields}
+            found |= {id for id, _ in wanted - self._vectors.among(field, wanted)}
+        now = self._states(found)
+        return {id for id in found if now.get(id) == states[id]}  # others have been replaced, and their vectors removed
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """The fields that each of those documents among ``ids`` that are in the store has a vector in."""
@@ -200,13 +230,22 @@ class ChromaStore(ChromaIndex):
         In a folder, each vector is searched for, too; where one is not found, ``repair`` has Chroma make its graphs
         again.
 
-        On a server, what another process began to write in the last ten minutes counts as under way.
+        On a server, a write of another machine counts as under way, and ``repair`` ends it: if its writer is still
+        there, it writes once more. Missing vectors stay missing there until their documents are indexed again.
         """
         self.needed()
         with self._connection.writing() as is_alone:
-            found = compare(self._vectors, self._every_state(), self._states, is_alone=is_alone)
+            entries = self._journal.entries()
+            cut_off = [entry for entry in entries if is_alone or entry.life == "gone"]
             if repair:
-                self._repair(found)
+                cut_off = [entry for entry in entries if is_alone or not is_under_way(entry.version)]
+                self._journal.remove([entry.version for entry in cut_off])
+                if cut_off and not is_alone:
+                    time.sleep(_LAST_GASP)
+            busy = self._journal.versions
+            found = compare(self._vectors, self._every_state(), self._states, set if is_alone else busy)
+            if repair:
+                self._repair(found, is_alone=is_alone)
         return CheckReport(
             self.name,
             found.documents,
@@ -215,11 +254,12 @@ class ChromaStore(ChromaIndex):
             stale=found.names(found.stale),
             missing=found.names(found.missing),
             unindexed=found.names(found.unindexed),
-            in_progress=found.in_progress,
+            unfinished=tuple(sorted(map(str, cut_off))),
+            in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )
 
-    def _repair(self, found: Findings) -> None:
+    def _repair(self, found: Findings, *, is_alone: bool) -> None:
         for field in self._vectors.fields:
             self._vectors.remove_from(field, found.orphans[field] | found.stale[field])
         if any(found.unindexed.values()):
@@ -232,7 +272,7 @@ class ChromaStore(ChromaIndex):
         for field, keys in found.missing.items():
             for id, _ in keys:
                 lost.setdefault(id, set()).add(str(field))
-        if lost:
+        if lost and is_alone:  # beside others, a row might be replaced between reading and writing it
             documents = {document.id: document for document in self.get(list(lost))}
             states = {id: state for id, state in self._states(lost).items() if id in documents}
             self._write_documents(

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from vlmsearch.stores.chroma_vectors import Key, VectorRows
-from vlmsearch.stores.chroma_versions import State, is_abandoned
+from vlmsearch.stores.chroma_versions import State
 from vlmsearch.types import Field
 
 
 @dataclass
 class Findings:
-    """What there is and what is not in order, by field; ``in_progress`` counts the writes under way."""
+    """What there is and what is not in order, by field."""
 
     documents: int
     counts: dict[str, int] = field(default_factory=dict)
@@ -20,7 +20,6 @@ class Findings:
     stale: dict[Field, set[Key]] = field(default_factory=dict)
     missing: dict[Field, set[Key]] = field(default_factory=dict)
     unindexed: dict[Field, set[Key]] = field(default_factory=dict)
-    in_progress: int = 0
 
     @staticmethod
     def names(found: Mapping[Field, set[Key]]) -> tuple[str, ...]:
@@ -32,28 +31,26 @@ def compare(
     vectors: VectorRows,
     states: Mapping[str, State],
     look_again: Callable[[Collection[str]], Mapping[str, State]],
-    *,
-    is_alone: bool,
+    under_way: Callable[[], Collection[str]],
 ) -> Findings:
     """What is not in order; what looks so is looked at again, for it may have been written meanwhile.
 
-    Unless ``is_alone``, vectors that no document names are those of a write under way until it must have ended.
+    ``under_way`` gives the versions that may be named yet. It is asked after the vectors were listed and before the
+    documents are looked at again: a write that is not under way by then has named its vectors, or never will.
     """
     found = Findings(len(states))
-    under_way: set[str] = set()
     for each in vectors.fields:
         rows = set(vectors.keys(each))
         wanted = {(id, state.version) for id, state in states.items() if str(each) in state.fields}
         found.counts[str(each)] = len(rows)
+        busy = under_way()
         now = look_again({id for id, _ in rows ^ wanted})
         named = {(id, state.version) for id, state in now.items() if str(each) in state.fields}
-        extra = vectors.among(each, (rows - wanted) - named)
-        young = {key for key in extra if not (is_alone or is_abandoned(key[1]))}
-        under_way |= {version for _, version in young}
-        found.orphans[each] = {key for key in extra - young if key[0] not in now}
-        found.stale[each] = extra - young - found.orphans[each]
+        over = {key for key in (rows - wanted) - named if key[1] not in busy}
+        extra = vectors.among(each, over)
+        found.orphans[each] = {key for key in extra if key[0] not in now}
+        found.stale[each] = extra - found.orphans[each]
         lost = (wanted - rows) & named
         found.missing[each] = lost - vectors.among(each, lost)
         found.unindexed[each] = vectors.lost(each) & wanted & rows
-    found.in_progress = len(under_way)
     return found

@@ -30,7 +30,6 @@ EXACT_UP_TO = 1000
 """Collections of so many rows are searched exactly: HNSW is asked for all of them."""
 _REQUEST_BYTES = 8 * 2**20
 _PAGE = 1000
-_LONG_PAGE = 20_000
 _SAME, _TINY = 4, 1e-30
 _OWN = 0.999
 """The least cosine of a vector with itself, as HNSW keeps it."""
@@ -156,13 +155,16 @@ class ChromaCollection:
         return found
 
     def ids(self, where: Where | None = None) -> list[str]:
-        """All ids, or those whose metadata pass ``where``."""
-        found: list[str] = []
-        while True:
-            page = self._get(where=where, limit=_LONG_PAGE, offset=len(found), include=[])["ids"]
-            found += page
-            if len(page) < _LONG_PAGE:
-                return found
+        """All ids, or those whose metadata pass ``where``, as they are at one moment.
+
+        They are read at once: between pages by their offset, a delete would move others to where none is read.
+        """
+        found: list[str] = self._get(where=where, include=[])["ids"]
+        return found
+
+    def there(self, ids: Ids[str]) -> set[str]:
+        """Those of ``ids`` that there are rows of."""
+        return {id for some in pages(ids) for id in self._get(ids=some, include=[])["ids"]}
 
     def _get(self, **options: Any) -> Any:
         return self._rows("read rows", lambda rows: rows.get(**options))

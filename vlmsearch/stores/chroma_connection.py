@@ -82,6 +82,8 @@ class ChromaConnection(ABC):
     """How often a call that the database was not reached for is tried again."""
     most_bytes: int = 0
     """How many bytes of a request one row may take; 0 where that does not matter."""
+    is_shared: bool = False
+    """Whether other processes may write at the same time."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -123,6 +125,7 @@ class ChromaConnection(ABC):
 class ServedChroma(ChromaConnection):
     """A database on a Chroma server; ``timeout`` is in seconds, for each attempt, ``retries`` how many more follow."""
 
+    is_shared = True
     most_bytes = 36 * 2**20  # a server takes requests of 40 MiB unless it is told otherwise
 
     def __init__(self, address: Address, *, ssl: bool, timeout: float, retries: int) -> None:

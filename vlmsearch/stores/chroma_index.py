@@ -1,7 +1,7 @@
 """An index in Chroma: what built it, its generations, and its quarantine list.
 
 An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
-and, for each generation, ``name.N.documents`` and one for the vectors of each field.
+and, for each generation, ``name.N.documents``, one for the vectors of each field and, on a server, ``name.N.journal``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.chroma_collections import ChromaCollection, placeholders
 from vlmsearch.stores.chroma_connection import ChromaConnection, Subindex
+from vlmsearch.stores.chroma_journal import ChromaJournal
 from vlmsearch.stores.chroma_vectors import VectorRows
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.types import Manifest, Reject, Space, Stamp
@@ -39,6 +40,7 @@ class ChromaIndex(GenerationalStore):
         self._rejects = ChromaCollection(shared, f"{shared.prefix}.rejects")
         self._documents = self._documents_of("0")
         self._vectors = VectorRows(shared, ())
+        self._journal = ChromaJournal(shared)
 
     # ---- what it is made of
 
@@ -96,11 +98,16 @@ class ChromaIndex(GenerationalStore):
         vectors.open(self.name)
         self._rejects.needed(self.name)
         self._documents, self._vectors = documents, vectors
+        self._journal = self._journal_of(generation)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
         self._vectors_of(generation, spaces).drop()
         self._documents_of(generation).drop()
+        self._journal_of(generation).drop()
+
+    def _journal_of(self, generation: str) -> ChromaJournal:
+        return ChromaJournal(Subindex(self._connection, generation))
 
     def _documents_of(self, generation: str) -> ChromaCollection:
         part = Subindex(self._connection, generation)

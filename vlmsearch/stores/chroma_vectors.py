@@ -84,7 +84,7 @@ class VectorRows:
 
     def among(self, field: Field, keys: Collection[Key]) -> set[Key]:
         """Those of ``keys`` that there is a vector of."""
-        return set(map(_key, self.fields[field].get([version + id for id, version in keys], "metadatas")))
+        return set(map(_key, self.fields[field].there([version + id for id, version in keys])))
 
     def lost(self, field: Field) -> set[Key]:
         """Vectors that are there and that a search for the same ones does not find, as far as can be told."""

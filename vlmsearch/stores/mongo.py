@@ -27,9 +27,10 @@ from vlmsearch.stores.mongo_connection import (
     connect,
 )
 from vlmsearch.stores.mongo_index import MongoIndex
-from vlmsearch.stores.mongo_rows import bulk, new_version, pages
+from vlmsearch.stores.mongo_rows import bulk, pages
 from vlmsearch.stores.mongo_scan import Block, nearest, read_blocks
 from vlmsearch.stores.mongo_values import compile_filter, escape, pack, rows_of
+from vlmsearch.stores.writers import new_version
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500

@@ -16,7 +16,7 @@ from vlmsearch.stores.mongo_journal import Entry, Journal
 from vlmsearch.stores.mongo_rows import bulk
 from vlmsearch.types import Field
 
-_STATE = {"version": 1, "fields": 1, "stale": 1}
+_STATE = {"version": 1, "fields": 1, "stale": 1, "pending": 1}
 _EVERY: Row = {}
 
 
@@ -32,7 +32,7 @@ class _Findings:
 
 @dataclass(frozen=True)
 class Audit:
-    """The parts of one index; ``forget`` notes that the vectors of replaced versions are gone."""
+    """The parts of one index; ``forget`` takes replaced and pending versions off the rows of documents."""
 
     index: MongoIndex
     vectors: VectorRows
@@ -67,11 +67,13 @@ class Audit:
     def roll_back(self, version: str, ids: Sequence[str]) -> None:
         """End a write that was cut off: rows that name the version stay, vectors of others are removed.
 
-        The entry goes first, so that its writer, should it only have been slow, sees that it has to write once more.
+        Once the version is pending no more, no row can come to name it: its writer, should it only have been slow,
+        writes once more.
         """
-        self.journal.close(version)
+        self.forget({id: [version] for id in ids})
         now = self.index.rows(ids, {"version": 1})
         self.vectors.remove([(id, version) for id in ids if id not in now or now[id]["version"] != version])
+        self.journal.close(version)
 
     def _compare(self, keys: Mapping[Field, set[Key]], states: Mapping[str, Row], dead: Collection[str]) -> _Findings:
         found = _Findings()
@@ -79,14 +81,14 @@ class Audit:
             wanted = {(id, row["version"]) for id, row in states.items() if str(each) in row["fields"]}
             self._sort(found, each, rows - wanted, dead)
             found.missing[each] = self._missing(each, wanted - rows)
-        waiting = {id: row["stale"] for id, row in states.items() if row.get("stale") or row["version"] is None}
+        waiting = [id for id, row in states.items() if _is_half_done(row, dead)]
         busy = self._busy(dead) if waiting else set()
-        now = self.index.rows(list(waiting), _STATE, _EVERY)
+        now = self.index.rows(waiting, _STATE, _EVERY)
         busy |= self._busy(dead) if waiting else set()
         found.half_done = {
-            id: row.get("stale", [])
+            id: [*row.get("stale", []), *row.get("pending", [])]
             for id, row in now.items()
-            if id not in busy and (row.get("stale") or row["version"] is None)
+            if id not in busy and _is_half_done(row, dead)
         }
         return found
 
@@ -130,6 +132,12 @@ class Audit:
         ]
         if writes:
             self.index.run("note missing vectors", lambda rows: bulk(rows, writes))
+
+
+def _is_half_done(row: Row, dead: Collection[str]) -> bool:
+    """Whether a row has more to be rid of than versions of writes that are known to be cut off."""
+    pending = row.get("pending", [])
+    return bool(row.get("stale") or set(pending) - set(dead) or (row["version"] is None and not pending))
 
 
 def _names(found: Mapping[Field, set[Key]]) -> tuple[str, ...]:

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from vlmsearch.retry import PATIENCE
 from vlmsearch.stores.mongo_connection import Row
-from vlmsearch.stores.mongo_journal import RunOnRows, is_alive, now, owner
-from vlmsearch.stores.mongo_rows import new_version
+from vlmsearch.stores.mongo_journal import NOW, PATIENCE, RunOnRows, is_alive
 from vlmsearch.stores.mongo_scan import Block, joined
+from vlmsearch.stores.writers import at_work, new_version, this_process
 from vlmsearch.types import Field
 
 _ONE: Row = {"_id": "changes"}
+_READ: Row = {"open": 1, "count": 1, "now": NOW}
 _LAST_GASP = 5.0
 """For how many seconds a server may still be carrying out what a writer sent before it was killed."""
 _SIGN_OF_LIFE = PATIENCE.total_seconds() / 10
@@ -44,17 +44,19 @@ class Changes:
         """
         version = new_version()
         seen = time.monotonic()
+        entry = f"open.{version}"
+        note = {"$set": {f"{entry}.owner": this_process()}, "$currentDate": {f"{entry}.at": True}}
 
         def live() -> None:
             nonlocal seen
             if time.monotonic() - seen > _SIGN_OF_LIFE:
-                self._note({"$set": {f"open.{version}": {**entry, "at": now()}}})
+                self._note(note)
                 seen = time.monotonic()
 
-        with owner(version) as entry:
-            self._note({"$set": {f"open.{version}": entry}, "$inc": {"count": 1}})
+        with at_work(version):
+            self._note({**note, "$inc": {"count": 1}})
             yield live
-            self._note({"$unset": {f"open.{version}": ""}, "$inc": {"count": 1}})
+            self._note({"$unset": {entry: ""}, "$inc": {"count": 1}})
 
     def count(self) -> int | None:
         """How often the index has been changed; None while somebody writes. Takes off the row who is long gone."""
@@ -79,7 +81,7 @@ class Changes:
             self._note({"$unset": {f"open.{version}": ""}, "$inc": {"count": 1}})
 
     def _read(self) -> Row:
-        return self._run("look for changes", lambda rows: rows.find_one(_ONE)) or {}
+        return self._run("look for changes", lambda rows: rows.find_one(_ONE, _READ)) or {}
 
     def _note(self, update: Row) -> None:
         self._run("note a change", lambda rows: rows.update_one(_ONE, update, upsert=True))
@@ -88,7 +90,7 @@ class Changes:
 def _gone(row: Row) -> list[str]:
     """Those who are on the row and are not there any more."""
     entries: dict[str, Any] = row.get("open", {})
-    return [version for version, entry in entries.items() if not is_alive({"_id": version, **entry})]
+    return [version for version, entry in entries.items() if not is_alive({"_id": version, "now": row["now"], **entry})]
 
 
 @dataclass(frozen=True)

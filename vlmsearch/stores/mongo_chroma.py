@@ -1,14 +1,16 @@
 """Documents in MongoDB, vectors in Chroma, kept consistent by a journal.
 
-A write is noted in the journal under a new version; vectors are added to Chroma under that version; then the
-document's row in MongoDB is replaced by one that names the version, which is the instant at which the document
-changes; then the vectors of the version before are removed, and the entry of the journal. A delete leaves a row
-without a version until the vectors are gone. Search finds only vectors of the version that the document's row names.
+A write is noted in the journal under a new version, and as pending in the documents' rows; vectors are added to Chroma
+under that version; then each row in MongoDB is changed so that it names the version, which is the instant at which the
+document changes; then the vectors of the version before are removed, and the entry of the journal. Only a version that
+is pending in a row can become its version: whoever takes a writer for gone takes the version off the row first, and
+then what the writer has sent or will send comes to nothing. A delete leaves a row without a version until the vectors
+are gone. Search finds only vectors of the version that the document's row names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -164,30 +166,41 @@ class MongoChromaStore(MongoIndex):
     def _write(self, records: list[Record]) -> list[Record]:
         """Write records under a new version; those that another writer was faster with are returned."""
         ids = [record.document.id for record in records]
-        version = self._journal.open("write", ids)
-        try:
-            self.vectors().write(records, dict.fromkeys(ids, version))
-            replaced, lost = self._commit(records, version)
-            self._clean(replaced, lost, version)
-        except BaseException as exc:
-            self._journal.give_up(version)
-            if isinstance(exc, BackendError) and not isinstance(exc, BackendUnavailableError):
-                with suppress(BackendError):
-                    self.audit().roll_back(version, ids)
-            raise
-        return [record for record in records if record.document.id in lost] if self._journal.close(version) else records
+        with self._journal.writing("write", ids) as version:
+            try:
+                self._announce(ids, version)
+                self.vectors().write(records, dict.fromkeys(ids, version))
+                replaced, lost = self._commit(records, version)
+                self._clean(replaced, lost, version)
+            except BackendError as exc:
+                if not isinstance(exc, BackendUnavailableError):
+                    with suppress(BackendError):
+                        self.audit().roll_back(version, ids)
+                raise
+        return [record for record in records if record.document.id in lost]
+
+    def _announce(self, ids: Sequence[str], version: str) -> None:
+        """Note the version as pending in the rows; documents that are not there get one like those of deleted ones."""
+        new: Row = {"version": None, "fields": [], "stale": []}
+        update: Row = {"$addToSet": {"pending": version}, "$setOnInsert": new}
+        writes: list[Any] = [UpdateOne({"_id": id}, update, upsert=True) for id in ids]
+        while self.run("begin to write documents", lambda rows: bulk(rows, writes)) < len(writes):
+            continue  # another writer inserted one of them at the same moment
 
     def _commit(self, records: Sequence[Record], version: str) -> tuple[dict[str, str], set[str]]:
-        """Replace the rows; returns the versions that were there before, and the ids that changed meanwhile."""
+        """Change the rows; returns the versions that were there before, and the ids that could not be changed.
+
+        Those were changed by another writer meanwhile, or the version is not pending any more.
+        """
         ids = [record.document.id for record in records]
         before = {id: row["version"] for id, row in self.rows(ids, {"version": 1}).items()}
         writes: list[Any] = []
         for record in records:
             id = record.document.id
-            update: Row = {"$set": row_of(record, version)}
+            update: Row = {"$set": row_of(record, version), "$pull": {"pending": version}}
             if id in before:
                 update["$push"] = {"stale": before[id]}
-            writes.append(UpdateOne({"_id": id, "version": before.get(id)}, update, upsert=id not in before))
+            writes.append(UpdateOne({"_id": id, "version": before.get(id), "pending": version}, update))
         if self.run("commit documents", lambda rows: bulk(rows, writes)) == len(records):
             return before, set()
         now = self.rows(ids, {"version": 1})
@@ -196,16 +209,23 @@ class MongoChromaStore(MongoIndex):
 
     def _clean(self, replaced: Mapping[str, str], lost: Collection[str], version: str) -> None:
         """Remove vectors that no row names any longer, or that none will."""
+        self.forget({id: [version] for id in lost})
         self.vectors().remove([*replaced.items(), *((id, version) for id in lost)])
         self.forget({id: [old] for id, old in replaced.items()})
 
-    def forget(self, stale: Mapping[str, Sequence[str]]) -> None:
-        """Note that the vectors of these versions are gone; rows of deleted documents with none left go too."""
-        pulls: list[Any] = [UpdateOne({"_id": id}, {"$pull": {"stale": {"$in": [*old]}}}) for id, old in stale.items()]
+    def forget(self, versions: Mapping[str, Sequence[str]]) -> None:
+        """Take versions off rows: replaced ones whose vectors are gone, and pending ones, which cannot come any more.
+
+        Rows of deleted documents with none left go too.
+        """
+        pulls: list[Any] = [
+            UpdateOne({"_id": id}, {"$pull": {"stale": {"$in": [*some]}, "pending": {"$in": [*some]}}})
+            for id, some in versions.items()
+        ]
         if pulls:
             self.run("note what was removed", lambda rows: bulk(rows, pulls))
-        for some in pages(stale):
-            self._bury({"_id": {"$in": some}, "version": None, "stale": []})
+        for page in pages(versions):
+            self._bury({"_id": {"$in": page}, "version": None, "stale": [], "pending": {"$in": [None, []]}})
 
     def _bury(self, condition: Row) -> None:
         self.run("end a delete", lambda rows: rows.delete_many(condition))
@@ -221,14 +241,9 @@ class MongoChromaStore(MongoIndex):
         before = self.rows(ids, {"version": 1})
         gone: dict[str, str] = {}
         while before:
-            version = self._journal.open("delete", list(before))
-            try:
+            with self._journal.writing("delete", list(before)) as version:
                 some = self._unmake({id: row["version"] for id, row in before.items()})
                 self._clean(some, (), version)
-            except BaseException:
-                self._journal.give_up(version)
-                raise
-            self._journal.close(version)
             gone |= some
             before = self.rows([id for id in before if id not in some], {"version": 1})
         return len(gone)
@@ -257,11 +272,17 @@ class MongoChromaStore(MongoIndex):
         rows = self.vectors()
         if field not in rows.fields:
             raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, rows.fields))}")
-        found = rows.search(field, vectors, limit=limit, where=where, versions=self._versions)
+        found = rows.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
         return [list(hits) for hits in found]
 
-    def _versions(self, ids: Collection[str]) -> dict[str, str]:
-        return {id: row["version"] for id, row in self.rows(ids, {"version": 1}).items()}
+    def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
+        name = str(field)
+
+        def versions(ids: Collection[str]) -> dict[str, str]:
+            rows = self.rows(ids, {"version": 1, "fields": 1})
+            return {id: row["version"] for id, row in rows.items() if name in row["fields"]}
+
+        return versions
 
     # ---- checking
 

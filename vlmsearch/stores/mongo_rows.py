@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -14,11 +13,6 @@ LIVE: Row = {"version": {"$ne": None}}
 """What rows of documents pass that are there; others are of deleted ones whose vectors are not gone yet."""
 PAGE = 1000
 """How many rows are asked for at once."""
-
-
-def new_version() -> str:
-    """A version that no other write has, 16 characters."""
-    return secrets.token_hex(8)
 
 
 def pages(ids: Collection[str]) -> Iterator[list[str]]:
