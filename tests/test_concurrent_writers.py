@@ -1,5 +1,6 @@
 """What writers do to each other: on machines with other clocks, taken for dead too early, killed, or late."""
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -9,14 +10,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 from chromadb.api import ServerAPI
 from vlmsearch_mocks import MockEncoder
 from vlmsearch_mocks.chroma import MockChroma, MockChromaConnection
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
+from tests.crash_points import mock_world
+from tests.hammer import DOCUMENTS, NumberEncoder, check_page, make
 from tests.servers import chroma_server
-from vlmsearch import Document, Pipeline, Record
+from vlmsearch import Document, Field, Pipeline, Record
 from vlmsearch.registry import open_store
 from vlmsearch.stores import mongo_journal
 from vlmsearch.stores.chroma import ChromaStore
@@ -182,7 +186,62 @@ def test_two_writers_of_the_same_documents_leave_nothing_behind(address: str) ->
         assert (report.in_progress, report.missing) == (0, ())
 
 
-# ---- ids
+# ---- pages and ids
+
+
+@pytest.mark.parametrize("limit", [20, 100, 150])
+@pytest.mark.parametrize("kind", ["chroma", "mongodb", "mongodb+chroma"])
+def test_a_page_is_full_and_of_one_piece_though_its_documents_are_replaced_all_the_time(kind: str, limit: int) -> None:
+    world = mock_world(kind)
+    rng = np.random.default_rng(limit)
+    with world.open() as store, world.open() as other:
+        for each in (store, other):
+            each.bind(NumberEncoder.fingerprint, NumberEncoder.spaces)
+        store.upsert([make(i, 0) for i in range(DOCUMENTS)])
+        turns = itertools.count(1)
+
+        def replacing(call: Callable[..., T]) -> Callable[..., T]:
+            def answer(*arguments: Any, **options: Any) -> T:
+                found = call(*arguments, **options)
+                turn = next(turns)
+                other.upsert([make(int(i), turn) for i in rng.choice(DOCUMENTS, 20, replace=False)])
+                return found
+
+            return answer
+
+        for name in ("search", "hits_of"):
+            setattr(store, name, replacing(getattr(store, name)))
+        pipeline = Pipeline(NumberEncoder(), store)
+        for number in range(5):
+            check_page(pipeline, f"query {number}", limit)
+
+
+@pytest.mark.parametrize("kind", ["chroma", "mongodb", "mongodb+chroma"])
+def test_a_page_is_filled_from_further_down_where_documents_are_deleted_or_fall_back(kind: str) -> None:
+    world = mock_world(kind)
+    with world.open() as store, world.open() as other:
+        for each in (store, other):
+            each.bind(NumberEncoder.fingerprint, NumberEncoder.spaces)
+        store.upsert([make(i, 0) for i in range(300)])
+        (query,) = NumberEncoder().encode_texts(["a query"])["clip"]
+        nearest = [hit.id for hit in store.search(Field("clip", "text"), query[None], limit=300)[0]]
+        search = store.search
+
+        def changed_meanwhile(*arguments: Any, **options: Any) -> Any:
+            found = search(*arguments, **options)
+            store.search = search  # type: ignore[method-assign]
+            other.delete(nearest[:5])
+            far = NumberEncoder().encode_texts(["a query"])["clip"][0] * -1
+            moved = [make(int(id.partition("-")[2]), 1) for id in nearest[5:10]]
+            other.upsert([Record(each.document, dict.fromkeys(each.vectors, far)) for each in moved])
+            return found
+
+        store.search = changed_meanwhile  # type: ignore[method-assign]
+        pipeline = Pipeline(NumberEncoder(), store)
+        page = [match.document.id for match in pipeline.search("a query", limit=150)]
+        assert page == [match.document.id for match in pipeline.search("a query", limit=150)]
+        assert len(page) == 150
+        assert not {*page} & {*nearest[:10]}
 
 
 def test_ids_lists_every_document_that_nobody_touches_while_others_are_deleted() -> None:

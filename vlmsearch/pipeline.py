@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -22,9 +22,9 @@ from vlmsearch.answers import (
     parse_template,
 )
 from vlmsearch.closing import Closable
-from vlmsearch.consistency import read_documents
+from vlmsearch.consistency import compare_again, read_documents
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.filters import parse_filter
+from vlmsearch.filters import Filter, parse_filter
 from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.maintenance import CheckReport, check_store
 from vlmsearch.plain import well_formed
@@ -43,7 +43,7 @@ DEFAULT_STORE = "chroma:./vlmsearch-index"
 DEFAULT_GENERATOR = "extractive:"
 _LONGEST_PAGE = 10_000
 _ATTEMPTS = 10
-"""How often a search is done again because a document in it was replaced meanwhile."""
+"""How often documents that were replaced meanwhile are looked at again, and how often all is searched again."""
 
 
 class Pipeline(Closable):
@@ -192,15 +192,18 @@ class Pipeline(Closable):
         by_text = self.encoder.encode_texts([text], role="query") if text and text.strip() else None
         by_image = None if image is None else self._encode_image(image)
         queries = ranking.query_vectors(self.encoder.spaces, by_text, by_image)
+        depth = max(limit, ranking.DEPTH)
         try:
-            for attempt in range(_ATTEMPTS):
+            for _ in range(_ATTEMPTS):
                 ranked = {
-                    field: self.store.search(field, vectors, limit=max(limit, ranking.DEPTH), where=condition)[0]
+                    field: self.store.search(field, vectors, limit=depth, where=condition)[0]
                     for field, vectors in queries.items()
                 }
-                matches, is_whole = self._matches(ranked, limit, weights)
-                if is_whole or attempt == _ATTEMPTS - 1:
+                found = _Found(self.store, queries, condition, depth, ranked)
+                matches = found.matches(limit, weights)
+                if found.is_whole or len(matches) == limit:
                     break
+                depth *= 2
         finally:
             self._manifest()  # another thread may have switched the store to another model meanwhile
         return matches
@@ -209,22 +212,6 @@ class Pipeline(Closable):
         from vlmsearch.encoders.base import prepared_image
 
         return self.encoder.encode_images([prepared_image(self.encoder, image, self.image_limits)])
-
-    def _matches(
-        self, ranked: Mapping[Field, Sequence[Hit]], limit: int, weights: Mapping[Field, float] | None
-    ) -> tuple[list[Match], bool]:
-        """The first ``limit`` of what was ranked, and whether none of it was replaced or deleted meanwhile."""
-        owned = self.store.fields(list({hit.id for hits in ranked.values() for hit in hits}))
-        fused = ranking.fuse(ranked, owned, weights)
-        matches: list[Match] = []
-        is_whole = True
-        while fused and len(matches) < limit:  # a document deleted since it was ranked leaves its place to the next
-            page, fused = fused[: limit - len(matches)], fused[limit - len(matches) :]
-            hits = (hit for hits in ranked.values() for hit in hits)
-            documents, has_changed = read_documents(self.store, [id for id, _, _ in page], hits)
-            is_whole = is_whole and not has_changed
-            matches += [Match(documents[id], score, legs) for id, score, legs in page if id in documents]
-        return matches, is_whole
 
     @overload
     def ask(
@@ -320,3 +307,50 @@ class Pipeline(Closable):
             for part in (self.generator, self.store, self.encoder):
                 if part is not None:
                     stack.callback(part.close)
+
+
+@dataclass
+class _Found:
+    """What was found in each field, which others may replace or delete before its documents are read."""
+
+    store: Store
+    queries: Mapping[Field, Vectors]
+    where: Filter | None
+    depth: int
+    ranked: Mapping[Field, Sequence[Hit]]
+    is_whole: bool = True
+    """Whether nothing that was found is lost."""
+
+    def matches(self, limit: int, weights: Mapping[Field, float] | None) -> list[Match]:
+        """The first ``limit``, each with the document that its cosines are of."""
+        owned = self.store.fields(list(self._ids()))
+        documents: dict[str, Document] = {}
+        for _ in range(_ATTEMPTS):
+            page = ranking.fuse(self.ranked, owned, weights)[:limit]
+            unread = [id for id, _, _ in page if id not in documents]
+            documents |= read_documents(self.store, unread, (hit for hits in self.ranked.values() for hit in hits))
+            changed = {id for id in unread if id not in documents}
+            self.is_whole = self.is_whole and not changed and self._ids() <= owned.keys()
+            if not changed:
+                break
+            self._compare_again(changed)
+            owned = {id: fields for id, fields in owned.items() if id not in changed}
+            owned |= self.store.fields(list(changed & self._ids()))
+        return [Match(documents[id], score, legs) for id, score, legs in page if id in documents]
+
+    def _ids(self) -> set[str]:
+        return {hit.id for hits in self.ranked.values() for hit in hits}
+
+    def _compare_again(self, changed: Collection[str]) -> None:
+        self.ranked = {
+            field: compare_again(
+                self.store,
+                field,
+                self.queries[field],
+                hits,
+                changed,
+                self.where,
+                is_full=len(hits) >= self.depth,
+            )
+            for field, hits in self.ranked.items()
+        }

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from typing_extensions import Self
 
+from vlmsearch.consistency import VersionedHit
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.filters import Filter
 from vlmsearch.maintenance import CheckReport
@@ -161,6 +162,10 @@ class ChromaStore(ChromaIndex):
             raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, self._vectors.fields))}")
         found = self._vectors.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
         return [list(hits) for hits in found]
+
+    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
+        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+        return self._vectors.hits_of(field, vectors, ids, where, self._versions_of(field))
 
     def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
         name = str(field)

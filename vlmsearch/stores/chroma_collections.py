@@ -242,7 +242,7 @@ class ChromaCollection:
             if answer["ids"]:
                 rows = np.asarray(answer["embeddings"], np.float32)
                 cosines = rows @ vectors.T / np.outer(np.linalg.norm(rows, axis=1), norms)
-                found.update(zip(answer["ids"], cosines.tolist()))
+                found.update(zip(answer["ids"], np.clip(cosines, -1.0, 1.0).tolist()))
         return found
 
     def delete(self, ids: Ids[str]) -> None:

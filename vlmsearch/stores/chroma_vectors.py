@@ -109,6 +109,22 @@ class VectorRows:
                 return hits
             count *= 4 if is_short else 1
 
+    def hits_of(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None, versions: Versions
+    ) -> list[VersionedHit]:
+        """These documents by the versions that ``versions`` gives, compared with the one query vector."""
+        compiled = None if where is None else compile_filter(where)
+        found: list[VersionedHit] = []
+        for _ in range(_MOST_LOOKS):
+            current = versions(ids)
+            rows = [version + id for id, version in current.items()]
+            cosines = self.fields[field].cosines(rows, vectors, compiled)
+            found += [VersionedHit(row[VERSION_CHARS:], each[0], row[:VERSION_CHARS]) for row, each in cosines.items()]
+            ids = [row[VERSION_CHARS:] for row in rows if row not in cosines]
+            if not ids or where is not None:
+                break  # otherwise those were replaced after their versions were read
+        return found
+
 
 def _key(row: str) -> Key:
     return row[VERSION_CHARS:], row[:VERSION_CHARS]
@@ -157,5 +173,5 @@ def _insert(some: list[tuple[str, float]], cosines: Mapping[str, float], count: 
     """Put rows among the nearest ``count``, which are best first, unless there may be others before them."""
     least = some[-1][1] if len(some) >= count else -1.0
     here = {row for row, _ in some}
-    new = [(row, min(1.0, cosine)) for row, cosine in cosines.items() if cosine >= least and row not in here]
+    new = [(row, cosine) for row, cosine in cosines.items() if cosine >= least and row not in here]
     return sorted([*some, *new], key=best_first)

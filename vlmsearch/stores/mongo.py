@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,11 @@ class MongoStore(MongoIndex):
             return read_blocks(rows, field, self._dims[field], condition)
 
         return nearest(read() if condition else self._cache.load(field, read), vectors, limit)
+
+    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
+        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+        condition: Row = {"_id": {"$in": list(ids)}, **(compile_filter(where) if where else {})}
+        return self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0]
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents with their vectors; returns how many were there."""

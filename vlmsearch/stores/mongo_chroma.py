@@ -18,6 +18,7 @@ from typing import Any
 from pymongo.operations import UpdateOne
 from typing_extensions import Self
 
+from vlmsearch.consistency import VersionedHit
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.filters import Filter
 from vlmsearch.maintenance import CheckReport
@@ -274,6 +275,10 @@ class MongoChromaStore(MongoIndex):
             raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, rows.fields))}")
         found = rows.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
         return [list(hits) for hits in found]
+
+    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
+        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+        return self.vectors().hits_of(field, vectors, ids, where, self._versions_of(field))
 
     def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
         name = str(field)
