@@ -28,7 +28,7 @@ from vlmsearch_mocks.pair import mock_connection
 from vlmsearch import ConfigError, Document, Pipeline, VlmsearchError
 from vlmsearch.maintenance import check_store
 from vlmsearch.reindexing import drop_old, reindex
-from vlmsearch.stores import mongo_journal
+from vlmsearch.stores import writers
 from vlmsearch.stores.chroma import ChromaStore
 from vlmsearch.stores.chroma_connection import ChromaConnection, ServedChroma
 from vlmsearch.stores.generations import GenerationalStore, Slot
@@ -118,8 +118,8 @@ class World(ABC):
                 yield
         finally:
             self._is_watched = False
-            with mongo_journal._changing:  # what it had under way is nobody's now, as in a process that is gone
-                mongo_journal._under_way.clear()
+            with writers._changing:  # what it had under way is nobody's now, as in a process that is gone
+                writers._under_way.clear()
 
     @contextmanager
     def another_process(self) -> Iterator[None]:

@@ -37,10 +37,10 @@ from tests.odd_images import (
     turned,
 )
 from vlmsearch import ConfigError, ImageLimits, InvalidInputError
+from vlmsearch.image_limits import MAX_FILE_BYTES
 from vlmsearch.media import (
     DCT_MARGIN,
     IMAGE_SUFFIXES,
-    MAX_FILE_BYTES,
     Interpolation,
     Preprocess,
     open_image,

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vlmsearch import ConfigError, Document, Reject, Stamp
-from vlmsearch.media import MAX_FILE_BYTES
+from vlmsearch.image_limits import MAX_FILE_BYTES
 from vlmsearch.sources import Paths, Sourced, file_id
 from vlmsearch.types import CONTROLS
 
