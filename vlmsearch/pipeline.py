@@ -211,6 +211,8 @@ class Pipeline(Closable):
     def _encode_image(self, image: ImageSource) -> dict[str, Vectors]:
         from vlmsearch.encoders.base import prepared_image
 
+        if not ranking.image_fields(self.encoder.spaces):
+            return {}
         return self.encoder.encode_images([prepared_image(self.encoder, image, self.image_limits)])
 
     @overload
