@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
 import shlex
@@ -11,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vlmsearch.addresses import is_loopback
 from vlmsearch.errors import ConfigError
 
 _STUB_SECONDS = 120
@@ -55,10 +55,7 @@ class Endpoints:
     @property
     def is_local(self) -> bool:
         """Whether only this machine reaches it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 def shm_prefix(ends: Endpoints) -> str:
