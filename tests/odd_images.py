@@ -25,6 +25,10 @@ CORNERS = (RED, GREEN, BLUE, YELLOW)
 OK = frozenset({"ok"})
 REJECTED = frozenset({"corrupt", "truncated"})
 ANYTHING = frozenset({"ok", "corrupt", "truncated", "too_large", "unsupported"})
+VAST_WEBP = bytes.fromhex(
+    "5249464626000000574542505650384c190000002ffeffc319075081540820000a1a02495bbced8f8f88e87f0000"
+)
+"""A lossless WebP of 16,383 x 10,000 pixels of one colour."""
 _LIES = "_ _ FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_90 TRANSVERSE ROTATE_270".split()  # noqa: SIM905
 """By EXIF's orientation: how an upright image lies in the file."""
 

@@ -131,7 +131,7 @@ def test_what_a_server_says_steers_no_terminal(hostile: Path, ask: tuple[str, ..
     with OpenAIServer(Script(models=("one", HOSTILE))) as server:
         done = run(*ask[:-1], f"openai:{server.url}", cwd=hostile)
     assert done.returncode == 1
-    assert SHOWN in done.stderr
+    assert visible(" ".join(HOSTILE.split())) in done.stderr  # what a server says is one line
     assert_harmless(done.stderr)
 
 

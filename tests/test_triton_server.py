@@ -19,6 +19,7 @@ import pytest
 import trustme
 from tritonclient.utils import InferenceServerException
 
+from tests.odd_images import VAST_WEBP
 from tests.triton_server import Running, binary, children, repository, serving, stubs, triton
 from vlmsearch.build.triton import write_repository
 from vlmsearch.build.triton_options import RepoOptions
@@ -125,6 +126,7 @@ MALFORMED = {
     "no image": ({"IMAGE": [b"nothing"]}, ["CLIP_IMAGE"], "image 0: unsupported"),
     "truncated image": ({"IMAGE": [picture(0), picture(1)[:700]]}, ["CLIP_IMAGE"], "image 1: truncated"),
     "empty image": ({"IMAGE": [b""]}, ["CLIP_IMAGE"], "empty"),
+    "two of 46 bytes that claim gigabytes": ({"IMAGE": [VAST_WEBP] * 2}, ["CLIP_IMAGE"], "image 0: too_large"),
     "bomb": ({"IMAGE": [b"P6 60000 60000 255\n"]}, ["CLIP_IMAGE"], "too_large"),
     "empty text": ({"TEXT": [b"a", b""]}, ["MINILM"], "text 1: empty"),
     "not UTF-8": ({"TEXT": [b"\xff\xfe"]}, ["CLIP_TEXT"], "not UTF-8"),

@@ -113,6 +113,8 @@ _JPEG_SEGMENTS = 10_000
 _JPEG_SCANS = 20
 """Scans of the largest image; smaller images may have more."""
 _EXIF_BYTES = 2**20
+_SIGNED_BYTES = 6
+"""The one type of single bytes that Pillow makes numbers of."""
 _TAG_VALUES = 2**19
 """Numbers in all tags of a TIFF: offsets and lengths of a quarter of a million strips or tiles."""
 _FILL = re.compile(rb"\xff+")
@@ -183,7 +185,7 @@ def check_directory(data: bytes, name: str) -> None:
     found = np.frombuffer(data, form, count, start) if count else np.empty(0, form)
     sizes = np.array([0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8], np.float64)
     size = np.where(found["type"] < len(sizes), sizes[np.minimum(found["type"], len(sizes) - 1)], 0)
-    values = np.where(size > 1, found["count"], 0).astype(np.float64)
+    values = np.where((size > 1) | (found["type"] == _SIGNED_BYTES), found["count"], 0).astype(np.float64)
     if values.sum() > _TAG_VALUES or (size * found["count"]).sum() > len(data) + _EXIF_BYTES:
         raise InvalidInputError("too_large", f"{name} has tags with too many values, or with more bytes than it has")
 

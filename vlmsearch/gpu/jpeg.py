@@ -10,6 +10,8 @@ import PIL.Image
 from PIL import ExifTags
 
 from vlmsearch.colours import to_srgb
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.image_limits import check_structure
 
 _SCAN = 0xDA
 _FRAMES = {0xC0, 0xC1, 0xC2}
@@ -19,6 +21,8 @@ _APP1, _APP2, _APP14 = 0xE1, 0xE2, 0xEE
 _ICC = b"ICC_PROFILE\0"
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)(\d)')
 _CHANNELS = 3
+_MOST_SCANS = 20
+_FILL = re.compile(rb"\xff+")
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,22 @@ class Jpeg:
 def read_header(data: bytes) -> Jpeg | None:
     """The header of a JPEG that the GPU decodes to the same colours as the CPU; None for all else.
 
-    That is 8-bit YCbCr in sRGB with its end in place. Other colours, and whatever is damaged, are left to the CPU,
-    which also says what is wrong.
+    That is 8-bit YCbCr in sRGB with its end in place. Other colours, and whatever is damaged or unusually costly, are
+    left to the CPU, which also says what is wrong.
     """
     if data[:2] != b"\xff\xd8" or not data[-64:].rstrip(b"\0").endswith(b"\xff\xd9"):
         return None
+    try:
+        if check_structure("JPEG", data, "the image")[1].scans > _MOST_SCANS:
+            return None
+    except InvalidInputError:
+        return None
     at, size, orientation = 2, None, 1
-    while at + 4 <= len(data) and data[at] == 0xFF:
+    while fill := _FILL.match(data, at):
+        at = fill.end() - 1
+        if at + 4 > len(data):
+            return None
         marker = data[at + 1]
-        if marker == 0xFF:  # fill bytes
-            at += 1
-            continue
         length = int.from_bytes(data[at + 2 : at + 4], "big")
         if marker == _SCAN:
             return Jpeg(*size, orientation) if size else None
