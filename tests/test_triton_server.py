@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,8 @@ from vlmsearch.build.triton_options import RepoOptions
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
-from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError
+from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError, InvalidInputError
+from vlmsearch.image_limits import ImageLimits
 from vlmsearch.registry import open_encoder
 from vlmsearch.serving.commands import Binary
 from vlmsearch.types import Vectors
@@ -168,6 +170,19 @@ def test_a_tower_refuses_what_it_cannot_compute(triton: Running, case: str) -> N
     with pytest.raises(InferenceServerException):
         triton.ask(model=model, **{name: array.astype(np.int32) for name, array in arrays.items()})  # type: ignore[arg-type]
     assert triton.ask(["MINILM"], TEXT=[b"a star"])["MINILM"].shape == (1, 96)
+
+
+def test_an_image_beyond_the_limits_of_the_server_is_decoded_by_the_client(
+    triton: Running, pictures: list[bytes], local: OnnxEncoder
+) -> None:
+    size = PIL.Image.open(io.BytesIO(pictures[0])).size
+    with TritonEncoder(triton.url.removeprefix("triton:")) as encoder:
+        small = ImageLimits(pixels=size[0] * size[1] - 1)
+        encoder._deployment = replace(encoder._deployment, image_limits=small)
+        assert encoder.prepare_image(pictures[0]) != pictures[0]
+        assert np.array_equal(encoder.encode_images(pictures[:1])["clip"], local.encode_images(pictures[:1])["clip"])
+        with pytest.raises(InvalidInputError, match="at most"):
+            encoder.prepare_image(pictures[0], small)
 
 
 def test_bad_requests_do_no_harm_to_others(triton: Running, pictures: list[bytes]) -> None:
