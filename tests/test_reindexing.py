@@ -31,6 +31,7 @@ from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
     Document,
+    ImageLimits,
     IndexMismatchError,
     Pipeline,
     VlmsearchError,
@@ -623,6 +624,14 @@ def test_a_document_that_is_left_out_is_not_in_the_new_index_as_it_was_before(tm
     report = reindex(store, second, allow_missing=True)
     assert (report.switched, report.lost) == (True, ("a", "gone"))
     assert list(store.ids()) == ["b"]
+
+
+def test_images_that_an_index_took_are_taken_again(tmp_path: Path) -> None:
+    make_scene(3).draw(64).save(tmp_path / "scene.png")
+    store, second = MockStore(), MockEncoder(neighbours=OTHER)
+    Pipeline(MockEncoder(), store).add(Document("a", image=tmp_path / "scene.png"))
+    assert reindex(store, second, image_limits=ImageLimits(pixels=64 * 64 - 1)).lost == ("a",)
+    assert reindex(store, second, image_limits=ImageLimits(pixels=64 * 64)).switched
 
 
 def test_a_store_that_cannot_says_what_to_do() -> None:

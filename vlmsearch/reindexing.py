@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, VlmsearchError
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.indexing import Flow, IndexOptions
 from vlmsearch.maintenance import Replaceable
 from vlmsearch.sources import Sourced
@@ -42,6 +43,7 @@ def reindex(
     *,
     allow_missing: bool = False,
     on_progress: Callable[[int], None] | None = None,
+    image_limits: ImageLimits = DEFAULT_LIMITS,
 ) -> ReindexReport:
     """Encode all documents of ``store`` with ``encoder`` into an index beside it, and switch to that.
 
@@ -50,7 +52,7 @@ def reindex(
     meanwhile is in the new one too. At the end the two are compared once more while nobody can write: from then on
     writes fail with BackendUnavailableError, and with IndexMismatchError once it has switched. A process that is killed
     in between leaves the old index so; reindexing again, with any model, goes on from there, and with the one that the
-    index was built with only takes that back.
+    index was built with only takes that back. ``image_limits`` is how large an image may be.
     """
     started = time.monotonic()
     replaceable = _replaceable(store)
@@ -61,16 +63,17 @@ def reindex(
         also = ", stays so and takes writes again" if replaceable.thaw() else ""
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
     new = replaceable.beside(encoder.fingerprint, encoder.spaces)
+    options = IndexOptions(retry_failed=True, on_progress=on_progress, image_limits=image_limits)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
-        done, lost = _copy(store, new, encoder, on_progress)
+        done, lost = _copy(store, new, encoder, options)
         encoded += done
         if not done:
             break
     if allow_missing or not lost:
         try:
             replaceable.freeze(new)
-            done, lost = _copy(store, new, encoder, None)
+            done, lost = _copy(store, new, encoder, replace(options, on_progress=None))
             encoded += done
             if allow_missing or not lost:
                 replaceable.switch(new)
@@ -83,14 +86,11 @@ def reindex(
     return ReindexReport(documents, encoded, tuple(sorted(lost)), switched, time.monotonic() - started)
 
 
-def _copy(
-    store: Store, new: Store, encoder: Encoder, on_progress: Callable[[int], None] | None
-) -> tuple[int, set[str]]:
+def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> tuple[int, set[str]]:
     """Make the new index equal to the old one; how many were encoded, and what cannot be and is in none of it."""
     lost = set[str]()
     before = {reject.id for reject in new.rejects()}
-    flow = Flow(encoder, new, IndexOptions(retry_failed=True, on_progress=on_progress))
-    report = flow.run(_to_encode(store, new, lost))
+    report = Flow(encoder, new, options).run(_to_encode(store, new, lost))
     failed = {reject.id for reject in report.rejects}
     new.release(list(failed - before))
     lost |= failed

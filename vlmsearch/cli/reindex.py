@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import json_option, need_manifest, option, print_json, store_option
+from vlmsearch.cli.common import json_option, limits_option, need_manifest, option, print_json, store_option
 from vlmsearch.cli.index import progress
+from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_store
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ _SHOWN = 20
 @click.option("--encoder", metavar="URL", help="What makes the new vectors. No environment variable sets it.")
 @option("--drop-old", is_flag=True, help="Remove the index that was replaced.")
 @option("--allow-missing", is_flag=True, help="Switch even where documents cannot be encoded again.")
+@limits_option(DEFAULT_LIMITS)
 @json_option
-def reindex(store: str, encoder: str | None, drop_old: bool, allow_missing: bool, as_json: bool) -> None:
+def reindex(
+    store: str, encoder: str | None, drop_old: bool, allow_missing: bool, image_limits: ImageLimits, as_json: bool
+) -> None:
     """Build an index anew with another model, from the texts and image files of its documents.
 
     The old index is in use until the new one is complete, and stays until --drop-old. At the end, when the two are
@@ -41,7 +45,9 @@ def reindex(store: str, encoder: str | None, drop_old: bool, allow_missing: bool
         need_manifest(opened)
         if encoder:
             with open_encoder(encoder) as model, progress(len(opened), quiet=as_json) as advance:
-                done = reindexing.reindex(opened, model, allow_missing=allow_missing, on_progress=advance)
+                done = reindexing.reindex(
+                    opened, model, allow_missing=allow_missing, on_progress=advance, image_limits=image_limits
+                )
             result = {
                 "documents": done.documents,
                 "encoded": done.encoded,
