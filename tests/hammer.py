@@ -47,6 +47,10 @@ class Seen:
     searches: int = 0
 
 
+LEAST = 20
+"""So many writes and searches there are at least, however slow the machine is."""
+
+
 def hammer(store: Store, seconds: float) -> Seen:
     """Eight threads write and eight search; AssertionError at a short page or a mix of two versions."""
     pipeline, seen, lock = Pipeline(NumberEncoder(), store), Seen(), threading.Lock()
@@ -56,7 +60,7 @@ def hammer(store: Store, seconds: float) -> Seen:
 
     def write(thread: int) -> None:
         rng, turn = np.random.default_rng(thread), thread
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or seen.writes <= LEAST:
             turn += THREADS
             ids = rng.choice(DOCUMENTS, 5, replace=False)
             extra = DOCUMENTS + thread
@@ -68,7 +72,7 @@ def hammer(store: Store, seconds: float) -> Seen:
 
     def search(thread: int) -> None:
         rng = np.random.default_rng(100 + thread)
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or seen.searches <= LEAST:
             check_page(pipeline, f"query {rng.integers(1000)}")
             with lock:
                 seen.searches += 1

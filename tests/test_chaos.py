@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import chaos
-from tests.hammer import hammer
+from tests.hammer import LEAST, hammer
 from vlmsearch.stores.mongo_chroma import MongoChromaStore
 
 
@@ -18,6 +18,6 @@ def test_nothing_is_lost_when_a_process_is_killed(target: chaos.Target, count: i
 def test_eight_threads_write_and_eight_search(mongo_address: str, chroma_address: str) -> None:
     with MongoChromaStore(f"//{mongo_address}/threads", chroma=f"http://{chroma_address}") as store:
         seen = hammer(store, seconds=6)
-        assert seen.searches > 20
-        assert seen.writes > 20
+        assert seen.searches > LEAST
+        assert seen.writes > LEAST
         assert store.check().clean
