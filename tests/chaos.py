@@ -27,7 +27,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, unit_vectors
 from tests.mongo_servers import MongoServer
 from tests.servers import START_SECONDS, free_port
 from vlmsearch import BackendUnavailableError, Document, Record, Stamp
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 Target = Literal["writer", "mongo", "chroma"]
 IDS = [f"doc-{i}" for i in range(60)]

@@ -26,12 +26,12 @@ import numpy as np
 import PIL.Image
 import pytest
 
-import vlmsearch.gpu
+import vlmsearch.tensorrt.engine
 from tests.tensorrt_standin import standing_in
 from tests.tensorrt_standin.gpu import STATE
 from tests.tensorrt_standin.versions import Version
 
-SOURCE = Path(vlmsearch.gpu.__file__).parent / "resize.cu"
+SOURCE = Path(vlmsearch.tensorrt.engine.__file__).parent / "resize.cu"
 _PARAMETER = re.compile(r"\.param \.([us]\d+) (\w+)_param_\d+")
 _TYPES = {"u64": ctypes.c_void_p, "u32": ctypes.c_int}
 _HARNESS = """

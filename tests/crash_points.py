@@ -15,12 +15,12 @@ from vlmsearch_mocks.mongo import MockMongo
 from vlmsearch_mocks.pair import mock_connection
 
 from vlmsearch import Record, Stamp
-from vlmsearch.maintenance import CheckReport
-from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.chroma_connection import ChromaConnection, Subindex
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
-from vlmsearch.stores.mongo_connection import MongoConnection, Rows
+from vlmsearch.stores.base import CheckReport
+from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.mongodb.connection import MongoConnection, Rows
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 T = TypeVar("T")
 AnyStore = ChromaStore | MongoStore | MongoChromaStore
@@ -271,5 +271,5 @@ def check_documents(store: AnyStore, action: Action) -> None:
 def no_waiting() -> Iterator[None]:
     """A repair does not wait for what a killed writer may have sent: here nothing is on its way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmsearch.stores.chroma._LAST_GASP", 0.0)
+        patch.setattr("vlmsearch.stores.chroma.store._LAST_GASP", 0.0)
         yield

@@ -15,7 +15,7 @@ from tests.chaos import servers
 from vlmsearch import Document, Pipeline, Record, Space
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.types import ImageSource, Role, Vectors
 
 THREADS = 8

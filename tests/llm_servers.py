@@ -15,11 +15,11 @@ import tritonclient.grpc as grpc
 from numpy.typing import NDArray
 
 from tests.triton_server import Running
-from vlmsearch.answers import TEMPLATE
-from vlmsearch.build.llm_python import LlmOptions, write_repository
-from vlmsearch.bundles import data_folder
+from vlmsearch.answers.prompts import TEMPLATE
 from vlmsearch.demo.questions import Gallery
-from vlmsearch.serving.commands import Binary
+from vlmsearch.models.bundle import data_folder
+from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
+from vlmsearch.triton.server.commands import Binary
 
 MODEL = "demo-gpt2"
 BUNDLE = data_folder("engines") / MODEL / "bundle"

@@ -1,7 +1,7 @@
 """TensorRT-LLM's commands as far as their arguments and products go: nothing is converted or compiled.
 
 Each takes the arguments that the version takes, with its choices, and refuses every other one. Sources are those of
-``vlmsearch/build/llm_versions.toml``. What one is to do wrong stands in ``$STAND_IN``: ``{"engine": "fail"}``.
+``vlmsearch/tensorrt_llm/versions.toml``. What one is to do wrong stands in ``$STAND_IN``: ``{"engine": "fail"}``.
 """
 
 from __future__ import annotations

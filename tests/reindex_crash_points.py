@@ -26,16 +26,16 @@ from vlmsearch_mocks.mongo import MockMongo
 from vlmsearch_mocks.pair import mock_connection
 
 from vlmsearch import ConfigError, Document, Pipeline, VlmsearchError
-from vlmsearch.maintenance import check_store
-from vlmsearch.reindexing import drop_old, reindex
+from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.stores import writers
-from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.chroma_connection import ChromaConnection, ServedChroma
+from vlmsearch.stores.base import check_store
+from vlmsearch.stores.chroma.connection import ChromaConnection, ServedChroma
+from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore, Slot
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
-from vlmsearch.stores.mongo_connection import MongoConnection, Rows
-from vlmsearch.stores.mongo_index import MongoIndex
+from vlmsearch.stores.mongodb.connection import MongoConnection, Rows
+from vlmsearch.stores.mongodb.index import MongoIndex
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.types import Role, Vectors
 
 T = TypeVar("T")

@@ -25,7 +25,8 @@ from vlmsearch import (
     Match,
     Pipeline,
 )
-from vlmsearch.answers import (
+from vlmsearch._util.text import plain
+from vlmsearch.answers.prompts import (
     NOTHING_FOUND,
     SOURCE_CHARS,
     TEMPLATE,
@@ -38,8 +39,7 @@ from vlmsearch.answers import (
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.generators.base import CountsTokens, Generator
 from vlmsearch.generators.extractive import ExtractiveGenerator
-from vlmsearch.generators.stopping import until_stop
-from vlmsearch.plain import plain
+from vlmsearch.generators.text import until_stop
 from vlmsearch.registry import open_generator
 
 TOKENS = [

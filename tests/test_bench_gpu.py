@@ -17,9 +17,9 @@ import pytest
 import scipy.stats
 
 from tests.tensorrt_standin import standing_in
-from vlmsearch.build.inputs import run
-from vlmsearch.bundles import data_folder, open_bundle
 from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.export.inputs import run
+from vlmsearch.models.bundle import data_folder, open_bundle
 
 MINILM = data_folder("engines") / "demo-minilm" / "bundle"
 
@@ -32,8 +32,8 @@ def gpu(tmp_path: Path, monkeypatch: Any) -> Iterator[Any]:
 
 
 def test_engines_and_the_defaults_are_measured_and_the_fastest_is_named(gpu: Any) -> None:
-    from vlmsearch.bench.gpu import DEFAULTS
-    from vlmsearch.bench.gpu_engines import Job, Row, call, fastest, measure
+    from vlmsearch.bench.gpu.engines import Job, Row, call, fastest, measure
+    from vlmsearch.bench.gpu.jobs import DEFAULTS
 
     jobs = [Job(MINILM, "text", kind) for kind in ("fp32", DEFAULTS)]
     measured = [measure(job) for job in jobs]
@@ -59,13 +59,13 @@ import runpy, sys
 from tests.tensorrt_standin import standing_in
 sys.argv = ["gpu_engines", *sys.argv[1:]]
 with standing_in("8.6"):
-    runpy.run_module("vlmsearch.bench.gpu_engines", run_name="__main__")
+    runpy.run_module("vlmsearch.bench.gpu.engines", run_name="__main__")
 """
 
 
 def test_engines_are_built_and_measured_in_processes_of_their_own(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    from vlmsearch.bench import gpu as bench
-    from vlmsearch.bench import gpu_engines
+    from vlmsearch.bench.gpu import engines as gpu_engines
+    from vlmsearch.bench.gpu import sections as bench
 
     def command(what: str, job: Any) -> list[str]:
         return [sys.executable, "-c", UNDER_THE_STANDIN, what, str(job.folder), job.tower, job.kind]
@@ -87,10 +87,10 @@ def test_engines_are_built_and_measured_in_processes_of_their_own(gpu: Any, tmp_
 
 
 def test_rows_outlive_an_engine_that_takes_no_sentences(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    from vlmsearch.bench import gpu as bench
-    from vlmsearch.bench import gpu_engines
-    from vlmsearch.bench.gpu_engines import Job, measure
-    from vlmsearch.build import tensorrt_measure
+    from vlmsearch.bench.gpu import engines as gpu_engines
+    from vlmsearch.bench.gpu import sections as bench
+    from vlmsearch.bench.gpu.engines import Job, measure
+    from vlmsearch.tensorrt.build import accuracy as tensorrt_measure
 
     row = measure(Job(MINILM, "text", "fp32"))
     monkeypatch.setattr(gpu_engines, "build_all", lambda jobs, **options: {})
@@ -111,9 +111,9 @@ def test_rows_outlive_an_engine_that_takes_no_sentences(gpu: Any, tmp_path: Path
 
 
 def test_a_row_tells_what_was_tried_before(gpu: Any, monkeypatch: Any) -> None:
-    from vlmsearch.bench.gpu_engines import Job, measure
-    from vlmsearch.build import tensorrt_workshop
-    from vlmsearch.build.tensorrt_network import build_plan as build
+    from vlmsearch.bench.gpu.engines import Job, measure
+    from vlmsearch.tensorrt.build import builder as tensorrt_workshop
+    from vlmsearch.tensorrt.build.network import build_plan as build
 
     plans: list[Any] = []
 
@@ -132,7 +132,7 @@ def test_a_row_tells_what_was_tried_before(gpu: Any, monkeypatch: Any) -> None:
 
 
 def test_a_call_that_fails_ends_the_others(gpu: Any) -> None:
-    from vlmsearch.bench.gpu_calls import time_calls
+    from vlmsearch.bench.gpu.calls import time_calls
 
     class Broken:
         calls = 0
@@ -147,12 +147,12 @@ def test_a_call_that_fails_ends_the_others(gpu: Any) -> None:
 
 
 def test_load_from_several_threads_counts_errors_and_compares_vectors(gpu: Any) -> None:
-    from vlmsearch.bench.gpu_engines import Job, build
-    from vlmsearch.bench.gpu_load import run_load
-    from vlmsearch.build.tensorrt_measure import example
-    from vlmsearch.gpu.engine import Engine
-    from vlmsearch.gpu.plans import read_plan
-    from vlmsearch.gpu.tensorrt import this_machine
+    from vlmsearch.bench.gpu.engines import Job, build
+    from vlmsearch.bench.gpu.load import run_load
+    from vlmsearch.tensorrt.build.accuracy import example
+    from vlmsearch.tensorrt.engine.engine import Engine
+    from vlmsearch.tensorrt.engine.plans import read_plan
+    from vlmsearch.tensorrt.engine.runtime import this_machine
 
     feed = example(open_bundle(MINILM), "text", 32, 16)
     with Engine(read_plan(build(Job(MINILM, "text", "fp32")), here=this_machine(0)), contexts=2) as engine:
@@ -166,7 +166,7 @@ def test_load_from_several_threads_counts_errors_and_compares_vectors(gpu: Any) 
 
 
 def test_a_section_without_its_packages_is_left_out_and_named(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    from vlmsearch.bench import gpu as bench
+    from vlmsearch.bench.gpu import sections as bench
 
     said: list[str] = []
     task = bench.Task(["demo-clip"], tmp_path)
@@ -188,11 +188,11 @@ def test_a_section_without_its_packages_is_left_out_and_named(gpu: Any, tmp_path
 
 
 def test_a_section_that_needs_no_cuda_bindings_is_kept_without_them(gpu: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    from vlmsearch.bench import gpu as bench
+    from vlmsearch.bench.gpu import sections as bench
 
     monkeypatch.setattr(bench, "SECTIONS", {"onnx": (("onnxruntime",), lambda task, say: iter([{"rows": [1]}]))})
     monkeypatch.setattr(bench, "_is_installed", lambda package: not package.startswith("cuda"))
-    monkeypatch.setitem(sys.modules, "vlmsearch.gpu.cuda", None)
+    monkeypatch.setitem(sys.modules, "vlmsearch.tensorrt.engine.cuda", None)
     bench.run_sections(bench.Task([], tmp_path), ["onnx"], tmp_path / "report.json", print)
     found = json.loads((tmp_path / "report.json").read_text())
     assert found["onnx"] == {"rows": [1]}
@@ -239,7 +239,7 @@ def test_what_a_stopped_run_has_measured_is_in_its_report(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("content", [None, "[]", "<<<<<<< HEAD", "\xff"])
 def test_what_is_no_report_is_named_before_anything_is_measured(gpu: Any, tmp_path: Path, content: str | None) -> None:
-    from vlmsearch.bench import gpu as bench
+    from vlmsearch.bench.gpu import sections as bench
 
     out = tmp_path / "report.json"
     if content is None:
@@ -253,7 +253,7 @@ def test_what_is_no_report_is_named_before_anything_is_measured(gpu: Any, tmp_pa
 
 
 def test_spearman_is_that_of_scipy(gpu: Any, tmp_path: Path) -> None:
-    from vlmsearch.bench.gpu_quality import sts_spearman
+    from vlmsearch.bench.gpu.quality import sts_spearman
 
     bundle = open_bundle(MINILM)
     words = ["a red star", "a blue circle", "two green squares", "a yellow triangle", "a red circle"]
@@ -273,7 +273,7 @@ def test_spearman_is_that_of_scipy(gpu: Any, tmp_path: Path) -> None:
 
 
 def test_random_clip_has_the_sizes_of_the_real_one(monkeypatch: Any, tmp_path: Path, gpu: Any) -> None:
-    from vlmsearch.bench import gpu_models
+    from vlmsearch.bench.gpu import models as gpu_models
 
     small = gpu_models.Sizes((64, 2, 2), 32, (64, 2, 2), 32)
     monkeypatch.setitem(gpu_models.SIZES, "clip-vit-base-patch32", small)
@@ -281,7 +281,7 @@ def test_random_clip_has_the_sizes_of_the_real_one(monkeypatch: Any, tmp_path: P
     assert bundle.precisions == ["fp32", "fp16", "qdq"]
     assert (bundle.space.dim, bundle.text.max_tokens) == (32, 77)
     pixels = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), np.uint8)
-    from vlmsearch.build.inputs import pixel_feeds
+    from vlmsearch.export.inputs import pixel_feeds
 
     vectors, _ = run(bundle.model("image", "fp32"), pixel_feeds(pixels))
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)

@@ -13,13 +13,13 @@ import pytest
 from tests.codec_standin import pretend_gpu
 from tests.tensorrt_standin import standing_in
 from tests.test_onnx_gpu import Runtime
-from vlmsearch.bench.gpu_onnx import measure_onnx
+from vlmsearch.bench.gpu.onnx import measure_onnx
 from vlmsearch.bench.photographs import draw_photographs
 from vlmsearch.bench.triton import Level
-from vlmsearch.bundles import find_bundles
-from vlmsearch.encoders import onnx_session
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ModelUnavailableError
+from vlmsearch.models import session as onnx_session
+from vlmsearch.models.bundle import find_bundles
 
 
 def test_drawn_photographs_are_different_and_like_photographs() -> None:
@@ -53,11 +53,11 @@ def test_the_stage_that_limits_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert bundle.preprocess is not None
     jpegs = draw_photographs(6, size=(100, 80))
     with pretend_gpu():
-        from vlmsearch.bench.gpu_images import measure_images
-        from vlmsearch.build.tensorrt import ensure_engine
-        from vlmsearch.gpu.engine import Engine
-        from vlmsearch.gpu.plans import read_plan
-        from vlmsearch.gpu.tensorrt import this_machine
+        from vlmsearch.bench.gpu.images import measure_images
+        from vlmsearch.tensorrt.build.engines import ensure_engine
+        from vlmsearch.tensorrt.engine.engine import Engine
+        from vlmsearch.tensorrt.engine.plans import read_plan
+        from vlmsearch.tensorrt.engine.runtime import this_machine
 
         plan = ensure_engine(bundle, "image", precision="fp32")
         with Engine(read_plan(plan, here=this_machine())) as engine:
@@ -70,7 +70,7 @@ def test_the_stage_that_limits_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_best_level_is_set_beside_this_process() -> None:
-    from vlmsearch.bench.gpu_serving import Served
+    from vlmsearch.bench.gpu.serving import Served
 
     levels = (Level(1, 50.0, 10, 0.1, 0.2, 0.3), Level(8, 90.0, 10, 0.1, 0.2, 0.4), Level(16, 80.0, 9, 0.1, 0.2, 0.9))
     served = Served("images", 32, levels, 100.0)
@@ -79,7 +79,7 @@ def test_the_best_level_is_set_beside_this_process() -> None:
 
 
 def test_a_server_is_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vlmsearch.bench.gpu_serving import find_binary
+    from vlmsearch.bench.gpu.serving import find_binary
 
     monkeypatch.setenv("TRITON_HOME", str(tmp_path))
     assert find_binary().program == str(tmp_path / "bin" / "tritonserver")
@@ -93,7 +93,7 @@ def test_a_server_is_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_an_encoder_is_set_beside_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
     with standing_in("8.6") as gpu:
-        from vlmsearch.bench.gpu_encoder import measure_encoder
+        from vlmsearch.bench.gpu.encoder import measure_encoder
 
         found = measure_encoder(
             "demo-clip", draw_photographs(3, size=(100, 80)), ["a star", "two rings"], precision="fp32"
@@ -108,7 +108,7 @@ def test_an_encoder_is_given_less_memory_until_it_says_how_to_do_with_less(
 ) -> None:
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
     with standing_in("8.6") as gpu:
-        from vlmsearch.bench.gpu_encoder import measure_encoder
+        from vlmsearch.bench.gpu.encoder import measure_encoder
 
         found = measure_encoder("demo-minilm", (), ["a star", "two rings"], precision="fp32", spare=0)
         assert gpu.used == 0

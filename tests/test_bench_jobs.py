@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmsearch.bench.gpu_jobs import run_jobs
+from vlmsearch.bench.gpu.jobs import run_jobs
 from vlmsearch.errors import ConfigError
 
 SHOW = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"

@@ -96,7 +96,7 @@ def test_every_prompt_has_its_turn() -> None:
 
 def test_a_failed_request_is_counted_and_not_timed() -> None:
     with OpenAIServer(Script(faults=["500", "cut 4"])) as server:
-        from vlmsearch.generators.openai import OpenAIGenerator
+        from vlmsearch.generators.openai.generator import OpenAIGenerator
 
         level = run(OpenAIGenerator(server.url, model="tiny"), ["?"], OPTIONS, concurrency=1, requests=5)
     assert (level.requests, level.failed) == (3, 2)

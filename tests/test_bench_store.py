@@ -16,7 +16,7 @@ from pymongo import MongoClient
 from tests.servers import free_port
 from vlmsearch.cli import cli
 from vlmsearch.errors import BackendUnavailableError
-from vlmsearch.stores.chroma_connection import chroma_settings
+from vlmsearch.stores.chroma.connection import chroma_settings
 
 SMALL = ("--documents", "1000", "--dim", "8", "--queries", "3", "--json")
 OTHERS = ["vlmsearch-bench", "vlmsearch-bench-2.documents", "vlmsearch-benchmark"]

@@ -20,15 +20,15 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints import make_bert, make_clip, make_recipe
-from vlmsearch.bench.gpu_models import make_random_clip
-from vlmsearch.build.bundle import build_bundle
-from vlmsearch.build.recipe import read_recipe
-from vlmsearch.bundles import Bundle, DamagedBundleWarning, built_bundles, find_bundles, open_bundle
+from vlmsearch.bench.gpu.models import make_random_clip
 from vlmsearch.cli import cli
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.encoders.torch import TorchEncoder
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, QualityError
+from vlmsearch.export.bundle import build_bundle
+from vlmsearch.export.torch import TorchEncoder
+from vlmsearch.models.bundle import Bundle, DamagedBundleWarning, built_bundles, find_bundles, open_bundle
+from vlmsearch.models.recipe import read_recipe
 
 PIXELS = [make_scene(i).draw(96) for i in range(5)]
 TEXTS = ["a red star", "two blue circles", "", "a very long text about rings " * 20]
@@ -330,8 +330,8 @@ def test_models_lists_what_is_built(bundle: Bundle, tmp_path: Path, monkeypatch:
 
 def test_without_the_extra_first_use_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
-    monkeypatch.delitem(sys.modules, "vlmsearch.build.progress", raising=False)
-    monkeypatch.setitem(sys.modules, "vlmsearch.build.bundle", None)
+    monkeypatch.delitem(sys.modules, "vlmsearch.export.progress", raising=False)
+    monkeypatch.setitem(sys.modules, "vlmsearch.export.bundle", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[export\]'"):
         find_bundles("all-minilm-l6-v2")
 

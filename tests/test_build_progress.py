@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vlmsearch.build.progress import steps
+from vlmsearch.export.progress import steps
 
 REFUSAL = "no implementation for {ForeignNode[/image/embed...]} [optimizer.cpp::computeCosts::3873]"
 

@@ -20,12 +20,12 @@ from tests.checkpoints import ENGINES
 from tests.test_cli import run
 from tests.test_cli_outside import assert_one_line
 from vlmsearch import ConfigError, Document, ModelUnavailableError, Pipeline
-from vlmsearch.build.tensorrt_graph import engine_graph
-from vlmsearch.bundles import DamagedBundleWarning, built_bundles, find_bundles, open_bundle
 from vlmsearch.cli import cli
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.generators.tokens import token_counter
+from vlmsearch.generators.text import token_counter
+from vlmsearch.models.bundle import DamagedBundleWarning, built_bundles, find_bundles, open_bundle
 from vlmsearch.registry import open_encoder, open_generator, open_store
+from vlmsearch.tensorrt.build.graph import engine_graph
 
 Change = Callable[[dict[str, Any]], object]
 

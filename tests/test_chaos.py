@@ -6,7 +6,7 @@ import pytest
 
 from tests import chaos
 from tests.hammer import LEAST, hammer
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 
 @pytest.mark.parametrize(("target", "count"), [("writer", 3), ("mongo", 1), ("chroma", 1)])

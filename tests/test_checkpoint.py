@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import edit_json, make_bert, make_clip
-from vlmsearch.build.checkpoint import load_checkpoint
-from vlmsearch.build.fetch import text_input
-from vlmsearch.build.quantize import export
-from vlmsearch.encoders.torch import load_reference
 from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.export.checkpoint import load_checkpoint
+from vlmsearch.export.fetch import text_input
+from vlmsearch.export.quantize import export
+from vlmsearch.export.torch import load_reference
 
 
 def test_every_format_of_weights_is_the_same_checkpoint(tmp_path: Path) -> None:

@@ -35,11 +35,11 @@ from vlmsearch import (
     Space,
     Stamp,
 )
-from vlmsearch.filters import parse_filter
 from vlmsearch.registry import open_store
-from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.chroma_connection import TOKEN_VARIABLE
-from vlmsearch.stores.chroma_log import DATABASE
+from vlmsearch.stores.chroma.connection import TOKEN_VARIABLE
+from vlmsearch.stores.chroma.log import DATABASE
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Reject
 
 IMAGE, TEXT = Field("clip", "image"), Field("minilm", "text")
@@ -386,7 +386,7 @@ def test_many_left_over_vectors_do_not_shorten_a_page(tmp_path: Path) -> None:
 
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["vlmsearch.stores.chroma", __name__])
+PROCESSES.set_forkserver_preload(["vlmsearch.stores.chroma.store", __name__])
 
 
 def write_and_wait(location: str, turn: int, count: int, pipe: "Connection[str, str]") -> None:

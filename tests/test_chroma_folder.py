@@ -22,10 +22,11 @@ from chromadb.errors import InternalError
 from tests.test_chroma import IMAGE, SPACES, TEXT, Died, check_whole, chroma_client, dying_at, record, vector_files
 from tests.test_chroma import writing as other_process
 from vlmsearch import BackendError, BackendUnavailableError, Document, Record
-from vlmsearch.stores import chroma_folder, chroma_log
-from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.chroma_collections import ChromaCollection
-from vlmsearch.stores.chroma_log import DATABASE
+from vlmsearch.stores.chroma import embedded as chroma_folder
+from vlmsearch.stores.chroma import log as chroma_log
+from vlmsearch.stores.chroma.collections import ChromaCollection
+from vlmsearch.stores.chroma.log import DATABASE
+from vlmsearch.stores.chroma.store import ChromaStore
 
 LOCK = "vlmsearch.lock"
 MANY = 1100
@@ -75,7 +76,7 @@ def test_a_second_process_is_told_who_has_the_folder_and_what_to_use(tmp_path: P
 
 def test_a_folder_that_another_process_is_making_is_one_clear_error(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from vlmsearch.stores.folder_lock import FolderLock;"
+        "import sys; from pathlib import Path; from vlmsearch._util.locks import FolderLock;"
         "lock = FolderLock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
     )
     (tmp_path / "index").mkdir()

@@ -22,15 +22,15 @@ from tests.hammer import DOCUMENTS, NumberEncoder, check_page, make
 from tests.servers import chroma_server
 from vlmsearch import Document, Field, Pipeline, Record
 from vlmsearch.registry import open_store
-from vlmsearch.stores import mongo_journal
-from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.chroma_collections import connect
-from vlmsearch.stores.chroma_connection import ChromaConnection, Subindex
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.chroma.collections import connect
+from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.mongodb import journal as mongo_journal
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 T = TypeVar("T")
-AT_ONCE = "import vlmsearch.stores.chroma as c; c._LAST_GASP = 0.0"
+AT_ONCE = "import vlmsearch.stores.chroma.store as c; c._LAST_GASP = 0.0"
 AHEAD = """
 import datetime, socket, types
 import vlmsearch.stores.mongo_journal as j
@@ -77,7 +77,9 @@ def address(chroma_address: str, tmp_path: Path) -> str:
 def test_what_was_added_is_found_whatever_another_machine_does_meanwhile(
     other: str, collection: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = f"{AT_ONCE}\nfrom vlmsearch.stores.chroma import ChromaStore as S\nwith S({address!r}) as store: {other}"
+    code = (
+        f"{AT_ONCE}\nfrom vlmsearch.stores.chroma.store import ChromaStore as S\nwith S({address!r}) as store: {other}"
+    )
     real = time.time
 
     def meanwhile() -> None:
@@ -129,7 +131,7 @@ def test_a_document_that_lacks_a_vector_is_indexed_again(address: str) -> None:
 def test_a_folder_that_was_killed_embedded_is_repaired_when_it_is_served(tmp_path: Path) -> None:
     code = (
         "import os\n"
-        "from vlmsearch.stores.chroma import ChromaStore\n"
+        "from vlmsearch.stores.chroma.store import ChromaStore\n"
         "from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records\n"
         f"store = ChromaStore({str(tmp_path / 'data')!r})\n"
         "store.bind('e', SPACES)\n"
@@ -146,10 +148,10 @@ def test_a_folder_that_was_killed_embedded_is_repaired_when_it_is_served(tmp_pat
 
 
 def test_a_write_that_a_killed_process_left_is_named_and_ended(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.stores.chroma._LAST_GASP", 0.0)
+    monkeypatch.setattr("vlmsearch.stores.chroma.store._LAST_GASP", 0.0)
     code = (
         "import os\n"
-        "from vlmsearch.stores.chroma import ChromaStore\n"
+        "from vlmsearch.stores.chroma.store import ChromaStore\n"
         "from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records\n"
         f"store = ChromaStore({address!r})\n"
         "store.bind('e', SPACES)\n"
@@ -274,7 +276,7 @@ def write_elsewhere_and_die(url: str, seconds: int) -> None:
     code = AHEAD.format(seconds=seconds) + (
         "import os\n"
         "from vlmsearch.registry import open_store\n"
-        "from vlmsearch.stores.mongo_connection import MongoConnection\n"
+        "from vlmsearch.stores.mongodb.connection import MongoConnection\n"
         "from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records\n"
         f"store = open_store({url!r})\n"
         "store.bind('e', SPACES)\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.crash_points import ACTIONS, Action, World, check_point, mock_world, no_waiting, points
-from vlmsearch.stores.chroma_collections import connect as connect_chroma
-from vlmsearch.stores.mongo_connection import MongoAddress, MongoOptions
-from vlmsearch.stores.mongo_connection import connect as connect_mongo
+from vlmsearch.stores.chroma.collections import connect as connect_chroma
+from vlmsearch.stores.mongodb.connection import MongoAddress, MongoOptions
+from vlmsearch.stores.mongodb.connection import connect as connect_mongo
 
 SAMPLE = 7
 """Of so many points, a normal run looks at one."""

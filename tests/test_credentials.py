@@ -16,14 +16,14 @@ from tritonclient.utils import InferenceServerException
 
 from tests.triton_server import free_ports
 from vlmsearch import ConfigError, VlmsearchError
-from vlmsearch.build.llm_process import Command, run_logged
-from vlmsearch.credentials import child_environment
-from vlmsearch.generators.child import Child
+from vlmsearch._util.credentials import child_environment
+from vlmsearch._util.process import Command, run_logged
+from vlmsearch.generators.tensorrt_llm.child import Child
 from vlmsearch.registry import open_encoder, open_generator, open_store
-from vlmsearch.serving.server import Server
-from vlmsearch.serving.triton_connection import Connection
-from vlmsearch.serving.triton_security import Security
-from vlmsearch.stores.mongo_connection import MongoAddress, MongoOptions, connect
+from vlmsearch.stores.mongodb.connection import MongoAddress, MongoOptions, connect
+from vlmsearch.triton.client.connection import Connection
+from vlmsearch.triton.client.security import Security
+from vlmsearch.triton.server.server import Server
 
 SECRETS = {
     "OPENAI_API_KEY": "sk-secret",

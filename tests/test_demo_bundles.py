@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from tests.checkpoints import ENGINES
-from vlmsearch.bench.scenes import scene_recall
-from vlmsearch.build.checkpoint import load_checkpoint
-from vlmsearch.build.fetch import fingerprint
-from vlmsearch.bundles import open_bundle
 from vlmsearch.cli import cli
 from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.export.checkpoint import load_checkpoint
+from vlmsearch.export.fetch import fingerprint
+from vlmsearch.export.retrieval import scene_recall
+from vlmsearch.models.bundle import open_bundle
 
 NAMES = ["demo-clip", "demo-minilm"]
 

@@ -15,12 +15,13 @@ import pytest
 from click.testing import CliRunner
 from typing_extensions import Self
 
-from vlmsearch.cli import cli, doctor_gpu
-from vlmsearch.cli.findings import Finding
+from vlmsearch._util import gpu as diagnosis
+from vlmsearch._util.gpu import Device, Driver
+from vlmsearch.cli import cli
+from vlmsearch.cli import doctor as doctor_gpu
+from vlmsearch.cli.doctor import Finding
 from vlmsearch.errors import ModelUnavailableError
-from vlmsearch.gpu import diagnosis
-from vlmsearch.gpu.diagnosis import Device, Driver
-from vlmsearch.gpu.plans import Machine, PlanKey, ShapeRange, store_plan
+from vlmsearch.tensorrt.engine.plans import Machine, PlanKey, ShapeRange, store_plan
 
 H200 = Driver((13, 0), (Device("NVIDIA H200", (9, 0), 141 * 2**30),))
 HERE = Machine("10.14.1", "NVIDIA H200", "sm_90")

@@ -15,14 +15,14 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from tests.checkpoints import edit_json, make_bert, make_clip
-from vlmsearch.build.checkpoint import Checkpoint, load_checkpoint
-from vlmsearch.build.fetch import text_input
-from vlmsearch.build.graph import Graph
-from vlmsearch.build.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
-from vlmsearch.build.layers import CpuInt8Layers
-from vlmsearch.build.quantize import export
-from vlmsearch.bundles import Tower, padded_length
-from vlmsearch.encoders.torch import load_reference
+from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
+from vlmsearch.export.fetch import text_input
+from vlmsearch.export.graph import Graph
+from vlmsearch.export.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
+from vlmsearch.export.layers import CpuInt8Layers
+from vlmsearch.export.quantize import export
+from vlmsearch.export.torch import load_reference
+from vlmsearch.models.bundle import Tower, padded_length
 from vlmsearch.types import Vectors
 
 TEXTS = ["a red star", "", "two large striped circles above a small heart on a meadow", "x", "ring", "star " * 60]

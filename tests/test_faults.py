@@ -16,7 +16,7 @@ from vlmsearch_mocks.faults import OPERATIONS, Kind, Server
 from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline, Record
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 pytest_plugins = ["vlmsearch_mocks.fixtures"]
 OLD = make_records(4, (IMAGE, TEXT))

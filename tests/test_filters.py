@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from vlmsearch_mocks import MemoryStore
 
 from vlmsearch import ConfigError, Document, Field, Record, Space
-from vlmsearch.filters import Comparison, Filter, Group, parse_filter
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.chroma import ChromaStore
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.filters import Comparison, Filter, Group, parse_filter
 from vlmsearch.types import Scalar
 
 FIELD = Field("clip", "image")

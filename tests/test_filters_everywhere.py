@@ -13,11 +13,11 @@ from vlmsearch_mocks.pair import mock_mongo_store
 
 from tests.test_filters import FIELD, SPACE, conditions, metadata
 from vlmsearch import Document, Record
-from vlmsearch.filters import parse_filter
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.types import Scalar
 
 VECTOR = np.array([1, 0, 0, 0], np.float32)

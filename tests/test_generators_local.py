@@ -22,15 +22,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from vlmsearch_mocks.contracts import GeneratorContract
 
 from tests.llm_servers import BUNDLE, prompts
-from vlmsearch.answers import TEMPLATE
-from vlmsearch.build.gpt2 import Sizes, add_graph
+from vlmsearch.answers.prompts import TEMPLATE
 from vlmsearch.demo.questions import UNANSWERED, Gallery
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError, ModelUnavailableError
+from vlmsearch.export.gpt2 import Sizes, add_graph
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
-from vlmsearch.generators.onnx import OnnxGenerator
-from vlmsearch.generators.pieces import Detokenizer
-from vlmsearch.generators.sampling import Sampler
-from vlmsearch.generators.transformers import TransformersGenerator
+from vlmsearch.generators.local.onnx import OnnxGenerator
+from vlmsearch.generators.local.sampling import Sampler
+from vlmsearch.generators.local.transformers import TransformersGenerator
+from vlmsearch.generators.text import Detokenizer
 from vlmsearch.registry import open_generator
 
 torch.set_num_threads(1)  # more only wait for each other with a model this small

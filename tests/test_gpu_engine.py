@@ -23,7 +23,7 @@ from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.types import Vectors
 
 if TYPE_CHECKING:
-    from vlmsearch.gpu.engine import Engine
+    from vlmsearch.tensorrt.engine.engine import Engine
 
 IMAGE, TEXT = image_tower(), text_tower()
 LENGTHS = (2, 16, 30)
@@ -42,7 +42,7 @@ def make(gpu: PretendGpu) -> Iterator[MakeEngine]:
     opened: list[Any] = []
 
     def make_engine(*profiles: Ranges, model: bytes = IMAGE, **options: Any) -> Any:
-        engine = importlib.import_module("vlmsearch.gpu.engine")
+        engine = importlib.import_module("vlmsearch.tensorrt.engine.engine")
         plan = make_plan(importlib.import_module("tensorrt"), model, profiles or [image_ranges(SIZE, 1, 16, 64)])
         opened.append(engine.Engine(plan, **options))
         return opened[-1]
@@ -120,7 +120,7 @@ def test_nothing_touches_the_default_stream_while_a_graph_is_captured(make: Make
     """TensorRT's own streams wait for it, and then the work of other threads would fail."""
     engine = make(contexts=3)
     check(engine, 16)
-    cuda, graphs = (importlib.import_module(f"vlmsearch.gpu.{name}") for name in ("cuda", "graphs"))
+    cuda, graphs = (importlib.import_module(f"vlmsearch.tensorrt.engine.{name}") for name in ("cuda", "graphs"))
     with cuda.Stream() as stream, ThreadPoolExecutor(3) as pool:
         with graphs.Capture(stream) as capture:
             waiting = [pool.submit(check, engine, rows) for rows in (5, 16, 31)]
@@ -142,7 +142,7 @@ def test_threads_that_start_together_capture_one_after_the_other(make: MakeEngin
 
 
 def test_the_number_of_graphs_is_bounded(make: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.gpu.lanes._MOST_GRAPHS", 2)
+    monkeypatch.setattr("vlmsearch.tensorrt.engine.slots._MOST_GRAPHS", 2)
     engine = make(contexts=1)
     check(engine, *[1, 2, 4, 8] * 3, 4, 4, 8, 8, 1, 2)
     assert engine.graphs == 2
@@ -256,8 +256,8 @@ def test_threads_share_an_engine_and_its_memory_stays_flat(make: MakeEngine, gpu
 
 
 def test_a_large_batch_goes_over_two_contexts(make: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmsearch.gpu.engine._SPLIT_ROWS", 8)
-    monkeypatch.setattr("vlmsearch.gpu.engine._SPLIT_BYTES", SIZE * SIZE * 3 * 4)
+    monkeypatch.setattr("vlmsearch.tensorrt.engine.engine._SPLIT_ROWS", 8)
+    monkeypatch.setattr("vlmsearch.tensorrt.engine.engine._SPLIT_BYTES", SIZE * SIZE * 3 * 4)
     engine = make()
     before = engine.memory
     check(engine, 64, 64, 64)
@@ -267,7 +267,10 @@ def test_a_large_batch_goes_over_two_contexts(make: MakeEngine, monkeypatch: pyt
 
 def test_pixels_on_the_gpu_need_no_copy_from_the_host(make: MakeEngine) -> None:
     engine = make()
-    cuda, lanes = importlib.import_module("vlmsearch.gpu.cuda"), importlib.import_module("vlmsearch.gpu.lanes")
+    cuda, lanes = (
+        importlib.import_module("vlmsearch.tensorrt.engine.cuda"),
+        importlib.import_module("vlmsearch.tensorrt.engine.slots"),
+    )
     batch = pixels(100)
     with cuda.Stream() as stream, cuda.PinnedBuffer(batch.nbytes) as host, cuda.DeviceBuffer(batch.nbytes) as device:
         host.array(batch.shape, np.uint8)[:] = batch
@@ -305,7 +308,7 @@ def test_a_broken_gpu_is_an_error_that_names_it(make: MakeEngine, gpu: PretendGp
 
 
 def test_what_is_no_plan_of_this_tensorrt_is_refused(make: MakeEngine, gpu: PretendGpu) -> None:
-    engine = importlib.import_module("vlmsearch.gpu.engine").Engine
+    engine = importlib.import_module("vlmsearch.tensorrt.engine.engine").Engine
     plan = make_plan(importlib.import_module("tensorrt"), IMAGE, [image_ranges(SIZE, 1, 8, 8)])
     with pytest.raises(BackendError, match="magicTagRead"):
         engine(b"no plan")
@@ -349,7 +352,7 @@ def test_another_gpu_is_used_without_changing_the_callers(make: MakeEngine, gpu:
 
 
 def test_a_plan_that_shares_no_profiles_is_named(gpu: PretendGpu) -> None:
-    engine = importlib.import_module("vlmsearch.gpu.engine").Engine
+    engine = importlib.import_module("vlmsearch.tensorrt.engine.engine").Engine
     plan = make_plan(importlib.import_module("tensorrt"), IMAGE, [image_ranges(SIZE, 1, 8, 8)], shared=False)
     with engine(plan) as opened:
         check(opened, 8)
@@ -358,7 +361,7 @@ def test_a_plan_that_shares_no_profiles_is_named(gpu: PretendGpu) -> None:
 
 
 def test_what_a_gpu_is_can_be_told(gpu: PretendGpu) -> None:
-    found = importlib.import_module("vlmsearch.gpu.cuda").find_gpu(0)
+    found = importlib.import_module("vlmsearch.tensorrt.engine.cuda").find_gpu(0)
     assert (found.name, found.architecture, found.memory) == ("NVIDIA Pretend", "sm_90", gpu.memory)
     assert (found.cuda, found.runtime) == ("13.0", "12.9")
-    assert importlib.import_module("vlmsearch.gpu.tensorrt").this_machine(0).gpu == "NVIDIA Pretend"
+    assert importlib.import_module("vlmsearch.tensorrt.engine.runtime").this_machine(0).gpu == "NVIDIA Pretend"

@@ -17,17 +17,17 @@ from PIL import ImageCms
 
 from tests.codec_standin import SOURCE, Decoder, pretend_gpu
 from tests.tensorrt_standin.gpu import STATE
-from vlmsearch.bundles import find_bundles
 from vlmsearch.errors import BackendError, InvalidInputError
-from vlmsearch.gpu.jpeg import read_header
-from vlmsearch.image_limits import ImageLimits
-from vlmsearch.media import Preprocess, open_image
-from vlmsearch.serving.stages import ImageStage
+from vlmsearch.media.images import Preprocess, open_image
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.models.bundle import find_bundles
+from vlmsearch.tensorrt.engine.jpeg import read_header
+from vlmsearch.triton.backend.stages import ImageStage
 from vlmsearch.types import ImageSource
 
 if TYPE_CHECKING:
-    from vlmsearch.gpu.cuda import DeviceArray
-    from vlmsearch.gpu.images import GpuImages
+    from vlmsearch.tensorrt.engine.cuda import DeviceArray
+    from vlmsearch.tensorrt.engine.images import GpuImages
 
 SIZES = [(100, 75), (75, 100), (64, 64), (64, 90), (40, 30), (641, 479), (33, 520), (520, 33), (1, 9), (150, 420)]
 
@@ -56,7 +56,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def gpu(pool: ThreadPoolExecutor) -> Iterator[type[GpuImages]]:
     with pretend_gpu() as driver:
-        from vlmsearch.gpu.images import GpuImages
+        from vlmsearch.tensorrt.engine.images import GpuImages
 
         Decoder.decoded = 0
         yield GpuImages
@@ -188,7 +188,7 @@ def test_many_threads_are_served_one_after_another(gpu: type[GpuImages], pool: T
 
 def test_the_stage_in_triton_is_that_of_the_cpu(gpu: type[GpuImages]) -> None:
     """Same pixels and same words for images that cannot be used, whose batch mates are not harmed."""
-    from vlmsearch.serving.gpu_stage import GpuImageStage
+    from vlmsearch.triton.backend.gpu_stage import GpuImageStage
 
     out = BytesIO()
     PIL.Image.new("RGB", (70, 50), "teal").save(out, "PNG")
@@ -208,8 +208,8 @@ def test_the_stage_in_triton_is_that_of_the_cpu(gpu: type[GpuImages]) -> None:
 
 def test_a_tower_in_triton_decodes_and_encodes(gpu: type[GpuImages], tmp_path: Path, monkeypatch: Any) -> None:
     """The vectors of one that gets the CPU's pixels, in the words of the CPU for images that cannot be used."""
-    from vlmsearch.build.tensorrt import ensure_engine
-    from vlmsearch.serving import encoded_tower, engine_tower
+    from vlmsearch.tensorrt.build.engines import ensure_engine
+    from vlmsearch.triton.backend import encoded_tower, engine_tower
 
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
     monkeypatch.setattr(encoded_tower, "_PIECE", 2)
@@ -243,7 +243,7 @@ def test_memory_for_decoded_images_is_bounded(
 ) -> None:
     import sys
 
-    monkeypatch.setattr(sys.modules["vlmsearch.gpu.images"], "_MOST_DECODED", 100 * 100)
+    monkeypatch.setattr(sys.modules["vlmsearch.tensorrt.engine.images"], "_MOST_DECODED", 100 * 100)
     data = [picture(100, 100)] * 6
     with gpu(Preprocess(16), pool=pool, batch=6) as images:
         pixels_of(images, list(data))
@@ -255,7 +255,9 @@ def test_memory_for_decoded_images_is_bounded(
 
 def test_the_shipped_ptx_is_that_of_the_source() -> None:
     first = SOURCE.with_suffix(".ptx").read_text().splitlines()[0]
-    assert first == f"// {hashlib.sha256(SOURCE.read_bytes()).hexdigest()}", "run python -m vlmsearch.build.kernels"
+    assert first == f"// {hashlib.sha256(SOURCE.read_bytes()).hexdigest()}", (
+        "run python -m vlmsearch.tensorrt.build.kernels"
+    )
 
 
 def profile(name: str) -> bytes:

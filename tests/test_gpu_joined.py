@@ -16,7 +16,7 @@ from tests.tensorrt_standin.gpu import PretendGpu
 from tests.tensorrt_standin.models import SIZE, image_tower
 from tests.tensorrt_standin.plans import image_ranges, make_plan
 from vlmsearch.errors import BackendError
-from vlmsearch.gpu.joined import join_plans, split_plans
+from vlmsearch.tensorrt.engine.plans import join_plans, split_plans
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_one_plan_stays_as_it_is() -> None:
 
 
 def test_memory_is_free_again_where_the_last_of_them_cannot_be_loaded(gpu: PretendGpu) -> None:
-    trt, module = (importlib.import_module(name) for name in ("tensorrt", "vlmsearch.gpu.tensorrt"))
+    trt, module = (importlib.import_module(name) for name in ("tensorrt", "vlmsearch.tensorrt.engine.runtime"))
     first = make_plan(trt, image_tower(), [image_ranges(SIZE, 1, 1, 1)])
     with pytest.raises(BackendError, match="cannot load the plan"):
         module.Program(join_plans([first, b"damaged"]))
@@ -44,7 +44,7 @@ def test_memory_is_free_again_where_the_last_of_them_cannot_be_loaded(gpu: Prete
 
 
 def test_a_batch_runs_in_the_plan_that_has_its_profile(gpu: PretendGpu) -> None:
-    trt, engines = (importlib.import_module(name) for name in ("tensorrt", "vlmsearch.gpu.engine"))
+    trt, engines = (importlib.import_module(name) for name in ("tensorrt", "vlmsearch.tensorrt.engine.engine"))
     model = image_tower()
     parts = [[image_ranges(SIZE, 1, 1, 1), image_ranges(SIZE, 8, 8, 8)], [image_ranges(SIZE, 1, 4, 8)]]
     one = make_plan(trt, model, [profile for part in parts for profile in part])

@@ -17,7 +17,7 @@ from tests.tensorrt_standin.plans import image_ranges, make_plan
 from tests.tensorrt_standin.versions import VERSIONS
 from tests.test_gpu_images import picture
 from vlmsearch.errors import BackendError
-from vlmsearch.media import Preprocess
+from vlmsearch.media.images import Preprocess
 
 
 @pytest.fixture(params=VERSIONS)
@@ -27,7 +27,7 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[PretendGpu]:
 
 
 def test_a_buffer_that_cannot_be_zeroed_is_given_back(gpu: PretendGpu, monkeypatch: Any) -> None:
-    cuda = importlib.import_module("vlmsearch.gpu.cuda")
+    cuda = importlib.import_module("vlmsearch.tensorrt.engine.cuda")
     failed = cuda.runtime.cudaError_t.cudaErrorStreamCaptureImplicit
     monkeypatch.setattr(cuda.runtime, "cudaStreamSynchronize", lambda stream: (failed,))
     with pytest.raises(BackendError, match="CaptureImplicit"):
@@ -36,7 +36,7 @@ def test_a_buffer_that_cannot_be_zeroed_is_given_back(gpu: PretendGpu, monkeypat
 
 
 def test_a_buffer_that_was_given_back_holds_nothing(gpu: PretendGpu) -> None:
-    buffer = importlib.import_module("vlmsearch.gpu.cuda").DeviceBuffer(1_000)
+    buffer = importlib.import_module("vlmsearch.tensorrt.engine.cuda").DeviceBuffer(1_000)
     buffer.close()
     buffer.close()
     assert (buffer.size, buffer.pointer, gpu.used) == (0, 0, 0)
@@ -45,7 +45,7 @@ def test_a_buffer_that_was_given_back_holds_nothing(gpu: PretendGpu) -> None:
 def test_memory_is_for_every_profile_that_a_batch_can_use(gpu: PretendGpu) -> None:
     profiles = [image_ranges(SIZE, *rows) for rows in ((1, 1, 1), (32, 32, 32), (256, 256, 256), (1, 32, 256))]
     plan = make_plan(importlib.import_module("tensorrt"), image_tower(), profiles)
-    with importlib.import_module("vlmsearch.gpu.engine").Engine(plan, contexts=1) as engine:
+    with importlib.import_module("vlmsearch.tensorrt.engine.engine").Engine(plan, contexts=1) as engine:
         steps = engine._steps
         for rows in (1, 2, 31, 32, 100, 256):
             sizes = [size for size in (1, 2, 8, 31, 32, 33, 200, 256) if size <= rows]
@@ -55,7 +55,7 @@ def test_memory_is_for_every_profile_that_a_batch_can_use(gpu: PretendGpu) -> No
 
 
 def test_what_tensorrt_said_before_is_no_reason_for_what_fails_now(gpu: PretendGpu) -> None:
-    trt, module = (importlib.import_module(name) for name in ("tensorrt", "vlmsearch.gpu.tensorrt"))
+    trt, module = (importlib.import_module(name) for name in ("tensorrt", "vlmsearch.tensorrt.engine.runtime"))
     module.log().log(trt.ILogger.ERROR, "Error Code 2: OutOfMemory (a tactic that was skipped)")
     with pytest.raises(BackendError) as told:
         module.Program(b"damaged")
@@ -73,9 +73,9 @@ def test_after_a_batch_found_no_memory_a_small_one_gets_memory_of_its_own(
     pool: ThreadPoolExecutor, monkeypatch: Any
 ) -> None:
     with pretend_gpu():
-        from vlmsearch.gpu import resizing
-        from vlmsearch.gpu.cuda import OutOfMemoryError
-        from vlmsearch.gpu.images import GpuImages
+        from vlmsearch.tensorrt.engine import resizing
+        from vlmsearch.tensorrt.engine.cuda import OutOfMemoryError
+        from vlmsearch.tensorrt.engine.images import GpuImages
 
         def full(size: int) -> None:
             raise OutOfMemoryError("none left")
@@ -95,8 +95,8 @@ def test_after_a_batch_found_no_memory_a_small_one_gets_memory_of_its_own(
 
 def test_closing_goes_on_past_a_gpu_that_is_broken(pool: ThreadPoolExecutor, monkeypatch: Any) -> None:
     with pretend_gpu():
-        kernels: Any = importlib.import_module("vlmsearch.gpu.kernels")
-        from vlmsearch.gpu.images import GpuImages
+        kernels: Any = importlib.import_module("vlmsearch.tensorrt.engine.resizing")
+        from vlmsearch.tensorrt.engine.images import GpuImages
 
         images = GpuImages(Preprocess(64), pool=pool, batch=2)
         list(images.batches([picture(100, 75)] * 6))

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from vlmsearch.errors import ModelUnavailableError
-from vlmsearch.gpu import plans
-from vlmsearch.gpu.plans import (
+from vlmsearch.tensorrt.engine import plans
+from vlmsearch.tensorrt.engine.plans import (
     Choice,
     Machine,
     PlanKey,
@@ -93,7 +93,7 @@ def test_whatever_a_plan_depends_on_makes_it_another(other: PlanKey) -> None:
 
 def test_a_digest_is_the_same_in_every_process() -> None:
     code = (
-        "from vlmsearch.gpu.plans import *\n"
+        "from vlmsearch.tensorrt.engine.plans import *\n"
         f"print(PlanKey({KEY.onnx!r}, {MACHINE!r}, ({PROFILE!r},), 'int8', 3, ('block/3/mlp',), "
         "(('workspace', '8 GiB'),)).digest)"
     )

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import make_bert
-from vlmsearch.bundles import data_folder
+from vlmsearch.models.bundle import data_folder
 
 SOURCE = "somebody/tiny-bert"
 NO_FILE = {"X-Error-Code": "EntryNotFound"}

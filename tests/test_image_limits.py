@@ -19,11 +19,14 @@ from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.odd_images import RED, VAST_WEBP, encoded, png, scene
-from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline, colours, image_limits, media
-from vlmsearch.image_limits import SERVER_LIMITS, check_directory
-from vlmsearch.media import Preprocess, copy_image, is_within, open_image
-from vlmsearch.serving.protocol import error_of
-from vlmsearch.serving.stages import ImageStage
+from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline
+from vlmsearch.media import colour as colours
+from vlmsearch.media import images as media
+from vlmsearch.media import limits as image_limits
+from vlmsearch.media.images import Preprocess, copy_image, is_within, open_image
+from vlmsearch.media.limits import SERVER_LIMITS, check_directory
+from vlmsearch.triton.backend.stages import ImageStage
+from vlmsearch.triton.client.protocol import error_of
 
 
 def tiff(tags: dict[int, tuple[int, list[int]]], pixels: bytes) -> bytes:

@@ -18,22 +18,14 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.odd_images import odd_files
 from tests.test_sources import shut
-from vlmsearch import (
-    BackendError,
-    ConfigError,
-    Document,
-    IndexMismatchError,
-    InvalidInputError,
-    Pipeline,
-    Record,
-    sources,
-)
+from vlmsearch import BackendError, ConfigError, Document, IndexMismatchError, InvalidInputError, Pipeline, Record
 from vlmsearch.cli import cli
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.media import IMAGE_SUFFIXES
-from vlmsearch.sources import file_id
-from vlmsearch.tables import read_rows
+from vlmsearch.indexing import sources
+from vlmsearch.indexing.sources import file_id
+from vlmsearch.indexing.tables import read_rows
+from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.types import Stamp
 
 

@@ -9,7 +9,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import Document, InvalidInputError, Pipeline
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.indexing import BATCH, LOOKED_UP, STORED_TOGETHER
+from vlmsearch.indexing.flow import BATCH, LOOKED_UP, STORED_TOGETHER
 
 BETWEEN = pytest.mark.parametrize("between", [0, BATCH + 6, LOOKED_UP + 6, STORED_TOGETHER + LOOKED_UP])
 """Documents that lie between two of one id: none, a batch of them, more than are looked up or stored together."""

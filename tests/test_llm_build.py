@@ -17,12 +17,12 @@ import pytest
 
 from tests import llm_stand_in
 from tests.test_hub import REVISION, SOURCE, Hub
-from vlmsearch.build.llm_model import mounted
-from vlmsearch.build.llm_process import Command, run_logged
-from vlmsearch.build.llm_recipe import find_llm_recipe
-from vlmsearch.build.llm_rules import make_plan
-from vlmsearch.bundles import data_folder
+from vlmsearch._util.process import Command, run_logged
 from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import data_folder
+from vlmsearch.tensorrt_llm.checkpoint import mounted
+from vlmsearch.tensorrt_llm.recipe import find_llm_recipe
+from vlmsearch.tensorrt_llm.rules import make_plan
 
 GPT2 = {"n_layer": 24, "n_head": 16, "n_embd": 1024, "vocab_size": 50257, "n_positions": 1024}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}

@@ -7,10 +7,9 @@ import pytest
 
 from tests.llm_servers import MODEL
 from vlmsearch.generators.base import GenerationOptions
-from vlmsearch.generators.transformers import load_model
-from vlmsearch.generators.transformers_tokenizer import decode_tokens
-from vlmsearch.serving import llm_engine
-from vlmsearch.serving.llm_engine import Engine, Result, Task
+from vlmsearch.generators.local.transformers import decode_tokens, load_model
+from vlmsearch.triton.backend import llm_engine
+from vlmsearch.triton.backend.llm_engine import Engine, Result, Task
 
 PROMPT = (1, 2, 3)
 

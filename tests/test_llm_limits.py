@@ -13,10 +13,10 @@ import pytest
 
 from tests.llm_servers import llm, llm_binary, post, stream_raw
 from tests.triton_server import Running, binary
-from vlmsearch.build.llm_python import LlmOptions, make_configs, write_repository
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.serving.llm_engine import Task
-from vlmsearch.serving.llm_requests import Arrays, read_tasks
+from vlmsearch.triton.backend.llm_engine import Task
+from vlmsearch.triton.backend.llm_requests import Arrays, read_tasks
+from vlmsearch.triton.repository.transformers import LlmOptions, make_configs, write_repository
 
 
 def refused(running: Running, **body: object) -> str:

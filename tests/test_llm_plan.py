@@ -10,14 +10,13 @@ import pytest
 
 from tests import llm_stand_in
 from tests.test_cli import ok, run
-from vlmsearch.build.llm_plan import PROMPT, Plan
-from vlmsearch.build.llm_recipe import Quantisation, find_llm_recipe, read_llm_recipe
-from vlmsearch.build.llm_rules import make_plan
-from vlmsearch.build.llm_text import plan_text
-from vlmsearch.build.llm_versions import find_gpu, find_target, matrix, targets
-from vlmsearch.build.recipe import find_recipe
-from vlmsearch.bundles import data_folder, find_bundles, recipe_names
 from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import data_folder, find_bundles, recipe_names
+from vlmsearch.models.recipe import find_recipe
+from vlmsearch.tensorrt_llm.plan import PROMPT, Plan, plan_text
+from vlmsearch.tensorrt_llm.recipe import Quantisation, find_llm_recipe, read_llm_recipe
+from vlmsearch.tensorrt_llm.rules import make_plan
+from vlmsearch.tensorrt_llm.versions import find_gpu, find_target, matrix, targets
 
 GOLDEN = Path(__file__).parent / "golden" / "llm"
 RECIPES = ("gpt2-medium", "llama-2-7b-chat", "llama-3.1-8b-instruct-awq", "phi-3-mini-128k")

@@ -12,11 +12,11 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.llm_templates import templates, write_llmapi, write_templates
 from tests.test_cli import ok, run
-from vlmsearch.build.llm_api import model_yaml, write_llmapi_repository
-from vlmsearch.build.llm_repo import LlmRepoOptions, read_repository, write_llm_repository
-from vlmsearch.build.llm_templates import assign, fill, parse, placeholders
-from vlmsearch.build.llm_versions import find_target
 from vlmsearch.errors import ConfigError
+from vlmsearch.tensorrt_llm.llmapi import model_yaml, write_llmapi_repository
+from vlmsearch.tensorrt_llm.repository import LlmRepoOptions, read_repository, write_llm_repository
+from vlmsearch.tensorrt_llm.templates import assign, fill, parse, placeholders
+from vlmsearch.tensorrt_llm.versions import find_target
 
 RELEASES = {
     "0.10": ("24.06", "0.10.0"), "0.13": ("24.09", "0.13.0"), "0.16": ("24.12", "0.16.0"), "0.17": ("25.01", "0.17.0"),

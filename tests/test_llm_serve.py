@@ -24,14 +24,14 @@ from tests.llm_templates import write_llmapi, write_templates
 from tests.test_cli import ok, run
 from tests.test_llm_repo import built, options
 from tests.triton_server import CACHE, binary, free_ports
-from vlmsearch.build.llm_api import write_llmapi_repository
-from vlmsearch.build.llm_repo import write_llm_repository
-from vlmsearch.build.llm_versions import find_target
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
-from vlmsearch.generators.triton import TritonGenerator
-from vlmsearch.serving.commands import Binary, Endpoints
-from vlmsearch.serving.ranks import Ranks, ranks_command
+from vlmsearch.generators.triton.generator import TritonGenerator
+from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
+from vlmsearch.tensorrt_llm.repository import write_llm_repository
+from vlmsearch.tensorrt_llm.serve import Ranks, ranks_command
+from vlmsearch.tensorrt_llm.versions import find_target
+from vlmsearch.triton.server.commands import Binary, Endpoints
 
 MPIRUN = """
 import os, signal, subprocess, sys, time

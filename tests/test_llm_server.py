@@ -21,13 +21,13 @@ from vlmsearch_mocks.contracts import GeneratorContract
 
 from tests.llm_servers import BUNDLE, MODEL, llm, llm_binary, location, metrics, post, prompts, stream_raw, unary
 from tests.triton_server import Running, binary
-from vlmsearch.build.llm_python import LlmOptions, make_configs, requirements, write_repository
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
-from vlmsearch.generators.transformers import TransformersGenerator
-from vlmsearch.generators.triton import TritonGenerator
+from vlmsearch.generators.local.transformers import TransformersGenerator
+from vlmsearch.generators.triton.generator import TritonGenerator
 from vlmsearch.registry import open_generator
-from vlmsearch.serving.llm_words import from_word_list, to_word_list
+from vlmsearch.triton.client.words import from_word_list, to_word_list
+from vlmsearch.triton.repository.transformers import LlmOptions, make_configs, requirements, write_repository
 
 __all__ = ["binary", "llm", "llm_binary", "unary"]
 

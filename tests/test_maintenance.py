@@ -14,11 +14,11 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
 from vlmsearch import ConfigError, Document, Pipeline, Record
-from vlmsearch.maintenance import CheckReport
-from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.chroma_vectors import VectorRows
-from vlmsearch.stores.chroma_versions import State
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.base import CheckReport
+from vlmsearch.stores.chroma.audit import State
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.chroma.vectors import VectorRows
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.writers import this_process
 
 

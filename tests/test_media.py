@@ -37,8 +37,7 @@ from tests.odd_images import (
     turned,
 )
 from vlmsearch import ConfigError, ImageLimits, InvalidInputError
-from vlmsearch.image_limits import MAX_FILE_BYTES
-from vlmsearch.media import (
+from vlmsearch.media.images import (
     DCT_MARGIN,
     IMAGE_SUFFIXES,
     Interpolation,
@@ -47,6 +46,7 @@ from vlmsearch.media import (
     read_image,
     thumbnail,
 )
+from vlmsearch.media.limits import MAX_FILE_BYTES
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "photos"
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)
@@ -592,7 +592,7 @@ def test_image_suffixes_are_endings_of_formats_that_are_read(tmp_path: Path) -> 
 
 def test_importing_media_loads_nothing_heavy() -> None:
     heavy = "{'torch', 'transformers', 'pillow_heif', 'onnxruntime', 'chromadb', 'PIL.TiffImagePlugin'}"
-    code = f"import sys, vlmsearch.media; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, vlmsearch.media.images; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -16,10 +16,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from tests.checkpoints import SHARED, minilm
-from vlmsearch.build.recipe import find_recipe
-from vlmsearch.bundles import Bundle, open_bundle
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.models.bundle import Bundle, open_bundle
+from vlmsearch.models.recipe import find_recipe
 from vlmsearch.types import Vectors
 
 NAME = "all-minilm-l6-v2"

@@ -11,7 +11,8 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockStore
 from vlmsearch_mocks.contracts import EncoderContract, GeneratorContract
 
 from vlmsearch import ConfigError, Document, Field, Pipeline
-from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import TextTruncatedWarning
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.registry import open_encoder, open_generator, open_store

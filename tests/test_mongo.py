@@ -19,12 +19,12 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records,
 from tests.mongo_servers import make_certificates, mongo_server
 from tests.servers import free_port
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, InvalidInputError, Pipeline, Record
-from vlmsearch.filters import Comparison, Group
 from vlmsearch.registry import open_store
-from vlmsearch.stores import mongo_cache
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
-from vlmsearch.stores.mongo_values import compile_filter
+from vlmsearch.stores.filters import Comparison, Group
+from vlmsearch.stores.mongodb import cache as mongo_cache
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb.values import compile_filter
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.writers import at_work, life_of, this_process
 
 SECRET = "s3cret-Pa55"
@@ -272,7 +272,7 @@ def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
         store.bind("e", SPACES)
         store.upsert(make_records(50))
         code = (
-            f"import os, signal; from vlmsearch.stores.mongo import MongoStore; store = MongoStore({location!r})\n"
+            f"import os, signal; from vlmsearch.stores.mongodb.store import MongoStore; store = MongoStore({location!r})\n"
             "with store._changes.writing(): store.manifest(); os.kill(os.getpid(), signal.SIGKILL)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL

@@ -7,8 +7,8 @@ import pytest
 from vlmsearch_mocks.contracts import StoreContract
 
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 
 def name_for(path: Path) -> str:

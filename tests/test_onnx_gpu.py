@@ -16,12 +16,12 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from vlmsearch.bundles import find_bundles
-from vlmsearch.encoders import onnx_session
+from vlmsearch._util import gpu as diagnosis
+from vlmsearch._util.gpu import Device, Driver, Wheels, find_driver, gpu_fault, wheel_fault
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
-from vlmsearch.gpu import diagnosis
-from vlmsearch.gpu.diagnosis import Device, Driver, Wheels, find_driver, gpu_fault, wheel_fault
+from vlmsearch.models import session as onnx_session
+from vlmsearch.models.bundle import find_bundles
 
 CUDA, TENSORRT, CPU = "CUDAExecutionProvider", "TensorrtExecutionProvider", "CPUExecutionProvider"
 GPU = Driver((13, 0), (Device("NVIDIA H200", (9, 0), 150 * 2**30),))

@@ -33,9 +33,8 @@ from vlmsearch import (
     VlmsearchError,
 )
 from vlmsearch.generators.base import CountsTokens, Generator
-from vlmsearch.generators.openai import OpenAIGenerator
-from vlmsearch.generators.openai_answers import Api
-from vlmsearch.generators.sse import event_data
+from vlmsearch.generators.openai.generator import OpenAIGenerator
+from vlmsearch.generators.openai.responses import Api, event_data
 from vlmsearch.registry import open_generator
 
 

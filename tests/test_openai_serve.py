@@ -21,7 +21,7 @@ from vlmsearch_mocks.contracts import GeneratorContract
 from tests.servers import free_port
 from vlmsearch import ConfigError, GenerationOptions
 from vlmsearch.generators.base import Generator
-from vlmsearch.generators.openai import OpenAIGenerator
+from vlmsearch.generators.openai.generator import OpenAIGenerator
 
 GREEDY = GenerationOptions(max_tokens=20)
 

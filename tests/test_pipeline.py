@@ -13,11 +13,11 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockStore
 
 from vlmsearch import ConfigError, Document, Field, IndexMismatchError, InvalidInputError, Pipeline
-from vlmsearch.answers import NOTHING_FOUND
+from vlmsearch.answers.prompts import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.encoders.base import TextTruncatedWarning
-from vlmsearch.reindexing import reindex
-from vlmsearch.stores.chroma import ChromaStore
+from vlmsearch.errors import TextTruncatedWarning
+from vlmsearch.indexing.reindex import reindex
+from vlmsearch.stores.chroma.store import ChromaStore
 
 SEED = 15_000_000
 SCENES = 120

@@ -16,24 +16,15 @@ from onnx import TensorProto, numpy_helper
 from tokenizers import Tokenizer
 
 from tests.checkpoints import make_bert, make_clip
-from vlmsearch.build.calibrate import Observation, Spread, calibrate
-from vlmsearch.build.checkpoint import Checkpoint, load_checkpoint
-from vlmsearch.build.data import sentences
-from vlmsearch.build.fetch import text_input
-from vlmsearch.build.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
-from vlmsearch.build.layers import quantise_weight
-from vlmsearch.build.quantize import (
-    Drift,
-    Plan,
-    Subject,
-    describe,
-    export,
-    neighbour_overlap,
-    quantise,
-    write,
-)
-from vlmsearch.build.recipe import Calibration, TowerGate
-from vlmsearch.bundles import Precision, Tower
+from vlmsearch.export.calibrate import Observation, Spread, calibrate
+from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
+from vlmsearch.export.data import sentences
+from vlmsearch.export.fetch import text_input
+from vlmsearch.export.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
+from vlmsearch.export.layers import quantise_weight
+from vlmsearch.export.quantize import Drift, Plan, Subject, describe, export, neighbour_overlap, quantise, write
+from vlmsearch.models.bundle import Precision, Tower
+from vlmsearch.models.recipe import Calibration, TowerGate
 
 RNG = np.random.default_rng(0)
 

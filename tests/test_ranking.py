@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from vlmsearch import ConfigError, Field, Hit, Leg, Space
-from vlmsearch.ranking import fuse, image_fields, query_vectors, text_fields
+from vlmsearch.search.fusion import fuse, image_fields, query_vectors, text_fields
 
 CLIP = Space("clip", 2, frozenset(("text", "image")))
 MINILM = Space("minilm", 3, frozenset(("text",)))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vlmsearch.build.recipe import Calibration, Gates, Recipe, Shapes, TowerGate, find_recipe, read_recipe
-from vlmsearch.bundles import PROFILES, recipe_names
 from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import PROFILES, recipe_names
+from vlmsearch.models.recipe import Calibration, Gates, Recipe, Shapes, TowerGate, find_recipe, read_recipe
 
 MINE = 'name = "mine"\nsource = "me/mine"\nrevision = "abc"\nlicence = "MIT"\nspace = "mine"\n'
 

@@ -35,16 +35,15 @@ from vlmsearch import (
     IndexMismatchError,
     Pipeline,
     VlmsearchError,
-    reindexing,
 )
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.maintenance import check_store
-from vlmsearch.reindexing import drop_old, reindex
-from vlmsearch.stores.base import Store
-from vlmsearch.stores.chroma import ChromaStore
+from vlmsearch.indexing import reindex as reindexing
+from vlmsearch.indexing.reindex import drop_old, reindex
+from vlmsearch.stores.base import Store, check_store
+from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.types import Field, Record, Role, Stamp, Vectors
 
 OTHER = {"a red star": ["a blue moon"]}

@@ -14,8 +14,8 @@ import pytest
 
 from tests.checkpoints import ENGINES, make_bert
 from vlmsearch import ConfigError
-from vlmsearch.build.llm_python import LlmOptions, write_repository
 from vlmsearch.registry import open_generator
+from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 
 PROGRAM = 'from pathlib import Path\nPath(__file__).with_name("RAN").touch()\nPath("RAN").touch()\n'
 

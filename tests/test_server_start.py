@@ -14,9 +14,9 @@ import pytest
 
 from tests.triton_server import free_ports
 from vlmsearch.errors import BackendError
-from vlmsearch.serving.commands import Endpoints
-from vlmsearch.serving.server import Server
-from vlmsearch.serving.supervise import Service, supervise
+from vlmsearch.triton.server.commands import Endpoints
+from vlmsearch.triton.server.server import Server
+from vlmsearch.triton.server.supervise import Service, supervise
 
 PROGRAM = """
 import json, os, sys

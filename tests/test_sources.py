@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vlmsearch import ConfigError, Document, Reject, Stamp
-from vlmsearch.image_limits import MAX_FILE_BYTES
-from vlmsearch.sources import Paths, Sourced, file_id
+from vlmsearch.indexing.sources import Paths, Sourced, file_id
+from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.types import CONTROLS
 
 

@@ -8,7 +8,7 @@ from vlmsearch_mocks import MemoryStore
 from vlmsearch_mocks.contracts import StoreContract
 
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.chroma import ChromaStore
+from vlmsearch.stores.chroma.store import ChromaStore
 
 
 class TestMemoryStore(StoreContract):

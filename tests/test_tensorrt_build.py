@@ -19,11 +19,11 @@ from onnx import numpy_helper
 
 from tests.checkpoints import make_clip, make_recipe
 from tests.tensorrt_standin import standing_in
-from vlmsearch.build.bundle import build_bundle
-from vlmsearch.build.inputs import open_session
-from vlmsearch.build.recipe import TowerGate, read_recipe
-from vlmsearch.bundles import Bundle, model_file, open_bundle
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError, QualityError
+from vlmsearch.export.bundle import build_bundle
+from vlmsearch.export.inputs import open_session
+from vlmsearch.models.bundle import Bundle, model_file, open_bundle
+from vlmsearch.models.recipe import TowerGate, read_recipe
 
 VERSIONS = ("8.6", "10", "11")
 
@@ -42,7 +42,8 @@ def at(request: pytest.FixtureRequest, built: tuple[Path, Path], tmp_path: Path,
     """One version of TensorRT, with what is needed to build."""
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
     with standing_in(request.param) as gpu:
-        from vlmsearch.build import tensorrt, tensorrt_workshop
+        from vlmsearch.tensorrt.build import builder as tensorrt_workshop
+        from vlmsearch.tensorrt.build import engines as tensorrt
 
         bundle, recipe = open_bundle(built[0]), read_recipe(built[1])
 
@@ -87,8 +88,8 @@ def test_recipe_batches_have_profiles_of_their_own_unless_one_is_given(at: Any) 
     [((2, 32, 256), [(8, 256), (64, 256), (256, 80)]), ((2, 32, 77), [(8, 80), (64, 80), (256, 80)])],
 )
 def test_many_texts_have_memory_for_short_ones(at: Any, lengths: Any, most: list[tuple[int, int]]) -> None:
-    from vlmsearch.build.recipe import Shapes
-    from vlmsearch.build.tensorrt_shapes import profiles
+    from vlmsearch.models.recipe import Shapes
+    from vlmsearch.tensorrt.build.shapes import profiles
 
     recipe = replace(at.recipe, shapes=Shapes(text_length=lengths))
     made = profiles(at.bundle, recipe, "text", None, "several")
@@ -101,7 +102,7 @@ def test_many_texts_have_memory_for_short_ones(at: Any, lengths: Any, most: list
 
 def _coarse(bundle: Bundle, folder: Path, names: Callable[[list[str]], list[str]]) -> Bundle:
     """A copy whose image tower has some Linears quantised in steps that are far too wide."""
-    from vlmsearch.build.tensorrt_graph import read_int8
+    from vlmsearch.tensorrt.build.graph import read_int8
 
     shutil.copytree(bundle.folder, folder)
     path = folder / model_file("image", "qdq")
@@ -228,7 +229,7 @@ def test_a_damaged_plan_is_built_again(at: Any, precision: str) -> None:
 
 
 def test_a_bundle_without_the_files_names_the_command(at: Any, tmp_path: Path) -> None:
-    from vlmsearch.bundles import data_folder
+    from vlmsearch.models.bundle import data_folder
 
     demo = open_bundle(data_folder("engines") / "demo-clip" / "bundle")
     with pytest.raises(
@@ -325,7 +326,7 @@ def test_timings_that_cannot_be_read_are_made_anew(at: Any, tmp_path: Path, monk
 
 
 def test_precision_is_asked_for_by_flags_only_where_types_are_weak(at: Any, built: tuple[Path, Path]) -> None:
-    from vlmsearch.build import tensorrt_network as network
+    from vlmsearch.tensorrt.build import network
 
     plan = at.ensure(precision="fp16")
     assert network.strongly_typed() is (at.version != "8.6")
@@ -336,7 +337,7 @@ def test_precision_is_asked_for_by_flags_only_where_types_are_weak(at: Any, buil
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("tower", ["image", "text"])
 def test_what_is_spelled_out_computes_the_same(built: tuple[Path, Path], tower: Any, precision: Any) -> None:
-    from vlmsearch.build.tensorrt_graph import engine_graph, read_int8
+    from vlmsearch.tensorrt.build.graph import engine_graph, read_int8
 
     bundle = open_bundle(built[0])
     plain, qdq = bundle.model(tower, precision), bundle.model(tower, "qdq")
@@ -419,9 +420,9 @@ def test_auto_reports_every_engine_that_was_tried(at: Any, built: tuple[Path, Pa
 
 
 def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> None:
-    from vlmsearch.build.inputs import run
-    from vlmsearch.build.tensorrt_measure import prepare_exam
-    from vlmsearch.gpu.texts import engine_length
+    from vlmsearch.export.inputs import run
+    from vlmsearch.tensorrt.build.accuracy import prepare_exam
+    from vlmsearch.tensorrt.engine.texts import engine_length
 
     exam = prepare_exam(at.bundle, "text", at.recipe, lambda step, done, total: None)
     lengths = [batch["input_ids"].shape[1] for batch in exam.feeds.batches]
@@ -451,8 +452,8 @@ def test_what_cannot_be_loaded_as_one_plan_becomes_two(at: Any, tmp_path: Path, 
 
 def _vectors(plan: Any, at: Any) -> Any:
     """Of batches that run with every profile, and of one that is split."""
-    from vlmsearch.gpu.engine import Engine
-    from vlmsearch.gpu.plans import read_plan
+    from vlmsearch.tensorrt.engine.engine import Engine
+    from vlmsearch.tensorrt.engine.plans import read_plan
 
     pixels = np.random.default_rng(0).integers(0, 256, (300, 32, 32, 3), np.uint8)
     with Engine(read_plan(plan, here=plan.key.machine)) as engine:
@@ -463,7 +464,7 @@ def _vectors(plan: Any, at: Any) -> Any:
 @pytest.fixture
 def cublas(at: Any, monkeypatch: Any) -> None:
     """TensorRT is linked with cuBLAS 12.9.1."""
-    from vlmsearch.gpu import libraries
+    from vlmsearch.tensorrt.engine import cublas as libraries
 
     at.gpu.cublas = "12.9.1"
     monkeypatch.setattr(libraries, "_version", lambda library, function: at.gpu.cublas if "12" in library else "")
@@ -472,7 +473,7 @@ def cublas(at: Any, monkeypatch: Any) -> None:
 def _plans(plan: Any) -> list[tuple[int, str]]:
     """Of each plan of an engine how many profiles it has, and the cuBLAS that it uses."""
     from tests.tensorrt_standin.runtime import PlanParts
-    from vlmsearch.gpu.joined import split_plans
+    from vlmsearch.tensorrt.engine.plans import split_plans
 
     headers = [PlanParts.unpack(bytes(part)).header for part in split_plans(plan.path.read_bytes())]
     return [(len(header["profiles"]), header["cublas"]) for header in headers]
@@ -504,8 +505,8 @@ def test_an_engine_for_given_batches_is_one_plan_without_cublas(at: Any) -> None
 
 @pytest.mark.usefixtures("cublas")
 def test_another_cublas_has_an_engine_of_its_own(at: Any) -> None:
-    from vlmsearch.gpu.plans import read_plan
-    from vlmsearch.gpu.tensorrt import this_machine
+    from vlmsearch.tensorrt.engine.plans import read_plan
+    from vlmsearch.tensorrt.engine.runtime import this_machine
 
     had = at.ensure(precision="fp16")
     at.gpu.cublas = "12.8.4"
@@ -544,8 +545,8 @@ def test_without_cublas_where_tensorrt_fails_with_it(at: Any, monkeypatch: Any) 
 
 
 def test_what_a_recipe_of_the_users_built_is_found_without_it(at: Any, tmp_path: Path) -> None:
-    from vlmsearch.build.recipe import Shapes
-    from vlmsearch.build.tensorrt import find_engine
+    from vlmsearch.models.recipe import Shapes
+    from vlmsearch.tensorrt.build.engines import find_engine
 
     def find(**options: Any) -> Any:
         return find_engine(at.bundle, "image", **{"precision": "fp16", **options})

@@ -25,7 +25,6 @@ from tests.codec_standin import Decoder, pretend_gpu
 from tests.tensorrt_standin import standing_in
 from tests.tensorrt_standin.gpu import STATE, PretendGpu
 from tests.tensorrt_standin.versions import VERSIONS, Version
-from vlmsearch.bundles import Bundle, TextInput
 from vlmsearch.cli.build import build
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.base import Encoder
@@ -38,8 +37,9 @@ from vlmsearch.errors import (
     ModelUnavailableError,
     QualityError,
 )
-from vlmsearch.gpu.plans import plans_folder
+from vlmsearch.models.bundle import Bundle, TextInput
 from vlmsearch.registry import open_encoder
+from vlmsearch.tensorrt.engine.plans import plans_folder
 from vlmsearch.types import Vectors
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def machine(version: Version) -> Iterator[PretendGpu]:
 def quicken() -> None:
     """Builds measure little from now on, and what engines are held to is prepared once for all tests."""
     build, measure = (
-        importlib.import_module(f"vlmsearch.build.{name}") for name in ("tensorrt_workshop", "tensorrt_measure")
+        importlib.import_module(f"vlmsearch.export.{name}") for name in ("tensorrt_workshop", "tensorrt_measure")
     )
     prepare = build.prepare_exam
 
@@ -261,7 +261,7 @@ def test_a_build_that_fails_beside_the_fallback_is_told_once(gpu: PretendGpu) ->
 def test_a_tower_that_fails_beside_the_fallback_leaves_the_others(
     gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workshop = importlib.import_module("vlmsearch.build.tensorrt_workshop").Workshop
+    workshop = importlib.import_module("vlmsearch.tensorrt.build.builder").Workshop
     given = workshop.make
 
     def fail(shop: Any, precision: str) -> Any:
@@ -286,7 +286,7 @@ def test_a_build_that_fails_in_any_way_beside_the_fallback_is_told(gpu: PretendG
     def fail(*given: Any, **options: Any) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr(importlib.import_module("vlmsearch.build.tensorrt_workshop"), "build_plan", fail)
+    monkeypatch.setattr(importlib.import_module("vlmsearch.tensorrt.build.builder"), "build_plan", fail)
     with pytest.warns(UserWarning, match="until the engines are built"):
         encoder = make(fallback="onnx")
     assert encoder._builder
@@ -439,7 +439,7 @@ def test_texts_of_all_lengths_run_in_few_shapes(gpu: PretendGpu) -> None:
 
 @pytest.mark.parametrize(("length", "expected"), [(1, 8), (8, 8), (9, 16), (64, 64), (65, 80), (70, 80), (77, 80)])
 def test_lengths_are_rounded_up_to_few(gpu: PretendGpu, length: int, expected: int) -> None:
-    pad_texts = importlib.import_module("vlmsearch.gpu.texts").pad_texts
+    pad_texts = importlib.import_module("vlmsearch.tensorrt.engine.texts").pad_texts
     ids = np.full((3, length), 9, np.int32)
     longer, seen = pad_texts(ids, np.ones_like(ids), TextInput(77, (0,), (1,), pad=2))
     assert longer.shape == seen.shape == (3, expected)

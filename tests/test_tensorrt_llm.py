@@ -241,7 +241,7 @@ def test_a_process_that_says_nothing_times_out(setting: Setting) -> None:
 
 
 def test_without_the_package_the_extra_is_named(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vlmsearch.generators.tensorrt_llm", raising=False)
+    monkeypatch.delitem(sys.modules, "vlmsearch.generators.tensorrt_llm.generator", raising=False)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if str(STANDIN) not in place])
     with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[tensorrt_llm\]'"):
         open_generator(f"tensorrt_llm:{setting.folder}")

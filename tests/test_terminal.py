@@ -16,8 +16,8 @@ from tests.openai_server import OpenAIServer, Script
 from tests.terminal import on_a_terminal
 from tests.test_cli import ok, run
 from vlmsearch import Document, Pipeline
+from vlmsearch._util.text import visible
 from vlmsearch.cli import cli
-from vlmsearch.plain import visible
 
 TEXT = "a star [/INST] [red]:star: \x1b[31mand\x07 more"
 

@@ -9,12 +9,11 @@ import pytest
 from transformers import AutoTokenizer, CLIPModel
 
 from tests.checkpoints import make_bert, make_clip, make_recipe
-from vlmsearch.bundles import find_bundles
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.encoders.base import TextTruncatedWarning
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.encoders.torch import TorchEncoder, load_reference
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import BackendError, ConfigError, TextTruncatedWarning
+from vlmsearch.export.torch import TorchEncoder, load_reference
+from vlmsearch.models.bundle import find_bundles
 from vlmsearch.registry import open_encoder
 
 TEXTS = ["a red star", "", "two large striped circles above a small heart", "a ring and a star " * 60]

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vlmsearch.bundles import find_bundles
-from vlmsearch.serving.tower import OnnxTower
+from vlmsearch.models.bundle import find_bundles
+from vlmsearch.triton.backend.towers import OnnxTower
 from vlmsearch.types import Vectors
 
 SIZES = (1, 3, 4, 5, 9, 16, 17, 64)

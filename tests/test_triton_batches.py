@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.serving.batches import Piece, batches, piece_lengths, pooled, split_location, utf8
+from vlmsearch.triton.client.batches import Piece, batches, piece_lengths, pooled, split_location, utf8
 
 
 @pytest.mark.parametrize("room", [1, 7, 75])

@@ -6,11 +6,11 @@ import pytest
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.triton_bundles import BOTH
-from vlmsearch.build.triton import make_configs
-from vlmsearch.build.triton_check import Profile, check_repository
-from vlmsearch.build.triton_options import Queue, RepoOptions, check_options
-from vlmsearch.build.triton_releases import RELEASES, find_release
 from vlmsearch.errors import ConfigError
+from vlmsearch.triton.repository.check import Profile, check_repository
+from vlmsearch.triton.repository.options import Queue, RepoOptions, check_options
+from vlmsearch.triton.repository.releases import RELEASES, find_release
+from vlmsearch.triton.repository.writer import make_configs
 
 Change = Callable[[dict[str, pb.ModelConfig]], object]
 BROKEN: dict[str, tuple[Change, str]] = {

@@ -16,11 +16,11 @@ import pytest
 from tests.terminal import on_a_terminal
 from tests.test_cli import ok, run
 from tests.triton_server import CACHE, Running, binary, free_ports, repository, serving, stubs, triton
-from vlmsearch.build.triton import write_repository
-from vlmsearch.build.triton_options import RepoOptions
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.serving.commands import Binary
+from vlmsearch.triton.repository.options import RepoOptions
+from vlmsearch.triton.repository.writer import write_repository
+from vlmsearch.triton.server.commands import Binary
 
 SEED = 24_000_000
 

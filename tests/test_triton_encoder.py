@@ -19,9 +19,6 @@ from tritonclient.grpc import service_pb2_grpc as service
 
 from tests.test_cli import run
 from tests.triton_bundles import BOTH
-from vlmsearch.build.triton import make_configs
-from vlmsearch.build.triton_options import RepoOptions
-from vlmsearch.encoders.base import TextTruncatedWarning
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import (
     BackendError,
@@ -29,9 +26,12 @@ from vlmsearch.errors import (
     ConfigError,
     IndexMismatchError,
     InvalidInputError,
+    TextTruncatedWarning,
 )
 from vlmsearch.registry import open_encoder
-from vlmsearch.serving import triton_connection
+from vlmsearch.triton.client import connection as triton_connection
+from vlmsearch.triton.repository.options import RepoOptions
+from vlmsearch.triton.repository.writer import make_configs
 
 CONFIGS = make_configs(BOTH, RepoOptions())
 Failure = tuple[grpc.StatusCode, str]

@@ -12,16 +12,12 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.tensorrt_standin import standing_in
-from vlmsearch.build.triton import write_repository
-from vlmsearch.build.triton_options import RepoOptions, check_options
-from vlmsearch.build.triton_plans import find_tower_plan
-from vlmsearch.build.triton_releases import RELEASES
-from vlmsearch.bundles import Bundle, Tower, find_bundles, model_file
+from vlmsearch._util import gpu as diagnosis
+from vlmsearch._util.gpu import Device, Driver
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.gpu import diagnosis
-from vlmsearch.gpu.diagnosis import Device, Driver
-from vlmsearch.gpu.plans import (
+from vlmsearch.models.bundle import Bundle, Tower, find_bundles, model_file
+from vlmsearch.tensorrt.engine.plans import (
     APART,
     Choice,
     EnginePrecision,
@@ -33,7 +29,11 @@ from vlmsearch.gpu.plans import (
     choose_plan,
     store_plan,
 )
-from vlmsearch.serving.protocol import Deployment
+from vlmsearch.triton.client.protocol import Deployment
+from vlmsearch.triton.repository.options import RepoOptions, check_options
+from vlmsearch.triton.repository.plans import find_tower_plan
+from vlmsearch.triton.repository.releases import RELEASES
+from vlmsearch.triton.repository.writer import write_repository
 
 H200 = "NVIDIA H200"
 IN_TRITON = RepoOptions(platform="tensorrt", release="24.10")
@@ -234,7 +234,7 @@ def test_of_plans_for_several_gpus_that_of_this_machine_is_taken(monkeypatch: py
     with pytest.raises(ConfigError, match=r"has plans for NVIDIA H200, NVIDIA L4: .* name it with --plans"):
         find_tower_plan(clip, "image", "clip_image", IN_TRITON)
     here = Driver((13, 0), (Device("NVIDIA L4", (8, 9), 2**34),))
-    monkeypatch.setattr("vlmsearch.build.triton_plans.find_driver", lambda: here)
+    monkeypatch.setattr("vlmsearch.triton.repository.plans.find_driver", lambda: here)
     found = find_tower_plan(clip, "image", "clip_image", IN_TRITON)
     assert found is not None
     assert found.path == other.path
@@ -292,10 +292,10 @@ def test_a_tower_runs_an_engine_as_the_onnx_model_does(tmp_path: Path) -> None:
     with OnnxEncoder("demo-clip", precision="fp32") as encoder:
         expected = encoder.run_images(encoder.bundles[0], pixels)
     with standing_in("8.6"):
-        from vlmsearch.build.tensorrt import ensure_engine
         from vlmsearch.errors import ModelUnavailableError
-        from vlmsearch.gpu.tensorrt import this_machine
-        from vlmsearch.serving.engine_tower import EngineTower
+        from vlmsearch.tensorrt.build.engines import ensure_engine
+        from vlmsearch.tensorrt.engine.runtime import this_machine
+        from vlmsearch.triton.backend.engine_tower import EngineTower
 
         plan = ensure_engine(clip, "image", precision="fp32")
         assert find_tower_plan(clip, "image", "clip_image", IN_PYTHON) is not None

@@ -17,13 +17,13 @@ import trustme
 
 from tests.test_triton_server import local, pictures
 from tests.triton_server import Running, binary, children, repository, serving, stubs
-from vlmsearch.build.triton import write_repository
-from vlmsearch.build.triton_options import Queue, RepoOptions
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError
 from vlmsearch.registry import open_encoder
-from vlmsearch.serving.commands import Binary
+from vlmsearch.triton.repository.options import Queue, RepoOptions
+from vlmsearch.triton.repository.writer import write_repository
+from vlmsearch.triton.server.commands import Binary
 from vlmsearch.types import Vectors
 
 

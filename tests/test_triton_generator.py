@@ -19,7 +19,7 @@ from tritonclient.grpc import service_pb2_grpc
 from tests.llm_servers import BUNDLE
 from vlmsearch.errors import BackendUnavailableError
 from vlmsearch.generators.base import GenerationOptions
-from vlmsearch.generators.triton import TritonGenerator
+from vlmsearch.generators.triton.generator import TritonGenerator
 
 TOKENS = (("input_ids", -1), ("input_lengths", 1), ("request_output_len", 1), ("bad_words_list", -1))
 

@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2 as kinds
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
-from vlmsearch.generators.triton import TritonGenerator
+from vlmsearch.generators.triton.generator import TritonGenerator
 
 
 class Restarting(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]

@@ -18,7 +18,7 @@ from tests.test_cli import run
 from tests.triton_server import binary, repository, serving
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError
-from vlmsearch.serving.commands import Binary, Endpoints
+from vlmsearch.triton.server.commands import Binary, Endpoints
 
 Served = tuple[str, "subprocess.Popen[str]"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vlmsearch.build.triton_install import install, installed
 from vlmsearch.errors import ModelUnavailableError
+from vlmsearch.triton.server.install import install, installed
 
 
 def test_another_triton_than_was_tested_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,11 @@ from tritonclient.utils import InferenceServerException
 from tests.test_cli import run
 from tests.triton_server import Running, binary, repository, triton
 from vlmsearch import Document, Pipeline
-from vlmsearch.bundles import find_bundles
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import InvalidInputError
+from vlmsearch.models.bundle import find_bundles
 from vlmsearch.registry import open_encoder
-from vlmsearch.serving.stages import TextStage
+from vlmsearch.triton.backend.stages import TextStage
 
 MOST = 256 * 2**10
 SAID = r"the text has {:,} bytes; this server takes 262,144 in a request"

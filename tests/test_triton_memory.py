@@ -13,7 +13,7 @@ import pytest
 from tests.test_triton_encoder import Place, first, place
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError
-from vlmsearch.serving import triton_memory
+from vlmsearch.triton.client import shared_memory as triton_memory
 
 SHARED = Path("/dev/shm")
 

@@ -12,14 +12,14 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.test_cli import run
 from tests.triton_bundles import BOTH, CLIP, MINILM
-from vlmsearch.build.recipe import Shapes
-from vlmsearch.build.triton import library_modules, make_configs, write_repository
-from vlmsearch.build.triton_check import check_repository
-from vlmsearch.build.triton_config import tower_config
-from vlmsearch.build.triton_options import Queue, RepoOptions
-from vlmsearch.bundles import cache_folder, data_folder, find_bundles
 from vlmsearch.errors import ConfigError
-from vlmsearch.serving.protocol import Deployment, error_of, status_of
+from vlmsearch.models.bundle import cache_folder, data_folder, find_bundles
+from vlmsearch.models.recipe import Shapes
+from vlmsearch.triton.client.protocol import Deployment, error_of, status_of
+from vlmsearch.triton.repository.check import check_repository
+from vlmsearch.triton.repository.config import tower_config
+from vlmsearch.triton.repository.options import Queue, RepoOptions
+from vlmsearch.triton.repository.writer import library_modules, make_configs, write_repository
 
 GOLDEN = Path(__file__).parent / "golden" / "triton"
 

@@ -22,15 +22,15 @@ from tritonclient.utils import InferenceServerException
 
 from tests.odd_images import VAST_WEBP
 from tests.triton_server import Running, binary, children, repository, serving, stubs, triton
-from vlmsearch.build.triton import write_repository
-from vlmsearch.build.triton_options import RepoOptions
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError, InvalidInputError
-from vlmsearch.image_limits import ImageLimits
+from vlmsearch.media.limits import ImageLimits
 from vlmsearch.registry import open_encoder
-from vlmsearch.serving.commands import Binary
+from vlmsearch.triton.repository.options import RepoOptions
+from vlmsearch.triton.repository.writer import write_repository
+from vlmsearch.triton.server.commands import Binary
 from vlmsearch.types import Vectors
 
 SEED = 23_000_000
@@ -221,7 +221,7 @@ def test_the_metrics_that_the_dashboard_asks_for_are_there(triton: Running) -> N
     import re
     from urllib.request import urlopen
 
-    from vlmsearch.serving import DASHBOARD
+    from vlmsearch.triton import DASHBOARD
 
     text = urlopen(f"http://127.0.0.1:{triton.ends.metrics}/metrics").read().decode()
     asked = set(re.findall(r"nv_\w+", DASHBOARD.read_text()))

@@ -13,7 +13,7 @@ from rich.console import Console
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
-from vlmsearch.serving.triton_status import ServerStatus, table
+from vlmsearch.triton.client.status import ServerStatus, table
 
 
 class Scripted(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]

@@ -14,19 +14,26 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from tests.checkpoints import ENGINES, SHARED, edit_json, make_bert, make_clip, minilm
-from vlmsearch.build.checkpoint import load_checkpoint
-from vlmsearch.build.data import Samples, gather
-from vlmsearch.build.fetch import text_input
-from vlmsearch.build.inputs import image_feeds, pixel_feeds
-from vlmsearch.build.odd_texts import odd_texts
-from vlmsearch.build.quantize import Drift, export
-from vlmsearch.build.recipe import Calibration, Gates, Recipe, find_recipe
-from vlmsearch.build.verify import Check, drift_checks, measure_floors, verify_images, verify_tokens, verify_vectors
-from vlmsearch.bundles import TextInput
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.encoders.torch import load_reference
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.media import Preprocess, open_image
+from vlmsearch.export.checkpoint import load_checkpoint
+from vlmsearch.export.data import Samples, gather
+from vlmsearch.export.fetch import text_input
+from vlmsearch.export.inputs import image_feeds, pixel_feeds
+from vlmsearch.export.quantize import Drift, export
+from vlmsearch.export.torch import load_reference
+from vlmsearch.export.verify import (
+    Check,
+    drift_checks,
+    measure_floors,
+    tokenizer_cases,
+    verify_images,
+    verify_tokens,
+    verify_vectors,
+)
+from vlmsearch.media.images import Preprocess, open_image
+from vlmsearch.models.bundle import TextInput
+from vlmsearch.models.recipe import Calibration, Gates, Recipe, find_recipe
 from vlmsearch.types import Vectors
 
 GATES = Gates()
@@ -40,9 +47,9 @@ def tokenizer_of(folder: Path) -> tuple[Tokenizer, TextInput]:
 
 
 def test_the_texts_to_tokenise_are_of_all_kinds() -> None:
-    texts = odd_texts(2000)
+    texts = tokenizer_cases(2000)
     assert len(set(texts)) == 2000
-    assert texts == odd_texts(2000)
+    assert texts == tokenizer_cases(2000)
     joined = "".join(texts)
     assert {"", " "} <= set(texts)
     assert any(len(text.split()) == 500 for text in texts)

@@ -7,12 +7,12 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.encoders.onnx_session import OnnxSession
-from vlmsearch.encoders.torch import ClipReference
 from vlmsearch.errors import BackendError
+from vlmsearch.export.torch import ClipReference
+from vlmsearch.models.session import OnnxSession
 from vlmsearch.registry import open_encoder
-from vlmsearch.workers import Workers
 
 
 def test_work_that_runs_ends_and_other_work_is_refused_once_closed() -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from vlmsearch.bundles import Bundle, TextInput
-from vlmsearch.media import Preprocess
+from vlmsearch.media.images import Preprocess
+from vlmsearch.models.bundle import Bundle, TextInput
 from vlmsearch.types import Space
 
 CLIP = Bundle(

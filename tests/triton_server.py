@@ -15,11 +15,11 @@ import pytest
 import tritonclient.grpc as grpc
 from numpy.typing import NDArray
 
-from vlmsearch.build.triton import write_repository
-from vlmsearch.build.triton_install import install, installed
-from vlmsearch.build.triton_options import RepoOptions
-from vlmsearch.serving.commands import Binary, Endpoints, server_command
-from vlmsearch.serving.server import Server
+from vlmsearch.triton.repository.options import RepoOptions
+from vlmsearch.triton.repository.writer import write_repository
+from vlmsearch.triton.server.commands import Binary, Endpoints, server_command
+from vlmsearch.triton.server.install import install, installed
+from vlmsearch.triton.server.server import Server
 
 _STUB = "triton_python_backend_stub"
 CACHE = Path(sys.prefix) / "vlmsearch-tests"

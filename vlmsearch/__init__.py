@@ -5,7 +5,7 @@
 
 import os
 
-from vlmsearch.answers import AnswerStream
+from vlmsearch.answers.prompts import AnswerStream
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -18,7 +18,7 @@ from vlmsearch.errors import (
     VlmsearchError,
 )
 from vlmsearch.generators.base import GenerationOptions
-from vlmsearch.image_limits import ImageLimits
+from vlmsearch.media.limits import ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.types import (
     Answer,

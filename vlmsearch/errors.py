@@ -72,3 +72,7 @@ class BackendUnavailableError(BackendError):
 def one_line(exc: BaseException, most: int = 200) -> str:
     """What an exception says, on one line of at most ``most`` characters; its kind where it says nothing."""
     return " ".join(str(exc).split())[:most] or type(exc).__name__
+
+
+class TextTruncatedWarning(UserWarning):
+    """A query was longer than a model reads, and its end was not used."""

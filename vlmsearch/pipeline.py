@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from typing_extensions import Self
 
-from vlmsearch import ranking
-from vlmsearch.answers import (
+from vlmsearch._util.closing import Closable
+from vlmsearch._util.text import well_formed
+from vlmsearch.answers.prompts import (
     TEMPLATE,
     AnswerStream,
     default_options,
@@ -21,21 +22,19 @@ from vlmsearch.answers import (
     nothing_found,
     parse_template,
 )
-from vlmsearch.closing import Closable
-from vlmsearch.consistency import compare_again, read_documents
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.filters import Filter, parse_filter
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.maintenance import CheckReport, check_store
-from vlmsearch.plain import well_formed
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_generator, open_store
-from vlmsearch.stores.base import check_manifest
+from vlmsearch.search import fusion as ranking
+from vlmsearch.stores.base import CheckReport, check_manifest, check_store
+from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.stores.versions import compare_again, read_documents
 from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexReport, Manifest, Match, Reject, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.generators.base import GenerationOptions, Generator
-    from vlmsearch.sources import Item, Paths
+    from vlmsearch.indexing.sources import Item, Paths
     from vlmsearch.stores.base import Store
 
 DEFAULT_ENCODER = "onnx:default"
@@ -102,7 +101,7 @@ class Pipeline(Closable):
         ``retry_failed``; with ``strict`` it raises InvalidInputError. ``on_progress`` gets the number of documents
         done. What was done when an error or Ctrl-C ends the run stays, and the next run completes it.
         """
-        from vlmsearch.sources import given_documents
+        from vlmsearch.indexing.sources import given_documents
 
         return self._run(given_documents(documents), retry_failed, strict, on_progress)
 
@@ -115,13 +114,13 @@ class Pipeline(Closable):
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
-        """Index what paths name (folders, files, globs, tables: see `vlmsearch.sources`), as `add` does.
+        """Index what paths name (folders, files, globs, tables: see `vlmsearch.indexing.sources`), as `add` does.
 
         Links to files are followed, also out of a folder, unless ``paths`` is ``Paths([...], follow_links=False)``.
         ``prune`` removes the documents that came from these folders and tables and are there no longer; never one from
         below a folder that could not be read.
         """
-        from vlmsearch.sources import Paths
+        from vlmsearch.indexing.sources import Paths
 
         if isinstance(paths, (str, Path)):
             paths = [paths]
@@ -148,7 +147,7 @@ class Pipeline(Closable):
         strict: bool,
         on_progress: Callable[[int], None] | None,
     ) -> IndexReport:
-        from vlmsearch.indexing import Flow, IndexOptions
+        from vlmsearch.indexing.flow import Flow, IndexOptions
 
         self._check_process()
         self.store.bind(self.encoder.fingerprint, self.encoder.spaces)
@@ -172,7 +171,7 @@ class Pipeline(Closable):
     ) -> list[Match]:
         """The ``limit`` best matches for a text, an image or both, best first.
 
-        ``where`` filters on metadata (see `vlmsearch.filters`); ``weights`` counts some fields more than others. An
+        ``where`` filters on metadata (see `vlmsearch.stores.filters`); ``weights`` counts some fields more than others. An
         index that holds nothing gives nothing. Raises IndexMismatchError if another encoder built the index, and
         InvalidInputError for a query that cannot be used.
         """
@@ -257,7 +256,7 @@ class Pipeline(Closable):
         A match counts when the cosine of at least one of its fields reaches the encoder's floor for that field.
         Where the generator counts tokens, the weakest matches are left out until prompt and answer fit its context.
         ``stream`` gives the pieces of the text as they are made, then the citations. ``template`` is a prompt of one's
-        own, with ``$sources`` and ``$question`` (see `vlmsearch.answers.TEMPLATE`).
+        own, with ``$sources`` and ``$question`` (see `vlmsearch.answers.prompts.TEMPLATE`).
         """
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")

@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import training
 
-from vlmsearch.answers import TEMPLATE
-from vlmsearch.build.gpt2 import add_graph
+from vlmsearch.answers.prompts import TEMPLATE
 from vlmsearch.demo.questions import Gallery, Question
+from vlmsearch.export.gpt2 import add_graph
 
 FOLDER = Path(__file__).resolve().parent
 END = "<|endoftext|>"

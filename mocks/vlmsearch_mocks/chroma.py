@@ -16,7 +16,7 @@ from chromadb.errors import InvalidArgumentError, NotFoundError
 from chromadb.types import Collection
 from numpy.typing import NDArray
 
-from vlmsearch.stores.chroma_connection import EXPECTED, ChromaConnection, translate
+from vlmsearch.stores.chroma.connection import EXPECTED, ChromaConnection, translate
 from vlmsearch_mocks.faults import Faults
 
 T = TypeVar("T")

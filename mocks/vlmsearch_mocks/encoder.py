@@ -15,9 +15,9 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
-from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media import open_image
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError, InvalidInputError, TextTruncatedWarning
+from vlmsearch.media.images import open_image
 from vlmsearch.types import ImageSource, Role, Space, Vectors
 
 MAX_WORDS = 200

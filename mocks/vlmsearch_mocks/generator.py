@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from vlmsearch.generators.base import GenerationOptions, Generator
-from vlmsearch.generators.stopping import until_stop
+from vlmsearch.generators.text import until_stop
 
 _TOKEN = re.compile(r"\s*\S+|\s+$")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vlmsearch.stores.chroma import ChromaStore
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
-from vlmsearch.stores.mongo_connection import MongoConnection
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.mongodb.connection import MongoConnection
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch_mocks.chroma import MockChroma, MockChromaConnection
 from vlmsearch_mocks.faults import Faults
 from vlmsearch_mocks.mongo import MockMongo

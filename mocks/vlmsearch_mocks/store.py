@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.filters import Filter
 from vlmsearch.stores.base import Store, check_manifest, check_records
+from vlmsearch.stores.filters import Filter
 from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
 
 

@@ -19,10 +19,10 @@ from tests.tensorrt_standin.versions import FULL, Version, cut, make_enums, make
 
 _REPLACED = ("tensorrt", "cuda")
 _RELOADED = (
-    "vlmsearch.gpu.", "vlmsearch.encoders.tensorrt", "vlmsearch.build.tensorrt", "vlmsearch.bench.gpu",
-    "vlmsearch.serving.engine_tower", "vlmsearch.serving.gpu_stage",
+    "vlmsearch.tensorrt.engine.", "vlmsearch.encoders.tensorrt", "vlmsearch.tensorrt.build.engines", "vlmsearch.bench.gpu.sections",
+    "vlmsearch.triton.backend.engine_tower", "vlmsearch.triton.backend.gpu_stage",
 )  # fmt: skip
-_KEPT = ("vlmsearch.gpu.files", "vlmsearch.gpu.plans")
+_KEPT = ("vlmsearch._util.files", "vlmsearch.tensorrt.engine.plans")
 CLASSES = (
     runtime._Runtime,
     runtime._ICudaEngine,

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from vlmsearch.bundles import Bundle, find_bundles
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.encoders.towers import Pixels, to_pixels
 from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.models.bundle import Bundle, find_bundles
+from vlmsearch.models.inputs import Pixels, to_pixels
 
 BATCH = 32
 OURS = "vlmsearch int8"
@@ -76,9 +76,9 @@ def open_setting(
     try:
         import torch
 
-        from vlmsearch.build.checkpoint import load_checkpoint
-        from vlmsearch.build.fetch import checkpoint_folder, fingerprint
-        from vlmsearch.build.recipe import find_recipe
+        from vlmsearch.export.checkpoint import load_checkpoint
+        from vlmsearch.export.fetch import checkpoint_folder, fingerprint
+        from vlmsearch.models.recipe import find_recipe
     except ImportError as exc:
         raise MissingDependencyError(f"the peers need {exc.name}: pip install 'vlmsearch[export]'") from exc
     bundles = find_bundles(model)
@@ -111,7 +111,7 @@ def time_texts(setting: Setting, texts: Sequence[str]) -> list[Timing]:
 
 def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
     """Images that are decoded and resized already, to vectors."""
-    from vlmsearch.encoders.torch import load_reference
+    from vlmsearch.export.torch import load_reference
 
     preprocess = setting.bundle.preprocess
     if preprocess is None:
@@ -129,7 +129,7 @@ def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
 
 def time_files(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
     """JPEG files in memory to vectors; transformers' processor and model take turns in a loop."""
-    from vlmsearch.encoders.torch import ClipReference, image_processor, load_reference
+    from vlmsearch.export.torch import ClipReference, image_processor, load_reference
 
     reference = load_reference(setting.checkpoint)
     if not isinstance(reference, ClipReference):
@@ -230,7 +230,7 @@ def _clip_texts(setting: Setting, texts: Sequence[str]) -> Contender:
     """Transformers' tokenizer and text tower, in a loop over batches of like lengths."""
     from transformers import AutoTokenizer
 
-    from vlmsearch.encoders.torch import load_reference
+    from vlmsearch.export.torch import load_reference
 
     tokenizer = AutoTokenizer.from_pretrained(setting.checkpoint, trust_remote_code=False)
     reference = load_reference(setting.checkpoint)

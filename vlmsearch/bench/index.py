@@ -11,9 +11,9 @@ from pathlib import Path
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError
+from vlmsearch.indexing.sources import Paths, Sourced
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.sources import Paths, Sourced
 
 
 @dataclass(frozen=True)

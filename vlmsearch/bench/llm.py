@@ -136,7 +136,7 @@ def read_prompts(path: Path) -> list[str]:
 def counter(generator: Generator, tokenizer: Path | None) -> tuple[Count | None, str]:
     """How tokens are counted, and in words: by a tokenizer, by the generator, or as pieces (None)."""
     if tokenizer is not None:
-        from vlmsearch.generators.tokens import token_counter
+        from vlmsearch.generators.text import token_counter
 
         return token_counter(tokenizer), f"the tokenizer {tokenizer}"
     if isinstance(generator, CountsTokens):

@@ -16,12 +16,12 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 from typing_extensions import Self
 
-from vlmsearch.addresses import has_port
+from vlmsearch._util.address import has_port
 from vlmsearch.errors import BackendUnavailableError, ConfigError, one_line
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.chroma_connection import chroma_settings
-from vlmsearch.stores.mongo import MongoStore
-from vlmsearch.stores.mongo_chroma import MongoChromaStore
+from vlmsearch.stores.chroma.connection import chroma_settings
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.types import Document, Field, Record, Space, Stamp, Vectors
 
 FIELD = Field("clip", "image")

@@ -14,13 +14,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.closing import Closable
+from vlmsearch._util.closing import Closable
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.serving import protocol
-from vlmsearch.serving.batches import split_location
-from vlmsearch.serving.triton_connection import Connection
-from vlmsearch.serving.triton_security import Security
+from vlmsearch.triton.client import protocol
+from vlmsearch.triton.client.batches import split_location
+from vlmsearch.triton.client.connection import Connection
+from vlmsearch.triton.client.security import Security
 
 Kind = Literal["images", "texts"]
 _TIMEOUT = 60.0

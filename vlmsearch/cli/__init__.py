@@ -15,8 +15,8 @@ from typing import NoReturn, TextIO, cast
 
 import click
 
+from vlmsearch._util.text import VisibleStream, visible
 from vlmsearch.errors import VlmsearchError
-from vlmsearch.plain import VisibleStream, visible
 
 _COMMANDS = {
     "index": "Index images and texts.",

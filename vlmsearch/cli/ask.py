@@ -24,10 +24,10 @@ from vlmsearch.cli.common import (
     store_option,
     where_option,
 )
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 
 if TYPE_CHECKING:
-    from vlmsearch.answers import AnswerStream
+    from vlmsearch.answers.prompts import AnswerStream
     from vlmsearch.generators.base import GenerationOptions, Generator
     from vlmsearch.types import Answer, Citation
 
@@ -100,7 +100,7 @@ def ask(
 
 
 def _options(generator: Generator | None, sampling: Mapping[str, object]) -> GenerationOptions | None:
-    from vlmsearch.answers import default_options
+    from vlmsearch.answers.prompts import default_options
 
     given = {name: value for name, value in sampling.items() if value not in (None, ())}
     return replace(default_options(generator), **given) if generator and given else None  # type: ignore[arg-type]

@@ -2,15 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from vlmsearch.cli.common import is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
-    from vlmsearch.bundles import Bundle, Precision
+    from vlmsearch.models.bundle import Bundle, Precision
+    from vlmsearch.models.recipe import Range
+    from vlmsearch.tensorrt.engine.plans import EnginePrecision
+
+
+_PRECISIONS = ("int8", "fp16", "fp32", "auto")
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How engines are to be built, as the command line has it."""
+
+    precision: str | None
+    profile: str | None
+    level: int | None
+    timing_cache: Path | None
+    report: Path | None
+
+
+def build_engines(names: Sequence[str], parent: Path | None, options: EngineOptions, *, as_json: bool) -> None:
+    """Build the engines of bundles that are there, and write and print what they were measured at."""
+    from vlmsearch.errors import MissingDependencyError
+
+    precision, profile = _precision(options.precision), _profile(options.profile)
+    try:
+        from vlmsearch.tensorrt.build import engines as tensorrt
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"building engines needs {exc.name}, which is not installed: pip install 'vlmsearch[tensorrt]'"
+        ) from exc
+    from vlmsearch.export.progress import steps
+    from vlmsearch.models.bundle import find_bundles, open_bundle, recipe_names
+    from vlmsearch.models.recipe import find_recipe
+    from vlmsearch.tensorrt.build.report import report_folder, write_report
+
+    for name in names:
+        given = find_recipe(name) if name in recipe_names() or name.endswith(".toml") else None
+        bundle = (
+            open_bundle(parent / given.name) if parent and given else find_bundles(given.name if given else name)[0]
+        )
+        recipe = given or tensorrt.recipe_of(bundle)
+        rows: list[dict[str, object]] = []
+        with steps(bundle.name) as progress:
+            for tower in bundle.towers:
+                plan = tensorrt.ensure_engine(
+                    bundle, tower, precision=precision, profile=profile, level=options.level,
+                    timing_cache=options.timing_cache, recipe=recipe, progress=progress,
+                )  # fmt: skip
+                tried = plan.attempts or (plan.report,)
+                rows.extend({**report, "published": report == plan.report} for report in tried)
+        machine = cast("dict[str, object]", plan.report["machine"])
+        folder = report_folder(recipe, options.report) if recipe.folder.parts or options.report else None
+        path = write_report(folder, bundle.name, machine, rows) if folder else None
+        if as_json:
+            print_json({"name": bundle.name, "engines": rows, "report": str(path) if path else None})
+            continue
+        _print_engines(bundle.name, rows)
+        if path:
+            click.echo(f"the report is in {path}")
+
+
+def _precision(text: str | None) -> EnginePrecision:
+    if text not in (None, *_PRECISIONS):
+        raise click.BadParameter(
+            f"an engine has one of {', '.join(_PRECISIONS)}, not {text!r}", param_hint="--precision"
+        )
+    return cast("EnginePrecision", text or "int8")
+
+
+def _profile(text: str | None) -> Range | None:
+    from vlmsearch.errors import ConfigError
+    from vlmsearch.models.recipe import read_batches
+
+    try:
+        return None if text is None else read_batches(text)
+    except ConfigError as exc:
+        raise click.BadParameter(str(exc), param_hint="--profile") from exc
+
+
+def _print_engines(name: str, rows: list[dict[str, object]]) -> None:
+    from vlmsearch.tensorrt.build.report import table
+
+    lines = list(table(rows))
+    if not is_terminal():
+        for line in lines:
+            click.echo("\t".join((name, *line)))
+        return
+    from vlmsearch._util.console import make_console, make_table
+
+    make_console().print(make_table(lines[0], lines[1:], left=("tower", "precision", "result"), title=name))
 
 
 @click.command()
@@ -61,13 +152,11 @@ def build(
     With --engine the bundles must be there, with fp16 and qdq files; --precision is then int8, fp16, fp32 or auto,
     which takes the fastest that is near enough to float32.  [default: int8]
     """
-    from vlmsearch.bundles import bundle_names
+    from vlmsearch.models.bundle import bundle_names
 
     names = [name for recipe in recipes for name in bundle_names(recipe)]
     _check(engine, bool(checkpoint or calibrate or force), (profile, level, timing_cache, report))
     if engine:
-        from vlmsearch.cli.build_engine import EngineOptions, build_engines
-
         options = EngineOptions(precision, profile, level, timing_cache, report)
         build_engines(names, out, options, as_json=as_json)
         return
@@ -76,7 +165,7 @@ def build(
     chosen = _precisions(precision)
 
     try:
-        from vlmsearch.build.progress import build_with_progress
+        from vlmsearch.export.progress import build_with_progress
     except ImportError as exc:
         from vlmsearch.errors import MissingDependencyError
 
@@ -128,7 +217,7 @@ def _print(bundle: Bundle) -> None:
         for name, check in (checks.items() if isinstance(checks, dict) else ())
     ]
     if is_terminal():
-        from vlmsearch.terminal import make_console, make_table
+        from vlmsearch._util.console import make_console, make_table
 
         titles = ("check", "value", "gate", "")
         make_console().print(make_table(titles, rows, left=("check", ""), title=bundle.name))

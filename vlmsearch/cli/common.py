@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vlmsearch._util.text import visible
 from vlmsearch.errors import ConfigError
-from vlmsearch.filters import TOO_DEEP
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
-from vlmsearch.plain import visible
+from vlmsearch.stores.filters import TOO_DEEP
 from vlmsearch.types import Manifest, Match
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def encoder_of(manifest: Manifest) -> str | None:
 
     Whoever made the index wrote it, so it is never taken for a path or for options.
     """
-    from vlmsearch.bundles import PROFILES, is_known
+    from vlmsearch.models.bundle import PROFILES, is_known
 
     names = tuple(part.partition(":")[0] for part in manifest.fingerprint.split("+"))
     known = {bundles: profile for profile, bundles in PROFILES.items()}
@@ -203,7 +203,7 @@ def print_matches(matches: Sequence[Match]) -> None:
         return
     from rich.text import Text
 
-    from vlmsearch.terminal import make_console, make_table
+    from vlmsearch._util.console import make_console, make_table
 
     rows = []
     for match in matches:

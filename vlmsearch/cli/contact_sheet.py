@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vlmsearch.cli.common import short_path
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media import thumbnail
+from vlmsearch.media.images import thumbnail
 from vlmsearch.types import ImageSource, Match
 
 EDGE = 360

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from vlmsearch.cli.common import json_option, need_manifest, print_json, store_option
+from vlmsearch.indexing.sources import file_id
 from vlmsearch.registry import open_store
-from vlmsearch.sources import file_id
 from vlmsearch.types import is_id
 
 

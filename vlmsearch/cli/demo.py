@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
+from vlmsearch._util.console import make_console
 from vlmsearch.cli.ask import answer_json, print_answer
 from vlmsearch.cli.common import json_option, match_json, option, print_json, print_matches, short_path
 from vlmsearch.cli.contact_sheet import Section, write_sheet
 from vlmsearch.cli.index import print_report, progress
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media import open_image
+from vlmsearch.media.images import open_image
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.terminal import make_console
 from vlmsearch.types import Match
 
 GALLERY_SEED = 20_000_000

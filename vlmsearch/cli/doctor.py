@@ -1,20 +1,179 @@
-"""``vlmsearch doctor``."""
+"""``vlmsearch doctor``: what works on this machine, and what to install for the rest."""
 
 from __future__ import annotations
 
+import importlib
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 from rich.text import Text
 
-from vlmsearch.bundles import PROFILES, built_bundles, cache_folder
+from vlmsearch._util import gpu as diagnosis
+from vlmsearch._util.console import make_console
+from vlmsearch._util.gpu import Driver, Wheels
 from vlmsearch.cli.common import json_option, print_json
-from vlmsearch.cli.findings import Finding
-from vlmsearch.terminal import make_console
+from vlmsearch.errors import ModelUnavailableError
+from vlmsearch.models.bundle import PROFILES, built_bundles, cache_folder
+from vlmsearch.tensorrt.engine.cublas import cublas
+from vlmsearch.tensorrt.engine.plans import Machine, Plan, mismatches, open_plan, plans_folder
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: its name, whether it passed, what was found, and what to do where something is missing."""
+
+    check: str
+    ok: bool
+    found: str
+    advice: str = ""
+    required: bool = True
+
+
+_TENSORRT_WHEELS = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11")
+_CODEC_WHEELS = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
+_CODEC = "pip install 'vlmsearch[nvimgcodec]'"
+
+
+def gpu_findings() -> list[Finding]:
+    """Every check that has to do with GPUs; where there is no driver, only what concerns the CPU as well."""
+    driver = diagnosis.find_driver()
+    findings = [_wheels(), _driver(driver)]
+    if driver.fault:
+        return findings
+    findings += [_onnx_on_gpu(), _cuda(), _cudnn(), _tensorrt(), _codec()]
+    return [*findings, *_plans(driver)]
+
+
+def _wheels() -> Finding:
+    try:
+        wheels = diagnosis.onnx_wheels()
+    except ImportError as exc:
+        names = f"{diagnosis.CPU_WHEEL} {diagnosis.GPU_WHEEL}"
+        have = ", ".join(f"{name} {number}" for name, number in _installed().items()) or "none is installed"
+        mend = f"pip uninstall -y {names} && pip install --force-reinstall {diagnosis.CPU_WHEEL}"
+        return Finding("onnxruntime", False, f"{have}; it cannot be loaded: {exc}", mend)
+    fault, mend = diagnosis.wheel_fault(wheels, gpu=False)
+    return Finding("onnxruntime", not fault, fault or _described(wheels), mend, required=False)
+
+
+def _installed() -> dict[str, str]:
+    return diagnosis.installed((diagnosis.CPU_WHEEL, diagnosis.GPU_WHEEL))
+
+
+def _described(wheels: Wheels) -> str:
+    built = f", built for CUDA {wheels.cuda}" if wheels.cuda else ""
+    return f"{wheels.module} {wheels.version}{built}, with {', '.join(wheels.providers)}"
+
+
+def _driver(driver: Driver) -> Finding:
+    if driver.fault:
+        advice = "" if driver.cuda == (0, 0) else "nvidia-smi shows what the driver sees"
+        return Finding("gpu", False, driver.fault, advice, required=False)
+    names = ", ".join(
+        f"{device.name} (sm_{device.capability[0]}{device.capability[1]}, {device.memory / 2**30:.0f} GiB)"
+        for device in driver.devices
+    )
+    return Finding("gpu", True, f"{names}; the driver runs CUDA {_dotted(driver.cuda)}", required=False)
+
+
+def _onnx_on_gpu() -> Finding:
+    """Whether ``onnx:...?device=cuda:0`` works: tried with the demo model."""
+    try:
+        from vlmsearch.encoders.onnx import OnnxEncoder
+
+        with OnnxEncoder("demo", device="cuda:0") as encoder:
+            encoder.encode_texts(["a red circle"])
+            return Finding("onnx on gpu", True, f"onnx:demo runs on {encoder.providers[0]}", required=False)
+    except ModelUnavailableError:
+        fault, mend = diagnosis.gpu_fault("cuda", 0)
+        return Finding("onnx on gpu", False, fault, mend, required=False)
+    except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is
+        return Finding("onnx on gpu", False, f"{type(exc).__name__}: {exc}", required=False)
+
+
+def _cuda() -> Finding:
+    try:
+        return Finding("cuda", True, f"cuda-bindings {version('cuda-bindings')}", required=False)
+    except PackageNotFoundError:
+        advice = "pip install 'vlmsearch[tensorrt]', for the encoder tensorrt:"
+        return Finding("cuda", False, "cuda-bindings is not installed", advice, required=False)
+
+
+def _cudnn() -> Finding:
+    number = diagnosis.library_version("libcudnn.so.9", "cudnnGetVersion")
+    if not number:
+        advice = "ONNX Runtime may need it on a GPU: pip install 'onnxruntime-gpu[cuda,cudnn]'"
+        return Finding("cudnn", False, "libcudnn.so.9 is not found", advice, required=False)
+    return Finding("cudnn", True, f"{number // 10000}.{number // 100 % 100}.{number % 100}", required=False)
+
+
+def _tensorrt() -> Finding:
+    wheels = diagnosis.installed(_TENSORRT_WHEELS)
+    have = ", ".join(f"{name} {number}" for name, number in wheels.items())
+    try:
+        found = _tensorrt_version()
+    except Exception as exc:  # noqa: BLE001 - its libraries fail in many ways
+        advice = "pip install 'vlmsearch[tensorrt]'"
+        fault = f"{have}; it cannot be loaded: {exc}" if have else "not installed"
+        return Finding("tensorrt", False, fault, advice, required=False)
+    with_cublas = f", with cuBLAS {number}" if (number := cublas()) else ""
+    return Finding("tensorrt", True, f"{found}{with_cublas}", required=False)
+
+
+def _tensorrt_version() -> str:
+    return str(importlib.import_module("tensorrt").__version__)
+
+
+def _codec() -> Finding:
+    wheels = diagnosis.installed(_CODEC_WHEELS)
+    if not wheels:
+        return Finding("nvimgcodec", False, "not installed: JPEGs are decoded on the CPU", _CODEC, required=False)
+    found = ", ".join(f"{name} {number}" for name, number in wheels.items())
+    major = next(iter(wheels))[-2:]
+    jpeg = "nvidia-nvjpeg" if major == "13" else "nvidia-nvjpeg-cu12"
+    if not diagnosis.installed((jpeg,)) and not diagnosis.has_library(f"libnvjpeg.so.{major}"):
+        return Finding("nvimgcodec", False, f"{found} without nvJPEG", f"pip install {jpeg}", required=False)
+    return Finding("nvimgcodec", True, found, required=False)
+
+
+def _plans(driver: Driver) -> list[Finding]:
+    """The plans in the cache, those that fit this machine and those that do not."""
+    plans, damaged = _cached_plans()
+    try:
+        tensorrt = _tensorrt_version()
+    except Exception:  # noqa: BLE001 - without TensorRT no plan can be loaded, which has its own finding
+        return []
+    findings = []
+    machines = [Machine(tensorrt, device.name, _architecture(device), cublas()) for device in driver.devices]
+    for plan in plans:
+        faults = min((mismatches(plan.key, machine) for machine in machines), key=len)
+        found = f"{plan.report.get('model', plan.path.stem)} {plan.key.precision}, {plan.size / 2**20:.0f} MiB"
+        advice = "it is built again when it is needed" if faults else ""
+        findings.append(Finding("plan", not faults, f"{found}: {'; '.join(faults) or 'fits'}", advice, required=False))
+    return findings + [Finding("plan", False, reason, required=False) for reason in damaged]
+
+
+def _architecture(device: diagnosis.Device) -> str:
+    return f"sm_{device.capability[0]}{device.capability[1]}"
+
+
+def _cached_plans() -> tuple[list[Plan], list[str]]:
+    plans, damaged = [], []
+    for path in sorted(plans_folder().glob("*.plan")):
+        try:
+            plans.append(open_plan(path))
+        except ModelUnavailableError as exc:
+            damaged.append(str(exc))
+    return plans, damaged
+
+
+def _dotted(number: tuple[int, int]) -> str:
+    return f"{number[0]}.{number[1]}"
+
 
 _CODECS = {
     "jpeg": "jpg", "png": "zlib", "gif": "", "webp": "webp", "tiff": "", "bmp": "", "ppm": "", "jpeg 2000": "jpg_2000",
@@ -95,7 +254,6 @@ def _images() -> list[Finding]:
 
 
 def _gpu() -> list[Finding]:
-    from vlmsearch.cli.doctor_gpu import gpu_findings
 
     return gpu_findings()
 

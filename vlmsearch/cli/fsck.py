@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import click
 
 from vlmsearch.cli.common import json_option, need_manifest, option, print_json, store_option
-from vlmsearch.maintenance import CheckReport, check_store
 from vlmsearch.registry import open_store
+from vlmsearch.stores.base import CheckReport, check_store
 
 _SHOWN = 10
 

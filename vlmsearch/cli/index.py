@@ -18,7 +18,7 @@ from vlmsearch.cli.common import (
     print_json,
     store_option,
 )
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import IndexReport
 
 _SHOWN = 20
@@ -51,7 +51,7 @@ def index(
     Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
     Interrupt it at any time: the next run goes on from there.
     """
-    from vlmsearch.sources import Paths
+    from vlmsearch.indexing.sources import Paths
 
     source = Paths(paths, follow_links=not no_follow)
     with (
@@ -74,7 +74,7 @@ def progress(total: int | Sized, *, quiet: bool, what: str = "indexing") -> Iter
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
     from rich.text import Text
 
-    from vlmsearch.terminal import make_console
+    from vlmsearch._util.console import make_console
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:

@@ -7,8 +7,8 @@ from collections import Counter
 import click
 
 from vlmsearch.cli.common import json_option, need_manifest, option, print_json, store_option
-from vlmsearch.maintenance import Described
 from vlmsearch.registry import open_store
+from vlmsearch.stores.base import Described
 
 
 @click.command()

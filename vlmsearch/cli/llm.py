@@ -12,9 +12,9 @@ from click.core import ParameterSource
 from vlmsearch.cli.common import PORT, SECONDS, json_option, option, print_json
 
 if TYPE_CHECKING:
-    from vlmsearch.build.llm_versions import Target
-    from vlmsearch.serving.commands import Endpoints
-    from vlmsearch.serving.ranks import Ranks
+    from vlmsearch.tensorrt_llm.serve import Ranks
+    from vlmsearch.tensorrt_llm.versions import Target
+    from vlmsearch.triton.server.commands import Endpoints
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PLATFORMS = {
@@ -50,8 +50,8 @@ def plan(recipe: str, as_json: bool, **choices: Any) -> None:
 
     A RECIPE is a language model's name or a recipe file.
     """
-    from vlmsearch.build.llm_rules import make_plan
-    from vlmsearch.build.llm_text import plan_text
+    from vlmsearch.tensorrt_llm.plan import plan_text
+    from vlmsearch.tensorrt_llm.rules import make_plan
 
     made = make_plan(recipe, **choices)
     if as_json:
@@ -91,10 +91,10 @@ def build(
     """
     import shutil
 
-    from vlmsearch.build.llm_build import Job, build_engine
-    from vlmsearch.build.llm_model import model_folder
-    from vlmsearch.build.llm_rules import make_plan
     from vlmsearch.cli.step_lines import StepLines
+    from vlmsearch.tensorrt_llm.build import Job, build_engine
+    from vlmsearch.tensorrt_llm.checkpoint import model_folder
+    from vlmsearch.tensorrt_llm.rules import make_plan
 
     made = make_plan(recipe, calibration=calibration is not None, **choices)
     outside = docker if docker is not None else shutil.which("trtllm-build") is None and bool(shutil.which("docker"))
@@ -139,8 +139,8 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
     _refuse_unused(platform)
     given = _settings(choices.pop("settings"))
     if platform == "python":
-        from vlmsearch.build.llm_python import LlmOptions, write_repository
-        from vlmsearch.build.tables import as_dataclass
+        from vlmsearch._util.tables import as_dataclass
+        from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 
         _refuse_keys(given)
         table = {**{key: _typed(value) for key, value in given.items()}, "decoupled": choices["decoupled"]}
@@ -148,7 +148,7 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
             table["release"] = release
         models = list(write_repository(source, out, as_dataclass(LlmOptions, table, "--set")).models)
     elif platform == "llmapi":
-        from vlmsearch.build.llm_api import write_llmapi_repository
+        from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
 
         models = write_llmapi_repository(
             out,
@@ -159,7 +159,7 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
             values=given,
         )
     else:
-        from vlmsearch.build.llm_repo import LlmRepoOptions, write_llm_repository
+        from vlmsearch.tensorrt_llm.repository import LlmRepoOptions, write_llm_repository
 
         options = LlmRepoOptions(_target(release or _built_for(source)), Path(source), values=given, **choices)
         models = write_llm_repository(out, options)
@@ -205,20 +205,20 @@ def _typed(value: str) -> object:
 
 
 def _target(release: str) -> Target:
-    from vlmsearch.build.llm_versions import find_target
+    from vlmsearch.tensorrt_llm.versions import find_target
 
     return find_target(release)
 
 
 def _newest() -> str:
-    from vlmsearch.build.llm_versions import targets
+    from vlmsearch.tensorrt_llm.versions import targets
 
     return targets()[-1].release
 
 
 def _built_for(folder: str) -> str:
-    from vlmsearch.build.llm_build import read_state
     from vlmsearch.errors import ConfigError
+    from vlmsearch.tensorrt_llm.build import read_state
 
     release = read_state(Path(folder)).get("release")
     if not isinstance(release, str):
@@ -264,10 +264,10 @@ def serve(
 
     With --load-model Triton is under explicit model control: every client that reaches it may load and unload models.
     """
-    from vlmsearch.build.llm_repo import Served, read_repository
     from vlmsearch.cli.triton import gpu_numbers, run_server
-    from vlmsearch.serving.commands import Endpoints
-    from vlmsearch.serving.ranks import Ranks, ranks_docker_command
+    from vlmsearch.tensorrt_llm.repository import Served, read_repository
+    from vlmsearch.tensorrt_llm.serve import Ranks, ranks_docker_command
+    from vlmsearch.triton.server.commands import Endpoints
 
     served = Served(world_size, 1, ()) if world_size and not docker else read_repository(folder)
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
@@ -292,9 +292,9 @@ def _given(release: str | None) -> str:
 def _here(
     folder: Path, ends: Endpoints, ranks: Ranks, extra: Sequence[str], *, dry_run: bool
 ) -> tuple[list[str], dict[str, str]]:
+    from vlmsearch._util.credentials import hub_tokens
     from vlmsearch.cli.triton import find_server
-    from vlmsearch.credentials import hub_tokens
-    from vlmsearch.serving.ranks import find_mpirun, ranks_command
+    from vlmsearch.tensorrt_llm.serve import find_mpirun, ranks_command
 
     binary = find_server(dry_run=dry_run)
     mpirun = find_mpirun() if ranks.processes > 1 and not dry_run else "mpirun"

@@ -10,14 +10,14 @@ import click
 from vlmsearch.cli.common import is_terminal, json_option, print_json, short_path
 
 if TYPE_CHECKING:
-    from vlmsearch.bundles import Bundle
+    from vlmsearch.models.bundle import Bundle
 
 
 @click.command()
 @json_option
 def models(as_json: bool) -> None:
     """List the models: what is built, how large, how true to the original, how fast."""
-    from vlmsearch.bundles import built_bundles, recipe_names
+    from vlmsearch.models.bundle import built_bundles, recipe_names
 
     found = built_bundles()
     rows = [row for bundle in found for row in _rows(bundle)]
@@ -40,7 +40,7 @@ def models(as_json: bool) -> None:
 def _engines() -> list[dict[str, object]]:
     """The TensorRT engines in the cache; no GPU is asked."""
     from vlmsearch.errors import ModelUnavailableError
-    from vlmsearch.gpu.plans import open_plan, plans_folder
+    from vlmsearch.tensorrt.engine.plans import open_plan, plans_folder
 
     found: list[dict[str, object]] = []
     for path in sorted(plans_folder().glob("*.plan")):
@@ -58,7 +58,7 @@ def _engines() -> list[dict[str, object]]:
 
 
 def _print_engines(engines: list[dict[str, object]]) -> None:
-    from vlmsearch.terminal import make_console, make_table
+    from vlmsearch._util.console import make_console, make_table
 
     if not engines:
         return
@@ -69,7 +69,7 @@ def _print_engines(engines: list[dict[str, object]]) -> None:
 
 def _rows(bundle: Bundle) -> list[dict[str, object]]:
     """One row a precision; the figures are the worst of its towers."""
-    from vlmsearch.bundles import model_file
+    from vlmsearch.models.bundle import model_file
 
     rows: list[dict[str, object]] = []
     for precision in bundle.precisions:
@@ -109,7 +109,7 @@ def _rate(bundle: Bundle, key: str) -> float | None:
 def _print_table(rows: list[dict[str, object]], missing: list[str]) -> None:
     from rich.text import Text
 
-    from vlmsearch.terminal import make_console, make_table
+    from vlmsearch._util.console import make_console, make_table
 
     names = ("model", "precision", "MB", "cosine", "top-10 kept", "images/s", "texts/s", "folder")
     shown: list[list[str | Text]] = []

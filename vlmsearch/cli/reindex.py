@@ -9,11 +9,11 @@ import click
 
 from vlmsearch.cli.common import json_option, limits_option, need_manifest, option, print_json, store_option
 from vlmsearch.cli.index import progress
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_store
 
 if TYPE_CHECKING:
-    from vlmsearch.reindexing import ReindexReport
+    from vlmsearch.indexing.reindex import ReindexReport
 
 _SHOWN = 20
 
@@ -33,7 +33,7 @@ def reindex(
     The old index is in use until the new one is complete, and stays until --drop-old. At the end, when the two are
     compared once more, it takes no writes. Interrupt it at any time: the next run goes on from there.
     """
-    from vlmsearch import reindexing
+    from vlmsearch.indexing import reindex as reindexing
 
     if not encoder and not drop_old:
         raise click.UsageError(

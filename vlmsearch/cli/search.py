@@ -22,7 +22,7 @@ from vlmsearch.cli.common import (
     store_option,
     where_option,
 )
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 
 
 @click.command()

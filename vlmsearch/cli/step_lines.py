@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 from typing_extensions import Self
 
-from vlmsearch.terminal import make_console
+from vlmsearch._util.console import make_console
 
 
 class StepLines:

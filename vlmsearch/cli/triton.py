@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vlmsearch.cli.common import PORT, SECONDS, is_terminal, json_option, limits_option, option, print_json
-from vlmsearch.image_limits import SERVER_LIMITS
+from vlmsearch.media.limits import SERVER_LIMITS
 
 if TYPE_CHECKING:
-    from vlmsearch.serving.commands import Binary, Endpoints
-    from vlmsearch.serving.triton_status import Status
+    from vlmsearch.triton.client.status import Status
+    from vlmsearch.triton.server.commands import Binary, Endpoints
 
 
 @click.group(short_help="Make, serve and watch Triton model repositories.")
@@ -78,8 +78,8 @@ def triton() -> None:
 @json_option
 def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: Any) -> None:
     """Write a model repository from bundles."""
-    from vlmsearch.build.triton import write_repository
-    from vlmsearch.build.triton_options import Queue, RepoOptions
+    from vlmsearch.triton.repository.options import Queue, RepoOptions
+    from vlmsearch.triton.repository.writer import write_repository
 
     queue = Queue(
         **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
@@ -113,7 +113,7 @@ def gpu_numbers(text: str) -> tuple[int, ...]:
 @option("--python", metavar="PATH", help="The Python for Python models: 3.10 to 3.12.  [default: this one, or on PATH]")
 def install(python: str | None) -> None:
     """Install a Triton server for this machine, without Docker or root, in the user's cache."""
-    from vlmsearch.build.triton_install import install as install_server
+    from vlmsearch.triton.server.install import install as install_server
 
     click.echo(install_server(python=python, report=_note).program)
 
@@ -155,7 +155,7 @@ def serve(
     The server is the tritonserver on PATH, or else the one that `vlmsearch triton install` installs, which is done
     now if need be.
     """
-    from vlmsearch.serving.commands import Endpoints, docker_command, server_command
+    from vlmsearch.triton.server.commands import Endpoints, docker_command, server_command
 
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
     flags = [*([] if control == "none" else [f"--model-control-mode={control}"]), *extra]
@@ -174,20 +174,20 @@ def serve(
 
 
 def _release_image(release: str | None) -> str:
-    from vlmsearch.build.triton_releases import NEWEST_RELEASE, find_release
+    from vlmsearch.triton.repository.releases import NEWEST_RELEASE, find_release
 
     return find_release(release or NEWEST_RELEASE).image
 
 
 def find_server(*, dry_run: bool) -> Binary:
     """The tritonserver on PATH, or else the one that is installed here, now if need be; not for a dry run."""
-    from vlmsearch.serving.commands import Binary, on_path
+    from vlmsearch.triton.server.commands import Binary, on_path
 
     found = on_path()
     if found:
         return found
-    from vlmsearch.build.triton_install import install as install_server
-    from vlmsearch.build.triton_install import installed
+    from vlmsearch.triton.server.install import install as install_server
+    from vlmsearch.triton.server.install import installed
 
     return installed() or (Binary("tritonserver") if dry_run else install_server(report=_note))
 
@@ -203,7 +203,7 @@ def run_server(
     dry_run: bool,
 ) -> None:
     """Run a server's command in the foreground, or print it."""
-    from vlmsearch.serving.supervise import Service, supervise
+    from vlmsearch.triton.server.supervise import Service, supervise
 
     if not ends.is_local:
         _note(
@@ -229,7 +229,7 @@ def _note(step: str) -> None:
 @json_option
 def status(url: str, tls: bool, watch: bool, as_json: bool) -> None:
     """Show a server's models, versions, queues and batches; URL is HOST:PORT of its gRPC endpoint."""
-    from vlmsearch.serving.triton_status import ServerStatus, watch_server
+    from vlmsearch.triton.client.status import ServerStatus, watch_server
 
     with ServerStatus(url, tls=tls) as server:
         if watch:
@@ -243,8 +243,8 @@ def status(url: str, tls: bool, watch: bool, as_json: bool) -> None:
 def _show(found: Status) -> None:
     """A table for a person; for a pipe a line a model, its cells separated by tabs."""
     if is_terminal():
-        from vlmsearch.serving.triton_status import table
-        from vlmsearch.terminal import make_console
+        from vlmsearch._util.console import make_console
+        from vlmsearch.triton.client.status import table
 
         make_console().print(table(found))
         return
@@ -256,6 +256,6 @@ def _show(found: Status) -> None:
 @triton.command()
 def dashboard() -> None:
     """Print a Grafana dashboard for a server's metrics, as JSON."""
-    from vlmsearch.serving import DASHBOARD
+    from vlmsearch.triton import DASHBOARD
 
     click.echo(DASHBOARD.read_text(encoding="utf-8"), nl=False)

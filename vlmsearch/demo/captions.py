@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from vlmsearch.demo.scenes import Group, Scene
+    from vlmsearch.demo.description import Group
+    from vlmsearch.demo.scenes import Scene
 
 __all__ = ["canonical", "phrase", "position", "setting", "varied"]
 

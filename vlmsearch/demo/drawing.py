@@ -12,7 +12,8 @@ from PIL import Image, ImageDraw
 from vlmsearch.demo.backgrounds import RGB, mix, paint_background
 
 if TYPE_CHECKING:
-    from vlmsearch.demo.scenes import Group, Item, Scene
+    from vlmsearch.demo.description import Group, Item
+    from vlmsearch.demo.scenes import Scene
 
 __all__ = ["COLOURS", "CONTOURS", "render"]
 

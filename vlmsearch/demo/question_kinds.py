@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from vlmsearch.demo.captions import phrase, position, setting
-from vlmsearch.demo.scenes import COLOURS, SHAPES, Group, Scene, make_scene
+from vlmsearch.demo.description import Group
+from vlmsearch.demo.scenes import COLOURS, SHAPES, Scene, make_scene
 
 UNANSWERED = "The sources do not answer the question."
 _COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}

@@ -17,6 +17,7 @@ from PIL import Image
 from vlmsearch.demo import captions as _captions
 from vlmsearch.demo import drawing as _drawing
 from vlmsearch.demo.backgrounds import BACKGROUNDS
+from vlmsearch.demo.description import Group, Item
 
 __all__ = ["COLOURS", "SHAPES", "TEXTURES", "Group", "Item", "Scene", "draw_scene", "make_scene"]
 
@@ -44,32 +45,6 @@ _PLACES: dict[str, _Box] = {
 _SIDES = {"left of": ("left", "right"), "right of": ("right", "left"), "above": ("top", "bottom"),
           "below": ("bottom", "top")}  # fmt: skip
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Item:
-    """One drawn object: centre and diameter in units of a 256-unit canvas, tilt in degrees."""
-
-    x: int
-    y: int
-    diameter: int
-    tilt: int
-
-
-@dataclass(frozen=True)
-class Group:
-    """One to four equal objects of a scene that lie together."""
-
-    shape: str
-    colour: str
-    size: str
-    texture: str
-    items: tuple[Item, ...]
-
-    @property
-    def count(self) -> int:
-        """Number of objects in the group."""
-        return len(self.items)
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
-from vlmsearch.closing import Closable
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.media import open_image
+from vlmsearch._util.closing import Closable
+from vlmsearch.media.images import open_image
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
-
-
-class TextTruncatedWarning(UserWarning):
-    """A query was longer than a model reads, and its end was not used."""
 
 
 class Encoder(Closable, ABC):

@@ -7,12 +7,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from vlmsearch.bundles import Bundle, Precision, Tower, cache_folder, find_bundles, model_file
-from vlmsearch.encoders.onnx_cores import IMAGE_SHARE, TEXT_SHARE, CoresSession
-from vlmsearch.encoders.onnx_session import Arrays, OnnxSession, Place, Profile, check_threads, gpu_index
-from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
+from vlmsearch._util.gpu import Provider
+from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.gpu.diagnosis import Provider
+from vlmsearch.models.bundle import Bundle, Precision, Tower, cache_folder, find_bundles, model_file
+from vlmsearch.models.inputs import Ids, Pixels, available_cores
+from vlmsearch.models.session import (
+    IMAGE_SHARE,
+    TEXT_SHARE,
+    Arrays,
+    CoresSession,
+    OnnxSession,
+    Place,
+    Profile,
+    check_threads,
+    gpu_index,
+)
 from vlmsearch.types import Vectors
 
 _BATCH, _GPU_BATCH = 32, 128

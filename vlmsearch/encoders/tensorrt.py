@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.build.recipe import Range, read_batches
-from vlmsearch.bundles import Bundle, Tower, find_bundles
-from vlmsearch.encoders.towers import BundleEncoder, Ids, Pixels, available_cores
+from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError
-from vlmsearch.gpu.cuda import find_gpu
-from vlmsearch.gpu.engine import Engine
-from vlmsearch.gpu.plans import EnginePrecision, Plan, read_or_discard, read_plan
-from vlmsearch.gpu.tensorrt import this_machine
-from vlmsearch.gpu.texts import pad_texts
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.media import read_image
+from vlmsearch.media.images import read_image
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.models.bundle import Bundle, Tower, find_bundles
+from vlmsearch.models.inputs import Ids, Pixels, available_cores
+from vlmsearch.models.recipe import Range, read_batches
+from vlmsearch.tensorrt.engine.cuda import find_gpu
+from vlmsearch.tensorrt.engine.engine import Engine
+from vlmsearch.tensorrt.engine.plans import EnginePrecision, Plan, read_or_discard, read_plan
+from vlmsearch.tensorrt.engine.runtime import this_machine
+from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.onnx import OnnxEncoder
-    from vlmsearch.gpu.images import GpuImages
+    from vlmsearch.tensorrt.engine.images import GpuImages
 
 _Key = tuple[str, Tower]
 _FEW = 16  # images that the CPU decodes sooner
@@ -139,7 +140,7 @@ class TensorRTEncoder(BundleEncoder):
         """What is left to do with it on the GPU: the bytes of a JPEG, else the image as the model sees it."""
         if self._jpegs is None or not isinstance(image, Path | bytes):
             return super().prepare_image(image, limits)
-        from vlmsearch.gpu.jpeg import read_header
+        from vlmsearch.tensorrt.engine.jpeg import read_header
 
         data = read_image(image, limits) if isinstance(image, Path) else image
         jpeg = read_header(data) if len(data) <= limits.encoded_bytes else None
@@ -222,8 +223,8 @@ class TensorRTEncoder(BundleEncoder):
 
     def _engine(self, bundle: Bundle, tower: Tower, *, build: bool, aloud: bool = False) -> Engine | None:
         """The engine of a tower, built if need be and allowed, with progress shown where ``aloud``."""
-        from vlmsearch.build.progress import steps
-        from vlmsearch.build.tensorrt import ensure_engine, find_engine
+        from vlmsearch.export.progress import steps
+        from vlmsearch.tensorrt.build.engines import ensure_engine, find_engine
 
         device = self.gpu.index
         which: _Which = {
@@ -269,7 +270,7 @@ def _gpu_images() -> type[GpuImages]:
     """What decodes on the GPU; BackendError where nvImageCodec is installed and lacks a library."""
     try:
         with _importing:  # a failed import is no module yet for a thread that waited for it
-            from vlmsearch.gpu.images import GpuImages
+            from vlmsearch.tensorrt.engine.images import GpuImages
     except ModuleNotFoundError:
         raise
     except ImportError as exc:

@@ -13,19 +13,19 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
-from vlmsearch.encoders.base import Encoder, TextTruncatedWarning
-from vlmsearch.encoders.towers import to_pixels
-from vlmsearch.errors import BackendError, ConfigError, IndexMismatchError, InvalidInputError
-from vlmsearch.image_limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.limits import check_seconds
-from vlmsearch.media import Preprocess, is_within, read_image
-from vlmsearch.serving import protocol
-from vlmsearch.serving.batches import Piece, batches, piece_lengths, pooled, size_of, split_location, utf8
-from vlmsearch.serving.triton_connection import Connection
-from vlmsearch.serving.triton_memory import SharedSlots
-from vlmsearch.serving.triton_security import Security
+from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.threads import Workers
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import BackendError, ConfigError, IndexMismatchError, InvalidInputError, TextTruncatedWarning
+from vlmsearch.media.images import Preprocess, is_within, read_image
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.models.inputs import to_pixels
+from vlmsearch.triton.client import protocol
+from vlmsearch.triton.client.batches import Piece, batches, piece_lengths, pooled, size_of, split_location, utf8
+from vlmsearch.triton.client.connection import Connection
+from vlmsearch.triton.client.security import Security
+from vlmsearch.triton.client.shared_memory import SharedSlots
 from vlmsearch.types import ImageSource, Role, Space, Vectors
-from vlmsearch.workers import Workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,7 +46,7 @@ class TritonEncoder(Encoder):
     all its attempts ``deadline``: so long a restart of the server is waited for. ``tls`` encrypts;
     ``shared_memory`` hands inputs over without copying them into messages, where the server is on this host and
     allows it (``vlmsearch triton serve --client-shm``, from 26.05 on with ``-- --allow-client-shm=true`` too). The
-    environment has certificates, token and headers: see `vlmsearch.serving.triton_security.Security`.
+    environment has certificates, token and headers: see `vlmsearch.triton.client.security.Security`.
     """
 
     def __init__(

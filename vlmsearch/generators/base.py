@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import Protocol, runtime_checkable
 
-from vlmsearch.closing import Closable
+from vlmsearch._util.closing import Closable
 from vlmsearch.errors import ConfigError
 
 
@@ -91,4 +91,4 @@ class HasPromptTemplate(Protocol):
     """A generator whose prompts have a form of their own, which a pipeline uses instead of any other."""
 
     prompt_template: Template
-    """With the places of `vlmsearch.answers.TEMPLATE`, or one of them."""
+    """With the places of `vlmsearch.answers.prompts.TEMPLATE`, or one of them."""

@@ -9,7 +9,7 @@ from string import Template
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions, Generator
-from vlmsearch.generators.stopping import until_stop
+from vlmsearch.generators.text import until_stop
 
 _SOURCE = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
 

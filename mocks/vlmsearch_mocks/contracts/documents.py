@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from vlmsearch.errors import IndexMismatchError, VlmsearchError
-from vlmsearch.filters import parse_filter
 from vlmsearch.stores.base import Store
+from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Record, Reject, Scalar, Space, Stamp
 from vlmsearch_mocks.contracts.records import (
     IMAGE,

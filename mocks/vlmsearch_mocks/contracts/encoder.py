@@ -12,8 +12,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from vlmsearch.encoders.base import Encoder, PreparesImages, TextTruncatedWarning
-from vlmsearch.errors import InvalidInputError
+from vlmsearch.encoders.base import Encoder, PreparesImages
+from vlmsearch.errors import InvalidInputError, TextTruncatedWarning
 from vlmsearch.types import Vectors
 from vlmsearch_mocks.contracts.records import once_a_class
 

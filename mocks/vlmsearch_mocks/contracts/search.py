@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.filters import parse_filter
 from vlmsearch.stores.base import Store
+from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Field, Record, Scalar, Stamp
 from vlmsearch_mocks.contracts.records import (
     CAPTION,

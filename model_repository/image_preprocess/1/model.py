@@ -12,10 +12,10 @@ import triton_python_backend_utils as pb_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vlmsearch.image_limits import ImageLimits
-from vlmsearch.media import Preprocess
-from vlmsearch.serving.memory import keep_memory
-from vlmsearch.serving.protocol import EMBEDDING, ENCODED, PIXELS, STATUS, refusal
+from vlmsearch.media.images import Preprocess
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.triton.backend.memory import keep_memory
+from vlmsearch.triton.client.protocol import EMBEDDING, ENCODED, PIXELS, STATUS, refusal
 
 
 class TritonPythonModel:
@@ -30,16 +30,16 @@ class TritonPythonModel:
         plan, device = Path(__file__).parent / "model.plan", int(args["model_instance_device_id"])
         self.output = EMBEDDING if plan.exists() else PIXELS
         if plan.exists():
-            from vlmsearch.serving.encoded_tower import EncodedTower
+            from vlmsearch.triton.backend.encoded_tower import EncodedTower
 
             self.stage = EncodedTower(plan, preprocess, device=device, **how)
             return
         if args["model_instance_kind"] == "GPU":
-            from vlmsearch.serving.gpu_stage import GpuImageStage
+            from vlmsearch.triton.backend.gpu_stage import GpuImageStage
 
             self.stage = GpuImageStage(preprocess, device=device, **how)
             return
-        from vlmsearch.serving.stages import ImageStage
+        from vlmsearch.triton.backend.stages import ImageStage
 
         self.stage = ImageStage(preprocess, **how)
 

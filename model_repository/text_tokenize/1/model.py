@@ -8,9 +8,10 @@ import triton_python_backend_utils as pb_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vlmsearch.bundles import open_bundle
-from vlmsearch.serving.memory import keep_memory
-from vlmsearch.serving.protocol import (
+from vlmsearch.models.bundle import open_bundle
+from vlmsearch.triton.backend.memory import keep_memory
+from vlmsearch.triton.backend.stages import TextStage
+from vlmsearch.triton.client.protocol import (
     ENCODED,
     FINGERPRINT,
     IMAGE,
@@ -22,7 +23,6 @@ from vlmsearch.serving.protocol import (
     texts_too_large,
     tokens_tensor,
 )
-from vlmsearch.serving.stages import TextStage
 
 
 class TritonPythonModel:

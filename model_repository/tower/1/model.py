@@ -9,8 +9,8 @@ import triton_python_backend_utils as pb_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vlmsearch.serving.memory import keep_memory
-from vlmsearch.serving.protocol import EMBEDDING
+from vlmsearch.triton.backend.memory import keep_memory
+from vlmsearch.triton.client.protocol import EMBEDDING
 
 
 class TritonPythonModel:
@@ -24,11 +24,11 @@ class TritonPythonModel:
         self.names = [tensor["name"] for tensor in config["input"]]
         folder, device = Path(__file__).parent, int(args["model_instance_device_id"])
         if (folder / "model.plan").exists():
-            from vlmsearch.serving.engine_tower import EngineTower
+            from vlmsearch.triton.backend.engine_tower import EngineTower
 
             self.tower = EngineTower(folder / "model.plan", device_id=device)
             return
-        from vlmsearch.serving.tower import OnnxTower
+        from vlmsearch.triton.backend.towers import OnnxTower
 
         self.tower = OnnxTower(
             folder / "model.onnx",

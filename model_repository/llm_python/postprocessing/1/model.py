@@ -9,7 +9,7 @@ import triton_python_backend_utils as pb_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vlmsearch.generators.transformers_tokenizer import decode_tokens, load_tokenizer
+from vlmsearch.generators.local.transformers import decode_tokens, load_tokenizer
 
 WORD = " a"
 

@@ -9,8 +9,8 @@ import triton_python_backend_utils as pb_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vlmsearch.generators.transformers_tokenizer import load_tokenizer
-from vlmsearch.serving.llm_words import to_word_list
+from vlmsearch.generators.local.transformers import load_tokenizer
+from vlmsearch.triton.client.words import to_word_list
 
 TEXTS = ("QUERY", "BAD_WORDS_DICT", "STOP_WORDS_DICT")
 LISTS = (("BAD_WORDS_DICT", "BAD_WORDS_IDS"), ("STOP_WORDS_DICT", "STOP_WORDS_IDS"))

@@ -11,9 +11,9 @@ import triton_python_backend_utils as pb_utils
 sys.path.insert(0, str(Path(__file__).parent))
 
 from vlmsearch.errors import VlmsearchError
-from vlmsearch.generators.transformers import context_of, decode_tokens, load_model
-from vlmsearch.serving.llm_engine import Engine
-from vlmsearch.serving.llm_requests import read_tasks
+from vlmsearch.generators.local.transformers import context_of, decode_tokens, load_model
+from vlmsearch.triton.backend.llm_engine import Engine
+from vlmsearch.triton.backend.llm_requests import read_tasks
 
 FAMILY = "nv_trt_llm_request_metrics"
 

@@ -1,0 +1,1 @@
+"""What every room may use: files, locks, addresses, threads, text. Knows nothing of retrieval."""

@@ -1,0 +1,49 @@
+"""Trying again what failed for a moment, and when to stop waiting."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from vlmsearch.errors import BackendError, ConfigError
+
+T = TypeVar("T")
+MOST_RETRIES = 20
+_FIRST, _LONGEST = 0.1, 5.0
+
+
+def pauses(retries: int) -> Iterator[float]:
+    """How many seconds to wait before each further attempt: twice as long every time, give or take a half."""
+    for attempt in range(retries):
+        yield min(_LONGEST, _FIRST * 2**attempt) * random.uniform(0.5, 1.5)
+
+
+def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
+    """What ``call`` returns, called up to ``retries`` times more after errors that, ``passes`` says, may pass."""
+    for pause in pauses(retries):
+        try:
+            return call()
+        except BackendError as exc:
+            if not passes(exc):
+                raise
+            time.sleep(pause)
+    return call()
+
+
+_LONGEST_WAIT = 1e9
+"""Seconds; with more than about 30 years, sockets and gRPC fail or time out at once."""
+
+
+def check_seconds(**limits: float) -> None:
+    """ConfigError for a time, by its option's name, that nothing can wait."""
+    for name, seconds in limits.items():
+        if not 0 < seconds <= _LONGEST_WAIT:
+            raise ConfigError(f"{name} is above 0 and at most {_LONGEST:.0f} seconds, not {seconds:g}")
+
+
+def check_context(context: int | None) -> None:
+    """ConfigError for a model that reads nothing; None is one that is not known."""
+    if context is not None and context < 1:
+        raise ConfigError(f"context is at least 1 token, not {context}")

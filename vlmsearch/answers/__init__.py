@@ -1,0 +1,1 @@
+"""From matches to answers whose citations hold."""

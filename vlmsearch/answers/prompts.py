@@ -1,0 +1,172 @@
+"""From matches to a prompt, and from generated text to an answer whose citations hold."""
+
+from __future__ import annotations
+
+import collections.abc
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Union
+
+from vlmsearch._util.closing import Closable
+from vlmsearch._util.text import plain
+from vlmsearch.answers.citations import CitationChecker
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
+from vlmsearch.types import Answer, Citation, Document, Match
+
+TEMPLATE = Template(
+    "Answer the question from the numbered sources. Cite each source that you use by its number in brackets, "
+    "such as [1]. If the sources do not answer the question, say so.\n\n"
+    "Sources:\n$sources\n\nQuestion: $question\nAnswer:"
+)
+"""The prompt of `Pipeline.ask`; ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
+NOTHING_FOUND = "Nothing in the index matches the question."
+SOURCE_CHARS = 1000
+"""How much of one source's text goes into a prompt."""
+_PLACES = frozenset({"sources", "question"})
+
+
+def parse_template(text: str) -> Template:
+    """A template of one's own; ConfigError unless it has ``$sources`` and ``$question`` and no other place.
+
+    The form is that of `string.Template`: ``$$`` is a dollar sign.
+    """
+    template = Template(text)
+    found = {match["named"] or match["braced"] for match in template.pattern.finditer(text) if match["escaped"] is None}
+    if None in found:
+        raise ConfigError("a template has a $ that begins no place; write $$ for a dollar sign")
+    if found != _PLACES:
+        names = ", ".join(f"${name}" for name in sorted(found)) or "none"
+        raise ConfigError(f"a template has the places $sources and $question and no other; this one has {names}")
+    return template
+
+
+def build_prompt(question: str, matches: Sequence[Match], template: Template = TEMPLATE) -> str:
+    """The prompt for a question: the matches as sources, numbered from 1.
+
+    Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
+    """
+    sources = "\n".join(f"[{i}] {plain(_describe(match.document))}" for i, match in enumerate(matches, 1))
+    return template.substitute(sources=sources, question=plain(question))
+
+
+def default_options(generator: Generator) -> GenerationOptions:
+    """The options of `Pipeline.ask` where none are given: answers of a quarter of the model's context at most."""
+    options = GenerationOptions()
+    if not isinstance(generator, CountsTokens):
+        return options
+    return GenerationOptions(max_tokens=max(1, min(options.max_tokens, generator.context // 4)))
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt, the matches that are its sources, and the weaker ones that did not fit into the model's context."""
+
+    text: str
+    matches: tuple[Match, ...]
+    dropped: tuple[Match, ...] = ()
+
+
+def fit_prompt(
+    question: str,
+    matches: Sequence[Match],
+    generator: Generator,
+    options: GenerationOptions,
+    template: Template = TEMPLATE,
+) -> Prompt:
+    """The prompt with as many of the matches, best first, as leave room for the answer in the model's context.
+
+    A generator that does not count tokens gets all of them, and one with a template of its own gets that one. Raises
+    InvalidInputError (``too_long``) where not even the best match fits.
+    """
+    if isinstance(generator, HasPromptTemplate):
+        template = generator.prompt_template
+    if not isinstance(generator, CountsTokens):
+        return Prompt(build_prompt(question, matches, template), tuple(matches))
+    room = generator.context - options.max_tokens
+
+    def count(sources: int) -> int:
+        return generator.count_tokens(build_prompt(question, matches[:sources], template))
+
+    kept = len(matches) if count(len(matches)) <= room else bisect_right(range(1, len(matches)), room, key=count)
+    if not kept:
+        raise InvalidInputError(
+            "too_long",
+            f"the question and one source are {count(1)} tokens; {generator.name} reads {generator.context}, of which "
+            f"{options.max_tokens} are kept for the answer: ask shorter, lower max_tokens or take another model",
+        )
+    return Prompt(build_prompt(question, matches[:kept], template), tuple(matches[:kept]), tuple(matches[kept:]))
+
+
+class AnswerStream(Closable, Iterator[Union[str, Citation]]):
+    """An answer as it is made: pieces of its text, then its citations.
+
+    A citation is checked before it is shown, also where the generator makes it in two pieces. `close`, or leaving the
+    ``with`` block, stops the generator. Use it from one thread.
+    """
+
+    def __init__(self, pieces: Iterator[str], prompt: Prompt) -> None:
+        self._pieces = pieces
+        self._prompt = prompt
+        self._checker = CitationChecker(len(prompt.matches))
+        self._text: list[str] = []
+        self._parts = self._run()
+
+    def __next__(self) -> str | Citation:
+        return next(self._parts)
+
+    def answer(self) -> Answer:
+        """The whole answer, after reading what is left of it; after `close`, what there was of it until then."""
+        for _ in self:
+            pass
+        return Answer(
+            "".join(self._text),
+            tuple(self._citations()),
+            self._prompt.matches,
+            self._prompt.dropped,
+            self._checker.removed,
+        )
+
+    def close(self) -> None:
+        """Stop the generator."""
+        self._parts.close()
+        close = getattr(self._pieces, "close", None)
+        if close:
+            close()
+
+    def _run(self) -> collections.abc.Generator[str | Citation, None, None]:
+        for piece in self._pieces:
+            if shown := self._note(self._checker.feed(piece)):
+                yield shown
+        if shown := self._note(self._checker.finish()):
+            yield shown
+        yield from self._citations()
+
+    def _note(self, shown: str) -> str:
+        self._text.append(shown)
+        return shown
+
+    def _citations(self) -> Iterator[Citation]:
+        for number in self._checker.used:
+            yield Citation(number, self._prompt.matches[number - 1].document.id)
+
+
+def make_answer(text: str, matches: Sequence[Match], dropped: Sequence[Match] = ()) -> Answer:
+    """The answer with its citations, in the order of their first use; numbers that cite no match are removed."""
+    return AnswerStream(iter([text]), Prompt("", tuple(matches), tuple(dropped))).answer()
+
+
+def nothing_found() -> AnswerStream:
+    """The answer where there is no source."""
+    return AnswerStream(iter([NOTHING_FOUND]), Prompt("", ()))
+
+
+def _describe(document: Document) -> str:
+    """What a source says: the text, or the name of the image."""
+    if document.text:
+        return document.text[:SOURCE_CHARS]
+    name = document.image.name if isinstance(document.image, Path) else document.id
+    return f"the image {name}"

@@ -1,0 +1,1 @@
+"""What a GPU does with engines, beside TensorRT's defaults and torch."""

@@ -1,0 +1,187 @@
+"""``vlmsearch bench``."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vlmsearch.cli.bench.data import _images, _texts
+from vlmsearch.cli.bench.gpu import bench_gpu
+from vlmsearch.cli.bench.llm import bench_llm
+from vlmsearch.cli.bench.triton import bench_triton
+from vlmsearch.cli.common import is_terminal, json_option, option, print_json
+
+if TYPE_CHECKING:
+    from vlmsearch.bench.encode import Setting, Timing
+
+
+@click.group()
+def bench() -> None:
+    """Measure, on this machine: speed beside the installed peers, retrieval on drawn scenes."""
+
+
+bench.add_command(bench_triton)
+bench.add_command(bench_llm)
+bench.add_command(bench_gpu)
+
+
+@bench.command()
+@click.argument("model")
+@option(
+    "--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="The checkpoint it was built from."
+)
+@option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
+@option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEG files.")
+@option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many images or texts at most.")
+@option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Cores that everyone may use.")
+@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often everyone runs.")
+@json_option
+def encode(
+    model: str,
+    checkpoint: Path | None,
+    texts: Path | None,
+    images: Path | None,
+    count: int,
+    threads: int,
+    rounds: int,
+    as_json: bool,
+) -> None:
+    """Time MODEL beside transformers and sentence-transformers, in turns; the figures are medians.
+
+    Without --texts and --images, the project's own sentences and drawn scenes are encoded.
+    """
+    from vlmsearch.bench.encode import open_setting, ratios
+    from vlmsearch.export.inputs import machine
+    from vlmsearch.export.progress import steps
+
+    timings: list[Timing] = []
+    with steps(f"timing {model}") as report:
+        setting = open_setting(model, checkpoint, threads=threads, rounds=rounds, report=report)
+        try:
+            for task in _tasks(setting, texts, images, count):
+                timings += task()
+        except KeyboardInterrupt:
+            if not timings:
+                raise
+            click.echo("Interrupted: these are the tasks that were finished.", err=True)
+    result = {
+        "model": setting.bundle.name,
+        "machine": machine(),
+        "threads": threads,
+        "rounds": rounds,
+        "timings": [
+            {"task": t.task, "contender": t.contender, "items": t.items, "items_per_second": round(t.rate, 1)}
+            for t in timings
+        ],
+        "ratios": ratios(timings),
+    }
+    if as_json:
+        print_json(result)
+    else:
+        _print(timings, ratios(timings), f"{setting.bundle.name}, {machine()}, {threads} threads, {rounds} rounds")
+
+
+def _tasks(setting: Setting, texts: Path | None, images: Path | None, count: int) -> list[Callable[[], list[Timing]]]:
+    """What a model can be timed at with the data that was given."""
+    from vlmsearch.bench.encode import time_files, time_pixels, time_texts
+    from vlmsearch.errors import ConfigError
+
+    if images and not setting.bundle.preprocess:
+        raise ConfigError(f"{setting.bundle.name} encodes no images: leave out --images")
+    tasks: list[Callable[[], list[Timing]]] = []
+    if setting.bundle.preprocess and (images or not texts):
+        files = _images(images, count)
+        tasks += [partial(time_pixels, setting, files), partial(time_files, setting, files)]
+    if texts or not images:
+        tasks.append(partial(time_texts, setting, _texts(texts, count)))
+    return tasks
+
+
+@bench.command()
+@click.argument("model")
+@option("--count", default=1000, show_default=True, type=click.IntRange(20), help="How many scenes.")
+@json_option
+def scenes(model: str, count: int, as_json: bool) -> None:
+    """How well MODEL finds drawn scenes that no training has seen: recall@1 and recall@10, fp32 and int8."""
+    from vlmsearch.encoders.onnx import OnnxEncoder
+    from vlmsearch.export.retrieval import scene_recall
+
+    figures: dict[str, dict[str, float]] = {}
+    with OnnxEncoder(model, precision="fp32") as encoder:
+        figures["fp32"] = scene_recall(encoder, count)
+    with OnnxEncoder(model, precision="int8") as encoder:
+        figures["int8"] = scene_recall(encoder, count)
+    if as_json:
+        print_json({"model": model, "scenes": count, **figures})
+        return
+    for precision, shares in figures.items():
+        for name, share in shares.items():
+            click.echo(f"{precision}\t{name}\t{share:.3f}")
+
+
+@bench.command("index")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@option("--encoder", default="onnx:demo", show_default=True, metavar="URL", help="What makes the vectors.")
+@option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often both run.")
+@json_option
+def index_speed(folder: Path, encoder: str, rounds: int, as_json: bool) -> None:
+    """How much of the encoder's speed is left when the images in FOLDER are indexed, from their files on."""
+    from vlmsearch.bench.index import measure_index
+
+    speed = measure_index(folder, encoder=encoder, rounds=rounds)
+    alone, indexed = statistics.median(speed.encoder), statistics.median(speed.index)
+    if as_json:
+        print_json({"images": speed.images, "encoder": alone, "index": indexed, "ratio": speed.ratio})
+        return
+    click.echo(f"{speed.images} images: {alone:.0f}/s encoded, {indexed:.0f}/s indexed, ratio {speed.ratio:.2f}")
+
+
+@bench.command()
+@option("--mongo", default="localhost:27017", show_default=True, metavar="HOST:PORT", help="Where MongoDB is.")
+@option("--chroma", default="localhost:8000", show_default=True, metavar="HOST:PORT", help="Where a Chroma server is.")
+@option("--documents", default=100_000, show_default=True, type=click.IntRange(1000), help="How many documents.")
+@option("--dim", default=512, show_default=True, type=click.IntRange(2), help="How long their vectors are.")
+@option("--queries", default=200, show_default=True, type=click.IntRange(3), help="How many searches are timed.")
+@json_option
+def store(mongo: str, chroma: str, documents: int, dim: int, queries: int, as_json: bool) -> None:
+    """Time mongodb+chroma: and mongodb: beside the bare drivers, in turns; searches are medians.
+
+    What it writes is in a database vlmsearch-bench, and removed at the end.
+    """
+    from vlmsearch.bench.store import measure, parse_servers
+    from vlmsearch.export.inputs import machine
+
+    figures = []
+    for figure in measure(parse_servers(mongo, chroma), documents=documents, dim=dim, queries=queries):
+        figures.append(figure)
+        if not as_json:
+            click.echo(
+                f"{figure.name}\t{figure.ours:.1f}\t{figure.bare:.1f} {figure.unit}\t"
+                f"ratio {figure.ratio:.2f}\t{figure.bound}"
+            )
+    if as_json:
+        listed = [{"name": f.name, "ours": f.ours, "bare": f.bare, "unit": f.unit, "ratio": f.ratio} for f in figures]
+        print_json({"machine": machine(), "documents": documents, "dim": dim, "queries": queries, "figures": listed})
+
+
+def _print(timings: list[Timing], ratios: dict[str, float], title: str) -> None:
+    from vlmsearch.bench.encode import OURS
+
+    rows = []
+    for timing in timings:
+        ratio = ratios.get(f"{timing.task}: {OURS} / {timing.contender}")
+        rows.append((timing.task, timing.contender, f"{timing.rate:.1f}", "" if ratio is None else f"{ratio:.2f}"))
+    if not is_terminal():
+        for row in rows:
+            click.echo("\t".join(row))
+        return
+    from vlmsearch._util.console import make_console, make_table
+
+    names = ("task", "who", "items/s", "int8 is faster by")
+    make_console().print(make_table(names, rows, left=names[:2], title=title))

@@ -1,0 +1,68 @@
+"""What the commands of `vlmsearch bench` measure with: images, texts and numbers from the command line."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import click
+
+
+def _texts(path: Path | None, count: int) -> list[str]:
+    from vlmsearch.errors import ConfigError
+
+    if path is None:
+        from vlmsearch.export.data import sentences
+
+        return sentences()[:count]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            if path.suffix.lower() == ".csv":
+                found = [cell for row in csv.reader(file) for cell in row if " " in cell.strip()]
+            else:
+                found = [line.strip() for line in file if line.strip()]
+    except (OSError, UnicodeDecodeError, csv.Error) as exc:
+        raise ConfigError(f"{path} cannot be read as text: {exc}") from exc
+    if not found:
+        raise ConfigError(f"{path} holds no texts")
+    return found[:count]
+
+
+def _images(folder: Path | None, count: int) -> list[bytes]:
+    from io import BytesIO
+
+    from vlmsearch.demo.scenes import make_scene
+    from vlmsearch.errors import ConfigError
+
+    if folder is not None:
+        paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))[:count]
+        if not paths:
+            raise ConfigError(f"{folder} holds no JPEG files")
+        return [_sound(path) for path in paths]
+    files = []
+    for seed in range(count):
+        file = BytesIO()
+        make_scene(seed).draw(512).save(file, "JPEG", quality=90)
+        files.append(file.getvalue())
+    return files
+
+
+def _sound(path: Path) -> bytes:
+    """The bytes of an image that can be decoded; InvalidInputError has its name."""
+    from vlmsearch.media.images import open_image, read_image
+
+    open_image(path, at_least=1)
+    return read_image(path)
+
+
+class Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+    """Numbers with commas between them."""
+
+    name = "numbers"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """The numbers of a text such as ``1,4,16``."""
+        parts = str(value).split(",")
+        if not all(part.isdecimal() and int(part) for part in parts):
+            self.fail(f"numbers with a comma between them, such as 1,4,16, not {value}", param, ctx)
+        return [int(part) for part in parts]

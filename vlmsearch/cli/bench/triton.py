@@ -1,0 +1,174 @@
+"""``vlmsearch bench triton``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vlmsearch.cli.bench.data import Levels
+from vlmsearch.cli.common import SECONDS, is_terminal, json_option, option, print_json
+
+if TYPE_CHECKING:
+    from vlmsearch.bench.soak import Sample
+    from vlmsearch.bench.triton import Kind, Level, Load
+
+
+@click.command("triton")
+@click.argument("url", default="triton://127.0.0.1:8001/vlm", metavar="[URL]")
+@option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEGs.  [default: drawn scenes]")
+@option("--texts", "as_texts", is_flag=True, help="Send texts in place of images.")
+@option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many different items.")
+@option("--items", default=1, show_default=True, type=click.IntRange(1), help="Items to a request.")
+@option("--concurrency", type=Levels(), default="1,2,4,8,16", show_default=True, help="Requests at a time.")
+@option("--seconds", default=5.0, show_default=True, type=SECONDS, help="How long each level runs in a round.")
+@option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="How often all is measured, in turns.")
+@option("--compare", metavar="URL", help="An encoder in this process, in the same rounds, such as onnx:default.")
+@option("--plot", "figure", type=click.Path(path_type=Path), metavar="SVG", help="Write curves.")
+@option("--duration", type=SECONDS, help="Soak: this many seconds at the last concurrency, with memory.")
+@json_option
+def bench_triton(
+    url: str,
+    images: Path | None,
+    as_texts: bool,
+    count: int,
+    items: int,
+    concurrency: list[int],
+    seconds: float,
+    rounds: int,
+    compare: str | None,
+    figure: Path | None,
+    duration: float | None,
+    as_json: bool,
+) -> None:
+    """Put load on the ensemble at URL: throughput and latencies for each number of concurrent requests."""
+    from vlmsearch.bench.triton import Load
+    from vlmsearch.cli.bench.data import _images, _texts
+
+    kind: Kind = "texts" if as_texts else "images"
+    data = [text.encode() for text in _texts(None, count)] if as_texts else _images(images, count)
+    with Load(url.removeprefix("triton:"), kind, data, items=items) as load:
+        if duration:
+            _soak(load, url, concurrency[-1], duration, as_json=as_json)
+            return
+        levels, alone = _measure(load, kind, data, concurrency, seconds=seconds, rounds=rounds, compare=compare)
+    result = _result(url, kind, items, levels) | ({"in_process": _beside(compare, alone, levels)} if alone else {})
+    if as_json:
+        print_json(result)
+    else:
+        _print(levels, result)
+    if figure:
+        _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
+
+
+def _result(url: str, kind: Kind, items: int, levels: list[Level]) -> dict[str, object]:
+    from vlmsearch.export.inputs import machine
+
+    return {
+        "url": url,
+        "machine": machine(),
+        "kind": kind,
+        "items_per_request": items,
+        "levels": [level.to_json() for level in levels],
+        "last_to_first": round(levels[-1].items_per_second / max(levels[0].items_per_second, 1e-9), 3),
+    }
+
+
+def _beside(encoder: str | None, alone: float, levels: list[Level]) -> dict[str, object]:
+    """What the encoder in this process reached, and how much of that the server's best level is."""
+    best = max(level.items_per_second for level in levels)
+    return {"encoder": encoder, "items_per_second": round(alone, 2), "served_share": round(best / alone, 3)}
+
+
+def _measure(
+    load: Load,
+    kind: Kind,
+    data: list[bytes],
+    concurrency: list[int],
+    *,
+    seconds: float,
+    rounds: int,
+    compare: str | None,
+) -> tuple[list[Level], float]:
+    """The levels, and items a second of the encoder to compare with (0 without), in turns; medians over rounds."""
+    import statistics
+
+    from vlmsearch.bench.triton import in_process, median_level
+    from vlmsearch.registry import open_encoder
+
+    found: dict[int, list[Level]] = {number: [] for number in concurrency}
+    alone = []
+    encoder = open_encoder(compare) if compare else None
+    load.run(concurrency[-1], 1.0)
+    for _ in range(rounds):
+        if encoder:
+            in_process(encoder, kind, data[:32], 0.5)
+            alone.append(in_process(encoder, kind, data, seconds))
+        for number in concurrency:
+            found[number].append(load.run(number, seconds))
+    if encoder:
+        encoder.close()
+    return [median_level(found[number]) for number in concurrency], statistics.median(alone) if alone else 0.0
+
+
+def _soak(load: Load, url: str, concurrency: int, seconds: float, *, as_json: bool) -> None:
+    from vlmsearch.bench.soak import soak
+
+    def note(sample: Sample) -> None:
+        if sample.second % 10 == 0:
+            click.echo(
+                f"{sample.second:5} s  {sample.requests:8} requests  {sample.errors} errors  "
+                f"server {sample.server:.0f} MiB  client {sample.client:.0f} MiB",
+                err=True,
+            )
+
+    port = int(url.partition("//")[2].partition("/")[0].rpartition(":")[2])
+    found = soak(load, concurrency, seconds, port=port, on_sample=note)
+    if as_json:
+        print_json(found.to_json())
+        return
+    server, client = found.growth
+    click.echo(
+        f"{found.level.requests} requests, {found.level.failed} errors, {found.level.items_per_second:.1f} items/s; "
+        f"memory since it settled: server {server:+.1%}, client {client:+.1%}"
+    )
+
+
+def _draw(path: Path, levels: list[Level], caption: str) -> None:
+    from vlmsearch.bench.plot import Panel, plot
+    from vlmsearch.errors import ConfigError
+
+    rates = Panel("Throughput", "items/s", [("items/s", [level.items_per_second for level in levels])])
+    names = ("p50", "p95", "p99")
+    times = Panel("Latency", "ms", [(name, [1000 * getattr(level, name) for level in levels]) for name in names])
+    try:
+        path.write_text(plot([level.concurrency for level in levels], [rates, times], caption), encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
+
+
+def _print(levels: list[Level], result: dict[str, object]) -> None:
+    rows = [
+        (
+            level.concurrency,
+            f"{level.items_per_second:.1f}",
+            *(f"{1000 * t:.1f}" for t in (level.p50, level.p95, level.p99)),
+            level.failed,
+        )
+        for level in levels
+    ]
+    names = ("concurrency", "items/s", "p50 ms", "p95 ms", "p99 ms", "errors")
+    if is_terminal():
+        from vlmsearch._util.console import make_console, make_table
+
+        make_console().print(make_table(names, (list(map(str, row)) for row in rows)))
+    else:
+        for row in (names, *rows):
+            click.echo("\t".join(map(str, row)))
+    for level in levels:
+        for message, times in level.errors:
+            click.echo(f"{times} times at {level.concurrency}: {message}", err=True)
+    rest = {name: value for name, value in result.items() if name in ("machine", "last_to_first", "in_process")}
+    click.echo(json.dumps(rest))

@@ -1,0 +1,117 @@
+"""What every encoder of bundles shares; a runtime only has to run a tower on a batch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import PIL.Image
+
+from vlmsearch._util.threads import Workers
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.media.images import Preprocess
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.models.bundle import Bundle
+from vlmsearch.models.inputs import Ids, Pixels, TextBatches, check_length, to_pixels
+from vlmsearch.types import ImageSource, Role, Vectors
+
+
+class BundleEncoder(Encoder):
+    """An encoder made of bundles: at most one with an image tower, any number for text.
+
+    ``batch_size`` is the largest batch that a runtime gets to see; ``workers`` the threads that decode images.
+    """
+
+    def __init__(self, bundles: Sequence[Bundle], *, batch_size: int, workers: int) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is at least 1, not {batch_size}")
+        pictures = [bundle for bundle in bundles if bundle.preprocess]
+        if len(pictures) > 1 or len({bundle.space.name for bundle in bundles}) < len(bundles):
+            raise ConfigError(f"these models cannot work together: {', '.join(bundle.name for bundle in bundles)}")
+        self.bundles = tuple(bundles)
+        self.spaces = tuple(bundle.space for bundle in bundles)
+        self.fingerprint = "+".join(bundle.fingerprint for bundle in bundles)
+        self.floors = {
+            (bundle.space.name, modality): floor for bundle in bundles for modality, floor in bundle.floors.items()
+        }
+        self._picture = pictures[0] if pictures else None
+        self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
+        self._batch_size = self.text_batch_size = batch_size
+        self._pool = Workers(workers, name="vlmsearch-decode", owner="the encoder")
+
+    @abstractmethod
+    def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
+        """Vectors of one batch of pixels, uint8 (n, size, size, 3)."""
+
+    @abstractmethod
+    def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
+        """Vectors of one batch of token ids and their mask, both int32 (n, length)."""
+
+    def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        """Vectors per space; see `Encoder.encode_texts`."""
+        self.check_open()
+        return {
+            bundle.space.name: self._texts[bundle.space.name].encode(
+                texts, role, self.text_batch_size, partial(self.run_texts, bundle)
+            )
+            for bundle in self.bundles
+        }
+
+    def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
+        """Vectors of the image space; see `Encoder.encode_images`. Decodes ahead while a batch runs."""
+        self.check_open()
+        bundle = self._picture
+        if bundle is None:
+            return {}
+        vectors = np.empty((len(images), bundle.space.dim), np.float32)
+        start = 0
+        for pixels in self._pixel_batches(images, _preprocess_of(bundle)):
+            vectors[start : start + len(pixels)] = check_length(bundle, self.run_images(bundle, pixels))
+            start += len(pixels)
+        return {bundle.space.name: vectors}
+
+    def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
+        """The image as the model sees it: upright, cropped, of the model's size."""
+        if self._picture is None:
+            raise ConfigError(f"{self.fingerprint} encodes no images")
+        return PIL.Image.fromarray(to_pixels(image, _preprocess_of(self._picture), limits))
+
+    def check_open(self) -> None:
+        """Raise BackendError once the encoder is closed."""
+        self._pool.check_open()
+
+    def close(self) -> None:
+        """Stop the decoding threads."""
+        self._pool.close()
+
+    def _pixel_batches(self, images: Sequence[ImageSource], preprocess: Preprocess) -> Iterator[Pixels]:
+        """Batches of pixels in order, the next one being decoded while the caller works on this one."""
+        starts = range(0, len(images), self._batch_size)
+        if len(images) == 1:
+            yield _decode(images, 0, preprocess)[None]
+            return
+        submit = self._pool.submit
+        waiting = []
+        for start in starts:
+            stop = min(start + self._batch_size, len(images))
+            waiting.append([submit(_decode, images, i, preprocess) for i in range(start, stop)])
+            if len(waiting) > 1:
+                yield np.stack([future.result() for future in waiting.pop(0)])
+        for batch in waiting:
+            yield np.stack([future.result() for future in batch])
+
+
+def _decode(images: Sequence[ImageSource], item: int, preprocess: Preprocess) -> Pixels:
+    try:
+        return to_pixels(images[item], preprocess)
+    except InvalidInputError as exc:
+        raise InvalidInputError(exc.code, str(exc), item=item) from exc
+
+
+def _preprocess_of(bundle: Bundle) -> Preprocess:
+    if bundle.preprocess is None:
+        raise ConfigError(f"{bundle.name} has no image tower")
+    return bundle.preprocess

@@ -1,0 +1,255 @@
+"""From a recipe to a bundle on disk: fetch, export, verify, quantise, measure, write."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError
+from vlmsearch.export.calibrate import calibrate as observe
+from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
+from vlmsearch.export.data import Samples, gather
+from vlmsearch.export.disk import Json, check_target, folder_in_the_making, publish, write_description
+from vlmsearch.export.fetch import as_bundle, checkpoint_folder
+from vlmsearch.export.inputs import Feeds, machine, run
+from vlmsearch.export.quantize import Plan, Report, Result, Subject, export, quantise, silent
+from vlmsearch.models.bundle import Bundle, Precision, Tower, cache_folder, model_file, open_bundle
+from vlmsearch.models.inputs import open_tokenizer
+from vlmsearch.models.recipe import Recipe
+from vlmsearch.types import Modality, Vectors
+
+if TYPE_CHECKING:
+    from vlmsearch.export.torch import Reference
+    from vlmsearch.export.verify import Check
+
+
+@dataclass
+class _Work:
+    """A bundle in the making."""
+
+    recipe: Recipe
+    checkpoint: Checkpoint
+    described: Bundle
+    folder: Path
+    report: Report
+    fitted: Samples
+    held_out: Samples
+    tokenizer: Tokenizer
+    feeds: dict[Tower, Feeds] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    quantisation: dict[str, Json] = field(default_factory=dict)
+    speed: dict[str, float] = field(default_factory=dict)
+    vectors: dict[Modality, Vectors] = field(default_factory=dict)
+
+    def write(self, name: str, data: bytes) -> None:
+        (self.folder / name).write_bytes(data)
+
+
+def build_bundle(
+    recipe: Recipe,
+    *,
+    checkpoint: Path | None = None,
+    out: Path | None = None,
+    precisions: Sequence[Precision] | None = None,
+    calibrate: Sequence[Path] = (),
+    force: bool = False,
+    progress: Report | None = None,
+) -> Bundle:
+    """Build what a recipe says and give the finished bundle.
+
+    ``checkpoint`` is a folder to build from instead of the recipe's source, ``out`` the bundle's folder (by default in
+    the user's cache), ``calibrate`` images and texts of the user's own. Nothing appears at ``out`` before all is
+    proven; an older bundle there is replaced, and ConfigError if anything else is there. QualityError lists the gates
+    that were missed, unless ``force``, which builds all the same and notes it in the bundle. Needs the extra
+    ``export``.
+    """
+    _need_peers()
+    chosen = tuple(dict.fromkeys(("fp32", *(precisions or recipe.precisions))))
+    target = out or cache_folder() / "bundles" / recipe.name
+    check_target(target)
+    report = progress or silent
+    report("reading the checkpoint", 0, 1)
+    loaded = load_checkpoint(checkpoint or checkpoint_folder(recipe))
+    _check_kind(recipe, loaded)
+    with folder_in_the_making(target) as folder:
+        work = _start(recipe, loaded, folder, calibrate, report)
+        _prove_all(work)
+        for tower in loaded.towers:
+            _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"])
+        failed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in work.checks if not c.passed]
+        if failed and not force:
+            raise QualityError(f"{recipe.name} was not built: {'; '.join(failed)} (--force builds it all the same)")
+        _finish(work, chosen, forced=failed)
+        publish(folder, target)
+    return open_bundle(target)
+
+
+def _need_peers() -> None:
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"building a model proves it against transformers, which needs {exc.name}: pip install 'vlmsearch[export]'"
+        ) from exc
+
+
+def _check_kind(recipe: Recipe, checkpoint: Checkpoint) -> None:
+    expected = {"clip": True, "minilm": False}.get(recipe.space)
+    if expected is not None and expected != (checkpoint.image is not None):
+        kind = "CLIP" if checkpoint.image else "BERT"
+        raise ConfigError(f"{checkpoint.folder} is a {kind} checkpoint, which {recipe.name} is not made from")
+    if recipe.shapes.text_length[2] > checkpoint.max_tokens:
+        raise ConfigError(
+            f"{recipe.name}: shapes: text_length goes to {recipe.shapes.text_length[2]}, but {checkpoint.folder} "
+            f"reads {checkpoint.max_tokens} tokens"
+        )
+
+
+def _start(recipe: Recipe, checkpoint: Checkpoint, folder: Path, paths: Sequence[Path], report: Report) -> _Work:
+    described = as_bundle(checkpoint, recipe)
+    report("collecting calibration data", 0, 1)
+    fitted, held_out = gather(recipe, paths, images=checkpoint.image is not None)
+    (folder / "tokenizer.json").write_bytes(described.read("tokenizer.json"))
+    return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, open_tokenizer(described))
+
+
+def _prove_all(work: _Work) -> None:
+    """Compare all of float32 with transformers, whose copy of the weights is let go of before anything is quantised."""
+    from vlmsearch.export.torch import load_reference
+    from vlmsearch.export.verify import verify_tokens
+
+    work.report("comparing token ids", 0, 1)
+    work.checks.append(verify_tokens(work.checkpoint.folder, work.described.text, work.tokenizer))
+    reference = load_reference(work.checkpoint.folder)
+    for tower in work.checkpoint.towers:
+        _prove(work, tower, reference)
+
+
+def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
+    """Export one tower in float32 and compare it with transformers."""
+    from vlmsearch.export.verify import IMAGES, TEXTS, tower_feeds, verify_images, verify_vectors
+
+    gates, form = work.recipe.gates, work.described.text
+    work.feeds[tower] = tower_feeds(work.checkpoint, tower, work.held_out, form, work.tokenizer, work.report)
+    work.report(f"{tower}: exporting", 0, 1)
+    model = export(work.checkpoint, tower)
+    work.write(model_file(tower, "fp32"), model)
+    work.vectors[tower], work.speed[f"{tower}.fp32"] = run(model, work.feeds[tower])
+    if not np.isfinite(work.vectors[tower]).all():
+        reason = f"the {tower} tower computes NaN or infinity: its weights are damaged"
+        raise ConfigError(f"{work.checkpoint.folder}: {reason}")
+    work.report(f"{tower}: comparing with transformers", 0, 1)
+    mixed = _together(work.held_out, work.fitted, IMAGES, TEXTS)
+    proof = tower_feeds(work.checkpoint, tower, mixed, form, work.tokenizer, work.report)
+    work.checks.append(verify_vectors(tower, model, proof, reference, gates))
+    if tower == "image" and work.checkpoint.preprocess:
+        pictures = work.held_out.pictures if "image" in work.held_out.own else ()
+        folder, preprocess = work.checkpoint.folder, work.checkpoint.preprocess
+        work.checks += verify_images(model, folder, preprocess, pictures, reference, gates)
+
+
+def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:
+    """Write the lower precisions of one tower."""
+    from vlmsearch.export.verify import drift_checks
+
+    gates = work.recipe.gates
+    subject = Subject(work.checkpoint, tower, work.feeds[tower], work.vectors[tower], gates.tower(tower))
+    for precision, result in _lower(work, subject, precisions):
+        work.write(model_file(tower, precision), result.model)
+        work.checks += drift_checks(tower, precision, result.drift, gates)
+        work.speed[f"{tower}.{precision}"] = result.drift.rate
+        work.quantisation[model_file(tower, precision)] = _story(result, work.fitted.origin[tower])
+
+
+def _lower(work: _Work, subject: Subject, precisions: Sequence[Precision]) -> Iterator[tuple[Precision, Result]]:
+    """The lower precisions of one tower, one after the other."""
+    from vlmsearch.export.verify import tower_feeds
+
+    tower, settings = subject.tower, work.recipe.calibration
+    trusted = tower in work.fitted.own or tower in settings.trusted
+    seen = None
+    for precision in precisions:
+        if precision == "fp16":
+            work.report(f"{tower}: fp16", 0, 1)
+            model = export(work.checkpoint, tower, np.float16)
+            yield precision, Result(model, None, subject.measure(model))
+            continue
+        if seen is None:
+            samples = tower_feeds(work.checkpoint, tower, work.fitted, work.described.text, work.tokenizer, work.report)
+            seen = observe(work.checkpoint, tower, samples, _named(work.report, f"{tower}: calibrating"))
+        yield precision, quantise(subject, precision, seen, settings, _named_steps(work.report, tower), trusted=trusted)
+
+
+def _named(report: Report, step: str) -> Callable[[int, int], None]:
+    return lambda done, total: report(step, done, total)
+
+
+def _named_steps(report: Report, tower: Tower) -> Report:
+    return lambda step, done, total: report(f"{tower}: {step}", done, total)
+
+
+def _together(first: Samples, second: Samples, images: int, texts: int) -> Samples:
+    return dataclasses.replace(
+        first,
+        pictures=(*first.pictures, *second.pictures)[:images],
+        texts=(*first.texts, *second.texts)[:texts],
+    )
+
+
+def _story(result: Result, origin: str) -> Json:
+    """How a file was quantised, and what else was tried."""
+    if result.plan is None:
+        return {"method": "cast"}
+    tried = [_plan(plan) | _rounded(dataclasses.asdict(drift)) for plan, drift in result.tried]
+    return _plan(result.plan) | {"calibration": origin, "tried": tried}
+
+
+def _plan(plan: Plan) -> Json:
+    return dataclasses.asdict(plan)
+
+
+def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[str]) -> None:
+    """Write ``bundle.json``, with retrieval measured on what was just built where the recipe asks for it."""
+    from vlmsearch.export.verify import measure_floors
+
+    measured: Json = {
+        "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in work.checks},
+        "items_per_second": _rounded(work.speed),
+        "samples": {tower: _samples(work, tower) for tower in work.checkpoint.towers},
+        "machine": machine(),
+        "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
+    }
+    floors = measure_floors(work.vectors, work.held_out)
+    write_description(work.folder, work.described, floors, measured, work.quantisation, forced)
+    if work.recipe.scenes:
+        measured["retrieval"] = _retrieval(work, precisions)
+        write_description(work.folder, work.described, floors, measured, work.quantisation, forced)
+
+
+def _samples(work: _Work, tower: Tower) -> Json:
+    """What a tower was measured on."""
+    return {"origin": work.held_out.origin[tower], "count": len(work.vectors[tower])}
+
+
+def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:
+    from vlmsearch.encoders.onnx import OnnxEncoder
+    from vlmsearch.export.retrieval import scene_recall
+
+    figures: Json = {"scenes": work.recipe.scenes, "command": f"vlmsearch bench scenes {work.recipe.name}"}
+    for precision in (p for p in precisions if p in ("fp32", "int8")):
+        work.report(f"finding {work.recipe.scenes} scenes with {precision}", 0, 1)
+        with OnnxEncoder(f"{work.folder}/", precision=precision) as encoder:
+            figures[precision] = scene_recall(encoder, work.recipe.scenes)
+    return figures
+
+
+def _rounded(values: Mapping[str, float]) -> Json:
+    return {name: round(value, 5 if abs(value) <= 1 else 1) for name, value in values.items()}

@@ -1,0 +1,116 @@
+"""What a build calibrates and measures on: the user's own images and texts, or what the project draws and ships."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from vlmsearch.demo.scenes import Scene, make_scene
+from vlmsearch.errors import ConfigError
+from vlmsearch.indexing.sources import Paths, Sourced
+from vlmsearch.models.bundle import Tower, data_folder
+from vlmsearch.models.recipe import Recipe
+from vlmsearch.types import ImageSource
+
+CALIBRATION_SEED = 20_000_000
+"""The first seed of the drawn scenes used here; those of training and of evaluation are smaller."""
+_LEAST = 32
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images and texts, and where each kind is from; ``own`` are the towers that the user gave data for.
+
+    ``scenes`` are what the texts describe and the images show, in the same order, where both are drawn scenes.
+    """
+
+    pictures: tuple[ImageSource, ...]
+    texts: tuple[str, ...]
+    origin: dict[Tower, str]
+    own: frozenset[Tower]
+    scenes: tuple[Scene, ...] = ()
+
+
+def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool) -> tuple[Samples, Samples]:
+    """Samples to take ranges from and, disjoint from them, samples to measure on; with or without ``images``.
+
+    ``calibrate`` names folders, files and tables as indexing takes them; a text file counts line by line. ConfigError
+    where they hold some images or texts, but too few.
+    """
+    data = recipe.calibration
+    own_pictures, own_texts = _own(calibrate, images=images)
+    seeds = range(CALIBRATION_SEED, CALIBRATION_SEED + data.images + data.held_out)
+    pictures: Sequence[ImageSource] = own_pictures
+    if images and not own_pictures:
+        pictures = [make_scene(seed).draw() for seed in seeds]
+    texts = own_texts or _texts(data.texts + data.held_out, from_scenes=data.texts_from == "scenes")
+    kinds: dict[Tower, int] = {"image": len(own_pictures), "text": len(own_texts)}
+    own = frozenset(tower for tower, count in kinds.items() if count)
+    given = f"given: {', '.join(path.name for path in calibrate)}"
+    default: dict[Tower, str] = {
+        "image": "drawn scenes",
+        "text": "captions of drawn scenes" if data.texts_from == "scenes" else "English sentences",
+    }
+    origin: dict[Tower, str] = {tower: given if tower in own else name for tower, name in default.items()}
+    split_pictures = _split(pictures, data.images, data.held_out)
+    split_texts = _split(texts, data.texts, data.held_out)
+    drawn = not own and data.texts_from == "scenes"
+    scenes = tuple(make_scene(seed) for seed in _split(seeds, data.images, data.held_out)[1]) if drawn else ()
+    if drawn:  # what is measured on belongs together: each text describes the image of the same place
+        described = tuple(scene.captions(1)[0] for scene in scenes)
+        split_texts = (tuple(text for text in split_texts[0] if text not in described), described)
+    return (
+        Samples(split_pictures[0], split_texts[0], origin, own),
+        Samples(split_pictures[1], split_texts[1], origin, own, scenes),
+    )
+
+
+def sentences() -> list[str]:
+    """The project's own English sentences."""
+    return (data_folder("engines") / "calibration.txt").read_text(encoding="utf-8").splitlines()
+
+
+def _own(paths: Sequence[Path], *, images: bool) -> tuple[list[ImageSource], list[str]]:
+    if not paths:
+        return [], []
+    documents = [item.document for item in Paths(paths) if isinstance(item, Sourced)]
+    pictures = [document.image for document in documents if images and document.image is not None]
+    lines = (line.strip() for document in documents for line in (document.text or "").splitlines())
+    texts = list(dict.fromkeys(line for line in lines if line))
+    for found, what in ((pictures, "images"), (texts, "texts")):
+        if 0 < len(found) < _LEAST:
+            raise ConfigError(f"--calibrate holds {len(found)} {what}; {_LEAST} are needed at least, or none")
+    if not pictures and not texts:
+        raise ConfigError(f"--calibrate holds no {'images and no ' if images else ''}texts")
+    return pictures, texts
+
+
+def _texts(count: int, *, from_scenes: bool) -> list[str]:
+    """Different texts: captions of scenes, or sentences, their parts and their combinations."""
+    if from_scenes:
+        return [make_scene(CALIBRATION_SEED + count + i).captions(1)[0] for i in range(count)]
+    rng, known = random.Random(0), sentences()
+    found = dict.fromkeys(known)
+    while len(found) < count:
+        together = " ".join(rng.sample(known, 1 + int(rng.random() * 4)))
+        words = together.split()
+        found[" ".join(words[: 2 + int(rng.random() * len(words))])] = None
+    mixed = list(found)
+    rng.shuffle(mixed)
+    return mixed[:count]
+
+
+def _split(items: Sequence[T], fitted: int, held_out: int) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """At most so many items of either kind, spread evenly over all, in the same proportion where there are fewer."""
+    total = min(len(items), fitted + held_out)
+    chosen = [items[i * len(items) // total] for i in range(total)]
+    share = max(total * held_out // (fitted + held_out), _LEAST // 2)
+    marks = {(2 * i + 1) * total // (2 * share) for i in range(share)}
+    return (
+        tuple(item for i, item in enumerate(chosen) if i not in marks),
+        tuple(item for i, item in enumerate(chosen) if i in marks),
+    )

@@ -1,0 +1,119 @@
+"""Where a checkpoint comes from, and what it is in a bundle's terms."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from types import ModuleType
+
+from tokenizers import Tokenizer
+
+from vlmsearch._util.text import drawing_allowed
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
+from vlmsearch.export.checkpoint import Checkpoint, weight_files
+from vlmsearch.models.bundle import Bundle, BundleFile, TextInput
+from vlmsearch.models.recipe import Recipe
+from vlmsearch.models.tokenizers import no_panics
+from vlmsearch.types import Space
+
+_FILES = (
+    "*_Pooling/config.json",
+    "added_tokens.json",
+    "config.json",
+    "config_sentence_transformers.json",
+    "merges.txt",
+    "modules.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "sentence_bert_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+_OLD_WEIGHTS = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
+_TIMEOUT_SECONDS = 10.0
+
+
+def checkpoint_folder(recipe: Recipe) -> Path:
+    """The folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
+
+    Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached or has no such
+    revision: it says what to run instead, and what works offline.
+    """
+    if recipe.checkpoint:
+        return recipe.folder / recipe.checkpoint
+    try:
+        import huggingface_hub
+    except ImportError as exc:
+        raise MissingDependencyError("downloading needs huggingface-hub: pip install 'vlmsearch[export]'") from exc
+    try:
+        return _download(huggingface_hub, recipe)
+    except Exception as exc:
+        raise ModelUnavailableError(
+            f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({one_line(exc, 120)}). "
+            f"With a copy of the checkpoint run `vlmsearch build {recipe.name} --from DIR`; onnx:demo works offline"
+        ) from exc
+
+
+def _download(hub: ModuleType, recipe: Recipe) -> Path:
+    source, revision = recipe.source, recipe.revision
+    try:
+        kept = Path(hub.snapshot_download(source, revision=revision, local_files_only=True))
+        if (kept / "config.json").is_file() and (kept / "tokenizer.json").is_file() and weight_files(kept):
+            return kept
+    except (OSError, ValueError, ConfigError, ModelUnavailableError):
+        pass  # nothing usable in the hub's own cache
+    info = hub.HfApi().model_info(source, revision=revision, timeout=_TIMEOUT_SECONDS)
+    modern = any(file.rfilename.endswith(".safetensors") for file in info.siblings)
+    wanted = [*_FILES, *(_WEIGHTS if modern else _OLD_WEIGHTS)]
+    with drawing_allowed():
+        return Path(hub.snapshot_download(source, revision=info.sha, allow_patterns=wanted))
+
+
+def fingerprint(checkpoint: Checkpoint, name: str) -> str:
+    """What every runtime of a model carries: its name, and a digest of all that decides its vectors."""
+    return f"{name}:{checkpoint.digest()[:12]}"
+
+
+def text_input(checkpoint: Checkpoint) -> TextInput:
+    """How the text tower takes its tokens, from the checkpoint's own tokenizer."""
+    with no_panics(str(checkpoint.folder)):
+        try:
+            tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
+        except Exception as exc:  # the library raises plain Exception
+            raise ConfigError(f"{checkpoint.folder / 'tokenizer.json'} is damaged: {exc}") from exc
+        tokenizer.no_truncation()
+        padding = tokenizer.padding
+        tokenizer.no_padding()
+        bare = tokenizer.encode("a", add_special_tokens=False).ids
+        full = tokenizer.encode("a", add_special_tokens=True).ids
+    places = [i for i in range(len(full)) if full[i : i + len(bare)] == bare]
+    if not bare or not places:
+        raise ConfigError(f"{checkpoint.folder / 'tokenizer.json'}: its special tokens do not surround the text")
+    start, stop = places[0], places[0] + len(bare)
+    pad = padding["pad_id"] if padding else checkpoint.pad
+    return TextInput(checkpoint.max_tokens, tuple(full[:start]), tuple(full[stop:]), int(pad))
+
+
+def as_bundle(checkpoint: Checkpoint, recipe: Recipe) -> Bundle:
+    """The checkpoint's own folder as a bundle without models: all that an encoder of another runtime needs."""
+    tokenizer = (checkpoint.folder / "tokenizer.json").read_bytes()
+    return Bundle(
+        folder=checkpoint.folder,
+        name=recipe.name,
+        source=recipe.source,
+        revision=recipe.revision,
+        licence=recipe.licence,
+        fingerprint=fingerprint(checkpoint, recipe.name),
+        space=Space(recipe.space, checkpoint.dim, frozenset(checkpoint.towers)),
+        preprocess=checkpoint.preprocess,
+        text=text_input(checkpoint),
+        files={"tokenizer.json": BundleFile(hashlib.sha256(tokenizer).hexdigest(), len(tokenizer))},
+        floors={},
+        quantisation={},
+        forced=(),
+        measured={},
+    )

@@ -1,0 +1,124 @@
+"""Samples as a model takes them, and running a model on them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
+from vlmsearch.media.images import Preprocess
+from vlmsearch.models.bundle import TextInput
+from vlmsearch.models.inputs import Pixels, available_cores, to_pixels
+from vlmsearch.tensorrt.engine.texts import pad_texts
+from vlmsearch.types import ImageSource, Vectors
+
+Feed = Mapping[str, NDArray[np.generic]]
+BATCH = 16
+_LEAST = 8
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """Batches of one tower's inputs; row by row, ``order`` says which sample it is."""
+
+    batches: tuple[Feed, ...]
+    order: NDArray[np.intp]
+
+    def some(self, count: int) -> tuple[Feeds, NDArray[np.intp]]:
+        """Batches from all over, with ``count`` samples or a few more, and which samples they are, ascending."""
+        ends = np.cumsum([len(next(iter(batch.values()))) for batch in self.batches])
+        number = min(-(-count * len(ends) // int(ends[-1])), len(ends))
+        chosen = np.unique(np.linspace(0, len(ends) - 1, number).astype(int))
+        starts = np.concatenate([[0], ends])
+        items = np.concatenate([self.order[starts[i] : ends[i]] for i in chosen])
+        return Feeds(tuple(self.batches[i] for i in chosen), np.argsort(np.argsort(items))), np.sort(items)
+
+
+def image_feeds(pictures: Sequence[ImageSource], preprocess: Preprocess, batch: int = BATCH) -> Feeds:
+    """Pixels of pictures, in order; damaged ones are left out. ConfigError where hardly any is left."""
+    pixels, reason = [], ""
+    for picture in pictures:
+        try:
+            pixels.append(to_pixels(picture, preprocess))
+        except InvalidInputError as exc:
+            reason = str(exc)
+    if len(pixels) < min(_LEAST, len(pictures)):
+        raise ConfigError(f"only {len(pixels)} of {len(pictures)} calibration images can be used: {reason}")
+    return pixel_feeds(np.stack(pixels), batch)
+
+
+def pixel_feeds(pixels: Pixels, batch: int = BATCH) -> Feeds:
+    """Pixels in batches."""
+    starts = range(0, len(pixels), batch)
+    return Feeds(tuple({"pixels": pixels[i : i + batch]} for i in starts), np.arange(len(pixels)))
+
+
+def text_feeds(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, batch: int = BATCH) -> Feeds:
+    """Token ids of texts, cut where they are too long, shortest first."""
+    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    rows = [[*form.prefix, *encoding.ids[: form.room], *form.suffix] for encoding in encodings]
+    order = np.array(sorted(range(len(rows)), key=lambda i: len(rows[i])), np.intp)
+    batches = []
+    for start in range(0, len(rows), batch):
+        part = [rows[i] for i in order[start : start + batch]]
+        ids = np.full((len(part), max(map(len, part))), form.pad, np.int32)
+        for i, row in enumerate(part):
+            ids[i, : len(row)] = row
+        lengths = np.array([len(row) for row in part])
+        mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int32)
+        batches.append({"input_ids": ids, "attention_mask": mask})
+    return Feeds(tuple(batches), order)
+
+
+def padded_feeds(feeds: Feeds, form: TextInput) -> Feeds:
+    """Texts in the lengths in which engines get them."""
+    batches = []
+    for batch in feeds.batches:
+        ids, mask = (batch[name].astype(np.int32) for name in ("input_ids", "attention_mask"))
+        longer, seen = pad_texts(ids, mask, form)
+        batches.append({"input_ids": longer, "attention_mask": seen})
+    return Feeds(tuple(batches), feeds.order)
+
+
+def open_session(model: bytes, threads: int | None = None) -> ort.InferenceSession:
+    """A model on ONNX Runtime, on all cores this process may use or on ``threads``.
+
+    What is between QuantizeLinear and DequantizeLinear is computed in float32, as TensorRT means it: integers of a
+    processor without VNNI overflow there.
+    """
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options.intra_op_num_threads = threads or available_cores()
+    options.log_severity_level = 3
+    try:
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as exc:
+        raise BackendError(f"ONNX Runtime cannot load what was built: {exc}") from exc
+
+
+def run(model: bytes, feeds: Feeds) -> tuple[Vectors, float]:
+    """The vectors of all samples, in their order, and how many samples a second were computed."""
+    session = open_session(model)
+    session.run(["embedding"], {name: array[:1] for name, array in feeds.batches[0].items()})
+    begun = time.perf_counter()
+    rows = np.concatenate([session.run(["embedding"], batch)[0] for batch in feeds.batches])
+    rate = len(rows) / (time.perf_counter() - begun)
+    vectors = np.empty_like(rows)
+    vectors[feeds.order] = rows
+    return vectors, rate
+
+
+def machine() -> str:
+    """The processor and how many of its cores were used."""
+    name = ""
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            name = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
+    return f"{name or 'CPU'}, {available_cores()} cores"

@@ -1,0 +1,246 @@
+"""Lower precisions of one tower, measured against float32, and the search for one that is good enough."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from vlmsearch.export.calibrate import Observation
+from vlmsearch.export.checkpoint import Checkpoint
+from vlmsearch.export.graph import Graph
+from vlmsearch.export.inputs import Feeds, run
+from vlmsearch.export.layers import Arithmetic, CpuInt8Layers, Layers, QdqLayers, Quantised
+from vlmsearch.models.bundle import Precision, Tower
+from vlmsearch.models.recipe import Calibration, TowerGate
+from vlmsearch.types import Vectors
+
+Report = Callable[[str, int, int], None]
+"""Takes a step's name, how much of it is done, and how much there is."""
+NEIGHBOURS = 10
+PERCENTILES = (99.999, 99.99)
+"""Static ranges that are tried beside the whole one."""
+_WORTH_CLIPPING = 5e-4
+_SEARCH_SECONDS = 180.0
+_SEARCH_SAMPLES = 32
+
+
+def silent(step: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a tower is quantised.
+
+    Static ranges are fixed, from ``percentile`` of the calibration values; dynamic ones are those of each batch.
+    ``smoothing`` is SmoothQuant's alpha, ``excluded`` the Linears left in high precision.
+    """
+
+    method: Literal["static", "dynamic"]
+    percentile: float = 100.0
+    smoothing: float | None = None
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How a model differs from float32: cosines, the share of the 10 nearest kept; and its rate in items a second."""
+
+    mean_cosine: float
+    min_cosine: float
+    overlap: float
+    rate: float
+
+    def passes(self, gate: TowerGate) -> bool:
+        """Whether it is near enough."""
+        return self.mean_cosine >= gate.mean_cosine and self.overlap >= gate.overlap
+
+
+@dataclass(frozen=True)
+class Result:
+    """A model, how it was quantised (None: it was not), how it differs from float32, and what else was tried."""
+
+    model: bytes
+    plan: Plan | None
+    drift: Drift
+    tried: tuple[tuple[Plan, Drift], ...] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One tower, samples held out from calibration, their float32 vectors, and the gate to pass."""
+
+    checkpoint: Checkpoint
+    tower: Tower
+    feeds: Feeds
+    reference: Vectors
+    gate: TowerGate
+
+    def measure(self, model: bytes) -> Drift:
+        """How a model of this tower differs from float32."""
+        vectors, rate = run(model, self.feeds)
+        cosines = np.nan_to_num((vectors * self.reference).sum(axis=1), nan=-1.0)
+        overlap = neighbour_overlap(self.reference, vectors)
+        return Drift(float(cosines.mean()), float(cosines.min()), overlap, rate)
+
+    def some(self, count: int) -> Subject:
+        """The same with fewer samples."""
+        feeds, items = self.feeds.some(count)
+        return dataclasses.replace(self, feeds=feeds, reference=self.reference[items])
+
+
+def neighbour_overlap(reference: Vectors, vectors: Vectors) -> float:
+    """The share of each row's nearest rows by ``reference`` that are among its nearest by ``vectors`` as well."""
+    count = min(NEIGHBOURS, len(reference) - 1)
+    nearest = []
+    for rows in (reference, vectors):
+        scores = np.nan_to_num(rows @ rows.T, nan=-2.0)
+        np.fill_diagonal(scores, -np.inf)
+        nearest.append(np.argpartition(-scores, count - 1, axis=1)[:, :count])
+    return float(np.mean([len(np.intersect1d(a, b)) / count for a, b in zip(*nearest)]))
+
+
+def export(checkpoint: Checkpoint, tower: Tower, dtype: Arithmetic = np.float32) -> bytes:
+    """One tower with all arithmetic in ``dtype``."""
+    graph = Graph(tower)
+    checkpoint.write(tower, Layers(graph, dtype))
+    return graph.to_bytes()
+
+
+def write(subject: Subject, precision: Precision, plan: Plan, seen: Mapping[str, Observation]) -> bytes:
+    """One tower in ``int8`` (for ONNX Runtime on a CPU) or ``qdq`` (for TensorRT)."""
+    graph = Graph(subject.tower)
+    parts = {
+        name: _ranges(plan, observation, symmetric=precision == "qdq")
+        for name, observation in seen.items()
+        if name not in plan.excluded
+    }
+    subject.checkpoint.write(
+        subject.tower, QdqLayers(graph, parts) if precision == "qdq" else CpuInt8Layers(graph, parts)
+    )
+    return graph.to_bytes()
+
+
+def quantise(
+    subject: Subject,
+    precision: Precision,
+    seen: Mapping[str, Observation],
+    settings: Calibration,
+    report: Report,
+    *,
+    trusted: bool,
+) -> Result:
+    """The first that passes the gate: plain, smoothed, or with the most harmful Linears in high precision.
+
+    ``trusted`` says that calibration saw what the model will see. Without that, ``int8`` gets dynamic ranges, because
+    fixed ones would cut off what calibration did not see. If nothing passes, the result is the nearest there is.
+    """
+    tried: list[tuple[Plan, Drift]] = []
+
+    def attempt(plan: Plan) -> Result:
+        report(f"{precision}: {describe(plan)}", len(tried), len(tried) + 1)
+        model = write(subject, precision, plan, seen)
+        tried.append((plan, subject.measure(model)))
+        return Result(model, plan, tried[-1][1], tuple(tried))
+
+    static = attempt(Plan("static"))
+    for share in PERCENTILES:
+        narrower = attempt(Plan("static", share))
+        static = narrower if _is_better(narrower, static, subject.gate) else static
+    found = [static] if precision == "qdq" or trusted else []
+    if precision == "int8":
+        found.append(attempt(Plan("dynamic")))
+    for result in found:
+        if result.drift.passes(subject.gate):
+            return dataclasses.replace(result, tried=tuple(tried))
+    plain = found[0]
+    smoothed = attempt(dataclasses.replace(_plan(plain), smoothing=settings.smoothing, percentile=100.0))
+    best = smoothed
+    if not smoothed.drift.passes(subject.gate):
+        best = max(plain, smoothed, key=_nearness)
+        order = _by_damage(subject, precision, _plan(best), seen, report)
+        best = _exclude(best, order, int(settings.most_excluded * len(seen)), subject.gate, attempt)
+    return dataclasses.replace(best, tried=tuple(tried))
+
+
+def describe(plan: Plan) -> str:
+    """A plan in a few words."""
+    words = [plan.method] + ([f"{plan.percentile:g} %"] if plan.method == "static" and plan.percentile < 100 else [])
+    words += [f"smoothed by {plan.smoothing:g}"] if plan.smoothing is not None else []
+    words += [f"{len(plan.excluded)} Linears in high precision"] if plan.excluded else []
+    return ", ".join(words)
+
+
+def _ranges(plan: Plan, seen: Observation, *, symmetric: bool) -> Quantised:
+    smooth = None if plan.smoothing is None else seen.smoothing(plan.smoothing)
+    if plan.method == "dynamic":
+        return Quantised(smooth=smooth)
+    least, greatest = seen.inputs.range(plan.percentile) if smooth is None else seen.inputs.scaled(smooth)
+    if symmetric:
+        return Quantised(max(-least, greatest, 1e-9) / 127, 0, smooth)
+    least, greatest = min(least, 0.0), max(greatest, 0.0)
+    scale = max(greatest - least, 1e-9) / 255
+    return Quantised(scale, round(-least / scale), smooth)
+
+
+def _is_better(narrower: Result, wider: Result, gate: TowerGate) -> bool:
+    """Whether a narrower static range is worth what it cuts off: it alone passes, or it is much nearer to float32."""
+    if narrower.drift.passes(gate) != wider.drift.passes(gate):
+        return narrower.drift.passes(gate)
+    return _nearness(narrower) > _nearness(wider) + _WORTH_CLIPPING
+
+
+def _nearness(result: Result) -> float:
+    return result.drift.mean_cosine
+
+
+def _plan(result: Result) -> Plan:
+    if result.plan is None:
+        raise ValueError("this model was not quantised")
+    return result.plan
+
+
+def _by_damage(
+    subject: Subject, precision: Precision, plan: Plan, seen: Mapping[str, Observation], report: Report
+) -> list[str]:
+    """The Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do."""
+    names, part = list(seen), subject.some(_SEARCH_SAMPLES)
+    damage: list[tuple[float, list[str]]] = []
+    size = place = 0
+    while place < len(names):
+        group = names[place : place + max(size, 1)]
+        begun = time.perf_counter()
+        others = tuple(name for name in names if name not in group)
+        drift = part.measure(write(part, precision, dataclasses.replace(plan, excluded=others), seen))
+        damage.append((1 - drift.mean_cosine, group))
+        place += len(group)
+        size = size or max(1, round((time.perf_counter() - begun) * len(names) / _SEARCH_SECONDS))
+        report(f"{precision}: looking for the Linears that hurt most", place, len(names))
+    damage.sort(key=lambda item: -item[0] / len(item[1]))
+    return [name for _, group in damage for name in group]
+
+
+def _exclude(
+    best: Result, order: Sequence[str], most: int, gate: TowerGate, attempt: Callable[[Plan], Result]
+) -> Result:
+    """The model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
+    if most < 1:
+        return best
+    plan = _plan(best)
+    passing = attempt(dataclasses.replace(plan, excluded=tuple(order[:most])))
+    if not passing.drift.passes(gate):
+        return max(best, passing, key=_nearness)
+    low, high = 1, most
+    while low < high:
+        count = (low + high) // 2
+        result = attempt(dataclasses.replace(plan, excluded=tuple(order[:count])))
+        if result.drift.passes(gate):
+            passing, high = result, count
+        else:
+            low = count + 1
+    return passing

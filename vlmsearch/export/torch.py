@@ -1,0 +1,160 @@
+"""The transformers library itself: the reference that bundles are measured against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from transformers import AutoModel, CLIPModel
+
+from vlmsearch._util.files import expand_home
+from vlmsearch.encoders.bundle import BundleEncoder
+from vlmsearch.errors import BackendError, ConfigError, one_line
+from vlmsearch.export.checkpoint import image_settings, load_checkpoint, sentence_modules
+from vlmsearch.export.fetch import as_bundle, checkpoint_folder
+from vlmsearch.generators.local.hub import ONE_AT_A_TIME, no_progress_bars
+from vlmsearch.models.bundle import Bundle, bundle_names
+from vlmsearch.models.inputs import Ids, Pixels, available_cores
+from vlmsearch.models.recipe import Recipe, find_recipe
+from vlmsearch.types import Vectors
+
+
+class TorchEncoder(BundleEncoder):
+    """Checkpoints on PyTorch in float32: ``torch:NAME`` as in a recipe, or ``torch:/folder`` with a checkpoint.
+
+    ``name`` is what a checkpoint in a folder is called in the fingerprint, by default as the folder is; give that of
+    the bundle to search an index that the bundle made. ``device`` is PyTorch's.
+    """
+
+    def __init__(self, location: str, *, name: str | None = None, batch_size: int = 32, device: str = "cpu") -> None:
+        found = [_locate(each, name) for each in bundle_names(location)]
+        super().__init__(
+            [as_bundle(load_checkpoint(folder), recipe) for folder, recipe in found],
+            batch_size=batch_size,
+            workers=available_cores(),
+        )
+        self._references = {recipe.name: load_reference(folder, device) for folder, recipe in found}
+
+    def run_images(self, bundle: Bundle, pixels: Pixels) -> Vectors:
+        """Vectors of one batch of pixels."""
+        return self._reference(bundle).images(pixels)
+
+    def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
+        """Vectors of one batch of token ids."""
+        return self._reference(bundle).texts(ids, mask)
+
+    def close(self) -> None:
+        """Stop the threads, and let go of the models and their memory."""
+        super().close()
+        self._references = {}
+
+    def _reference(self, bundle: Bundle) -> Reference:
+        references = self._references
+        self.check_open()
+        return references[bundle.name]
+
+
+class Reference(Protocol):
+    """A checkpoint as transformers computes it, in float32."""
+
+    def images(self, pixels: Pixels) -> Vectors:
+        """Unit vectors of pixels, uint8 (n, size, size, 3)."""
+
+    def texts(self, ids: Ids, mask: Ids) -> Vectors:
+        """Unit vectors of token ids and their mask, both int32 (n, length)."""
+
+
+def load_reference(folder: Path, device: str = "cpu") -> Reference:
+    """The reference of a CLIP or sentence-transformers BERT checkpoint; BackendError with transformers' own reason."""
+    try:
+        clip = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"] == "clip"
+        with no_progress_bars():
+            return ClipReference(folder, device) if clip else _Sentences(folder, device)
+    except Exception as exc:
+        raise BackendError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
+
+
+def image_processor(folder: Path) -> Callable[..., Any]:
+    """The checkpoint's own image processor, of the kind that computes with Pillow."""
+    name = "CLIPImageProcessorPil" if hasattr(transformers, "CLIPImageProcessorPil") else "CLIPImageProcessor"
+    found: Callable[..., Any] = getattr(transformers, name).from_pretrained(folder)
+    return found
+
+
+class ClipReference:
+    """A CLIP checkpoint in transformers."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        with ONE_AT_A_TIME:
+            model: Any = CLIPModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+        self._model = model.eval().to(device)
+        prep = image_settings(folder)
+        self._mean, self._std = (np.array(prep[key], np.float32) for key in ("image_mean", "image_std"))
+        self._device = device
+
+    def images(self, pixels: Pixels) -> Vectors:
+        """Unit vectors of pixels, uint8 (n, size, size, 3)."""
+        values = (pixels * np.float32(1 / 255) - self._mean) / self._std
+        return self.values(np.ascontiguousarray(values.transpose(0, 3, 1, 2)))
+
+    def values(self, values: NDArray[np.float32]) -> Vectors:
+        """Unit vectors of what the image processor gives, (n, 3, size, size)."""
+        inputs = torch.from_numpy(values).to(self._device)
+        with torch.inference_mode():
+            pooled = self._model.vision_model(pixel_values=inputs).pooler_output
+            return _unit(self._model.visual_projection(pooled))
+
+    def texts(self, ids: Ids, mask: Ids) -> Vectors:
+        """Unit vectors of token ids and their mask, both int32 (n, length)."""
+        with torch.inference_mode():
+            pooled = self._model.text_model(**_inputs(ids, mask, self._device)).pooler_output
+            return _unit(self._model.text_projection(pooled))
+
+
+class _Sentences:
+    def __init__(self, folder: Path, device: str) -> None:
+        with ONE_AT_A_TIME:
+            model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+        self._model = model.eval().to(device)
+        self._pooling, _ = sentence_modules(folder)
+        self._device = device
+
+    def images(self, pixels: Pixels) -> Vectors:
+        raise ConfigError("this checkpoint encodes no images")
+
+    def texts(self, ids: Ids, mask: Ids) -> Vectors:
+        inputs = _inputs(ids, mask, self._device)
+        with torch.inference_mode():
+            hidden = self._model(**inputs).last_hidden_state
+            seen = inputs["attention_mask"].unsqueeze(-1)
+            if self._pooling == "cls":
+                return _unit(hidden[:, 0])
+            if self._pooling == "max":
+                return _unit(hidden.masked_fill(seen == 0, -1e9).amax(dim=1))
+            return _unit((hidden * seen).sum(dim=1) / seen.sum(dim=1))
+
+
+def _inputs(ids: Ids, mask: Ids, device: str) -> dict[str, torch.Tensor]:
+    arrays = {"input_ids": ids, "attention_mask": mask}
+    return {name: torch.from_numpy(array.astype(np.int64)).to(device) for name, array in arrays.items()}
+
+
+def _unit(rows: torch.Tensor) -> Vectors:
+    return cast("Vectors", torch.nn.functional.normalize(rows, dim=-1).cpu().numpy())
+
+
+def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
+    """A checkpoint's folder, and the recipe it belongs to."""
+    folder = expand_home(location)
+    if "/" not in location or not (folder / "config.json").is_file():
+        recipe = find_recipe(location)
+        return checkpoint_folder(recipe), recipe
+    kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    space = "clip" if kind == "clip" else "minilm"
+    return folder, Recipe(name or folder.resolve().name, "", space, checkpoint=str(folder))

@@ -1,0 +1,198 @@
+"""Proof that a bundle computes what its checkpoint does, and the figures that go into ``bundle.json``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import transformers
+from numpy.typing import NDArray
+from PIL import Image
+from tokenizers import Tokenizer
+
+from vlmsearch.demo.scenes import Scene, make_scene
+from vlmsearch.errors import BackendError, InvalidInputError
+from vlmsearch.export.checkpoint import Checkpoint
+from vlmsearch.export.data import CALIBRATION_SEED, Samples, sentences
+from vlmsearch.export.inputs import Feeds, image_feeds, pixel_feeds, run, text_feeds
+from vlmsearch.export.quantize import Drift, Report
+from vlmsearch.export.torch import ClipReference, Reference, image_processor
+from vlmsearch.media.images import Preprocess, open_image
+from vlmsearch.models.bundle import TextInput, Tower
+from vlmsearch.models.inputs import to_pixels
+from vlmsearch.models.recipe import Gates
+from vlmsearch.types import ImageSource, Modality, Vectors
+
+_RANGES = (
+    (0x21, 0x7F), (0xA1, 0x250), (0x300, 0x340), (0x370, 0x400), (0x5D0, 0x5EB), (0x620, 0x64B), (0x900, 0x950),
+    (0xE01, 0xE3B), (0x3041, 0x3097), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0x1F300, 0x1F650),
+)  # fmt: skip
+_PIECES = (
+    "it's", "don't", "we'll", "I'd", "they've", "he's", "you're", "O'Brien's", "rock'n'roll", "3.14", "1,000,000",
+    "50%", "$9.99", "2026-11-20", "C++", "e-mail", "user@example.org", "https://example.org/a?b=c&d=%20", "<b>bold</b>",
+    "&amp;", "&lt;", "<|endoftext|>", "[CLS]", "[SEP]", "[MASK]", "über", "été", "naïve", "Straße", "Ångström",
+    "e\u0301", "你好", "日本語", "한국어", "русский", "عربي", "שלום", "😀", "👍🏽",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467", "🇩🇪", "\u2764\ufe0f", "...", "…", "—", "“quoted”", "\ufb01ne", "½",
+    "\u2163", "H₂O", "!!!???", "#tag", "@name", "_under_score_", "x=y+z*2;", "\u200b", "\ufeff", "\x07", "\x7f",
+)  # fmt: skip
+_FIXED = (
+    "", " ", "\n", "\t\t", "a", "A", "?", "é", "😀", "it's", "don't", "DON'T", "\u00a0", " ".join(["word"] * 500),
+    " ".join(f"w{i}" for i in range(500)), "x" * 3000, "😀" * 300,
+)  # fmt: skip
+
+
+def tokenizer_cases(count: int) -> list[str]:
+    """Different texts: sentences, contractions, scripts, emoji, markup, blanks, very long ones; always the same."""
+    rng, known = random.Random(1), sentences()
+    letters = [code for first, last in _RANGES for code in range(first, last)]
+    words = " ".join(known).split()
+    found = dict.fromkeys(_FIXED)
+    while len(found) < count:
+        parts = [rng.choice(words) for _ in range(rng.randrange(1, 25))]
+        for _ in range(rng.randrange(4)):
+            parts.insert(rng.randrange(len(parts) + 1), rng.choice(_PIECES))
+        if rng.random() < 0.2:
+            parts.append("".join(chr(rng.choice(letters)) for _ in range(rng.randrange(1, 12))))
+        text = rng.choice((" ", " ", " ", "  ", "", "\n", "\u00a0")).join(parts)
+        found[rng.choice((str, str, str.upper, str.title))(text)] = None
+    return list(found)[:count]
+
+
+IMAGES, TEXTS, TOKENISED = 64, 256, 2000
+"""How many of each are compared with transformers."""
+_SIZES = ((640, 480), (333, 500), (1024, 512), (500, 375), (180, 200), (480, 360), (700, 700), (301, 299))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure, and the gate it must reach: from above, or from below where ``most``; None where it is only told."""
+
+    name: str
+    value: float
+    gate: float | None = None
+    most: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate is reached."""
+        return self.gate is None or (self.value <= self.gate if self.most else self.value >= self.gate)
+
+
+def verify_vectors(tower: Tower, model: bytes, feeds: Feeds, reference: Reference, gates: Gates) -> Check:
+    """The least cosine between a float32 model's vectors and the reference's, on 64 images or 256 texts."""
+    vectors, _ = run(model, feeds)
+    if tower == "image":
+        expected = [reference.images(batch["pixels"].astype(np.uint8)) for batch in feeds.batches]
+    else:
+        expected = [
+            reference.texts(batch["input_ids"].astype(np.int32), batch["attention_mask"].astype(np.int32))
+            for batch in feeds.batches
+        ]
+    cosines = (vectors[feeds.order] * np.concatenate(expected)).sum(axis=1)
+    return Check(f"{tower}.fp32.cosine", _least(cosines), gates.float32)
+
+
+def verify_images(
+    model: bytes, folder: Path, preprocess: Preprocess, pictures: Sequence[ImageSource], reference: Reference,
+    gates: Gates,
+) -> list[Check]:  # fmt: skip
+    """Preprocessing against transformers' image processor in levels of 255, and the way from JPEG bytes to vectors."""
+    processor = image_processor(folder)
+    if not isinstance(reference, ClipReference):
+        raise BackendError("images can be verified against CLIP checkpoints only")
+    files = _photographs(pictures)
+    images = [open_image(data) for data in files]
+    theirs = [np.asarray(processor(image, do_rescale=False, do_normalize=False)["pixel_values"][0]) for image in images]
+    ours = [preprocess.apply(image) for image in images]
+    worst = max(float(np.abs(a.transpose(1, 2, 0) - b.astype(np.float64)).max()) for a, b in zip(theirs, ours))
+    values = np.stack([np.asarray(processor(image)["pixel_values"][0], np.float32) for image in images])
+    vectors, _ = run(model, pixel_feeds(np.stack([to_pixels(data, preprocess) for data in files])))
+    cosines = (vectors * reference.values(values)).sum(axis=1)
+    return [
+        Check("pixels.difference", worst, float(gates.pixels), most=True),
+        Check("jpeg.cosine", _least(cosines), gates.jpeg),
+    ]
+
+
+def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
+    """How many of 2,000 texts get other ids than from the checkpoint's own tokenizer in transformers."""
+    theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    texts = tokenizer_cases(TOKENISED)
+    expected = theirs(texts, truncation=True, max_length=form.max_tokens, padding=False)["input_ids"]
+    different = 0
+    for encoding, ids in zip(tokenizer.encode_batch(texts, add_special_tokens=False), expected):
+        different += [*form.prefix, *encoding.ids[: form.room], *form.suffix] != list(ids)
+    return Check("tokens.different", float(different), 0.0, most=True)
+
+
+def drift_checks(tower: Tower, precision: str, drift: Drift, gates: Gates) -> list[Check]:
+    """The figures of a lower precision against float32."""
+    gate, name = gates.tower(tower), f"{tower}.{precision}"
+    return [
+        Check(f"{name}.mean_cosine", drift.mean_cosine, gate.mean_cosine),
+        Check(f"{name}.min_cosine", drift.min_cosine),
+        Check(f"{name}.overlap", drift.overlap, gate.overlap),
+    ]
+
+
+def measure_floors(vectors: dict[Modality, Vectors], samples: Samples) -> dict[Modality, float]:
+    """Per modality of a document, the cosine with a text that 99 % of unrelated pairs stay under.
+
+    ``vectors`` are those of the samples. Drawn scenes count as unrelated where they share no shape and no colour;
+    anything else where it is not the same item.
+    """
+    floors: dict[Modality, float] = {}
+    for modality, documents in vectors.items():
+        unrelated = _unrelated(samples, len(vectors["text"]), len(documents))
+        cosines = (vectors["text"] @ documents.T)[unrelated]
+        floors[modality] = round(float(np.percentile(cosines, 99)), 4)
+    return floors
+
+
+def _unrelated(samples: Samples, texts: int, documents: int) -> NDArray[np.bool_]:
+    scenes = samples.scenes
+    if not scenes:
+        return ~np.eye(texts, documents, dtype=np.bool_)
+    features = [{name for group in scene.groups for name in (group.shape, group.colour)} for scene in scenes]
+    return np.array([[not features[i] & features[j] for j in range(documents)] for i in range(texts)])
+
+
+def _photographs(pictures: Sequence[ImageSource]) -> list[bytes]:
+    """JPEG files of many shapes: drawn scenes, and eight of the given pictures."""
+    drawn = [_jpeg(_shaped(make_scene(CALIBRATION_SEED - 1 - i), size)) for i, size in enumerate(_SIZES)]
+    for picture in pictures[:8]:
+        try:
+            drawn.append(_jpeg(open_image(picture)))
+        except InvalidInputError:
+            continue  # a damaged one among the user's own
+    return drawn
+
+
+def _shaped(scene: Scene, size: tuple[int, int]) -> Image.Image:
+    side = max(size)
+    left, top = (side - size[0]) // 2, (side - size[1]) // 2
+    return scene.draw(side).crop((left, top, left + size[0], top + size[1]))
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    out = BytesIO()
+    image.save(out, "JPEG", quality=92)
+    return out.getvalue()
+
+
+def _least(cosines: NDArray[np.float32]) -> float:
+    return float(np.nan_to_num(cosines, nan=-1.0).min())
+
+
+def tower_feeds(
+    checkpoint: Checkpoint, tower: Tower, samples: Samples, form: TextInput, tokenizer: Tokenizer, report: Report
+) -> Feeds:
+    """What a tower takes of some samples."""
+    if tower == "text" or checkpoint.preprocess is None:
+        return text_feeds(samples.texts, form, tokenizer)
+    report("decoding images", 0, 1)
+    return image_feeds(samples.pictures, checkpoint.preprocess)

@@ -1,0 +1,277 @@
+"""Generation on a server with OpenAI's interface: trtllm-serve, vLLM, and every other that is compatible."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from vlmsearch._util.address import parse_address
+from vlmsearch._util.credentials import check_unencrypted, redact
+from vlmsearch._util.retry import check_context, check_seconds, pauses
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+from vlmsearch.generators.base import GenerationOptions, Generator
+from vlmsearch.generators.openai.responses import (
+    KEY_VARIABLE,
+    Api,
+    OtherShapeError,
+    Passing,
+    detail,
+    error_of,
+    event_data,
+    first_choice,
+    text_of,
+    wait_asked,
+)
+from vlmsearch.generators.text import until_stop
+
+_MOST_STOPS = 4
+"""How many stop words OpenAI's interface takes; the text is cut at all of them here."""
+_CHAT_TOKENS, _FIRST_TOKENS = 32, 1
+"""What a chat template adds to a prompt at most, and what completions add: the token that begins a text."""
+
+
+class OpenAIGenerator(Generator):
+    """``openai:http://host:8000/v1?model=NAME``: chat completions, or completions with ``api=completions``.
+
+    ``model`` may be left out where the server has just one. A key comes from the environment variable OPENAI_API_KEY; a
+    URL takes none. Over plain HTTP it is sent to this machine alone, elsewhere only with ``plaintext_key``, for a
+    network that is trusted. ``timeout`` is how many seconds the server may be silent, ``connect_timeout`` how long it
+    may take to connect. ``retries`` is how often a server that is unreachable, busy or starting is asked again, never
+    after the first token. With ``tokenizer``, a tokenizer.json or its folder, and ``context``, how many tokens the
+    model reads, it implements `CountsTokens`; a chat template is counted as 32 tokens. ``top_k`` and
+    ``repetition_penalty`` are sent by their names in vLLM and trtllm-serve; bad words and beams have no place in the
+    interface and are refused.
+    """
+
+    context: int
+    _count: Callable[[str], int]
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        model: str | None = None,
+        api: Api = "chat",
+        timeout: float = 60.0,
+        connect_timeout: float = 10.0,
+        retries: int = 3,
+        tokenizer: Path | None = None,
+        context: int | None = None,
+        plaintext_key: bool = False,
+    ) -> None:
+        if (tokenizer is None) != (context is None):
+            raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
+        if retries < 0:
+            raise ConfigError(f"retries is at least 0, not {retries}")
+        check_seconds(timeout=timeout, connect_timeout=connect_timeout)
+        check_context(context)
+        url = _check_url(location)
+        self.name = f"openai:{url}"
+        self._model = model
+        self._api = api
+        self._retries = retries
+        self._limit = "max_tokens"
+        if tokenizer is not None and context is not None:
+            from vlmsearch.generators.text import token_counter
+
+            self.context, self._count = context, token_counter(tokenizer)
+        self._key = os.environ.get(KEY_VARIABLE, "").strip()  # a key from a file comes with the end of its line
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise ConfigError(f"{KEY_VARIABLE} holds characters that no key has")
+        if self._key and url.scheme == "http" and not plaintext_key:
+            advice = "use https://, or say ?plaintext_key=true where that network is trusted"
+            check_unencrypted(KEY_VARIABLE, url.host, advice)
+        self._client = httpx.Client(
+            base_url=url,
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=httpx.Timeout(timeout, connect=connect_timeout, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
+        )
+
+    def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
+        """The text as the server sends it; closing the iterator closes the connection, which stops the server."""
+        options = options or GenerationOptions()
+        if options.bad_words or options.beam_width > 1:
+            raise ConfigError(f"{self.name}: OpenAI's interface has no bad_words and no beam_width; leave them out")
+        return until_stop(self._pieces(prompt, options), options.stop)
+
+    def count_tokens(self, prompt: str) -> int:
+        """How many tokens a prompt has; see `CountsTokens`."""
+        return self._count(prompt) + (_CHAT_TOKENS if self._api == "chat" else _FIRST_TOKENS)
+
+    def models(self) -> list[str]:
+        """The models that the server has."""
+        self._check_open()
+        try:
+            response = self._client.get("models")
+        except httpx.HTTPError as exc:
+            raise self._lost(exc) from exc
+        if response.status_code >= 400:
+            raise error_of(self.name, response, self._key)
+        try:
+            return sorted(redact(str(model["id"]), [self._key]) for model in response.json()["data"])
+        except (ValueError, KeyError, TypeError) as exc:
+            raise BackendError(f"{self.name} did not answer with a list of models: does the path end in /v1?") from exc
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _check_open(self) -> None:
+        if self._client.is_closed:
+            raise BackendError(f"{self.name} is closed")
+
+    def _pieces(self, prompt: str, options: GenerationOptions) -> Iterator[str]:
+        waits = pauses(self._retries)
+        while True:
+            begun = False
+            try:
+                with closing(self._open(prompt, options)) as response:
+                    for piece in self._read(response):
+                        begun = True
+                        yield piece
+            except Passing as exc:
+                pause = 0.0 if exc.at_once else next(waits, None)
+                if begun or pause is None:
+                    raise exc.error from exc.__cause__
+                time.sleep(max(pause, exc.wait))
+            else:
+                return
+
+    def _open(self, prompt: str, options: GenerationOptions) -> httpx.Response:
+        """The answer to one request, its body not read yet; `Passing` where another try may help."""
+        self._check_open()
+        path = "chat/completions" if self._api == "chat" else "completions"
+        limit = self._limit  # another thread may learn that it has another name
+        request = self._client.build_request("POST", path, json=self._body(prompt, options, limit))
+        try:
+            response = self._client.send(request, stream=True)
+            if response.status_code < 400:
+                return response
+            with closing(response):
+                response.read()
+        except httpx.HTTPError as exc:
+            raise self._passing(exc) from exc
+        message = detail(response, self._key)
+        if response.status_code == 400 and "max_completion_tokens" in message and limit == "max_tokens":
+            self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
+            raise Passing(BackendError(message), at_once=True)
+        error = error_of(self.name, response, self._key)
+        if response.status_code == 404:
+            error = self._not_found(error)
+        if isinstance(error, BackendUnavailableError) and (wait := wait_asked(response)) is not None:
+            raise Passing(error, wait=wait)
+        raise error
+
+    def _body(self, prompt: str, options: GenerationOptions, limit: str) -> dict[str, object]:
+        given: dict[str, object] = {
+            limit: options.max_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p if options.top_p < 1 else None,
+            "top_k": options.top_k,
+            "repetition_penalty": options.repetition_penalty if options.repetition_penalty != 1 else None,
+            "stop": list(options.stop[:_MOST_STOPS]) or None,
+            "seed": options.seed,
+        }
+        place: dict[str, object] = (
+            {"messages": [{"role": "user", "content": prompt}]} if self._api == "chat" else {"prompt": prompt}
+        )
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return {"model": self._chosen_model(), "stream": True} | place | chosen
+
+    def _chosen_model(self) -> str:
+        if self._model is None:
+            names = self.models()
+            if len(names) != 1:
+                raise ConfigError(f"{self.name} has {len(names)} models; add ?model= with one of {', '.join(names)}")
+            self._model = names[0]
+        return self._model
+
+    def _read(self, response: httpx.Response) -> Iterator[str]:
+        """The pieces of the text in a response: a stream of events, or one JSON object of a server without streams."""
+        is_whole = False
+        try:
+            if "event-stream" not in response.headers.get("content-type", ""):
+                yield from filter(None, [self._take(response.read().decode("utf-8", "replace"), is_whole=True)[0]])
+                return
+            for data in event_data(response.iter_bytes()):
+                if data == "[DONE]":
+                    return
+                piece, ends = self._take(data)
+                if piece:
+                    yield piece
+                is_whole = is_whole or ends
+        except httpx.HTTPError as exc:
+            raise self._passing(exc) from exc
+        if not is_whole:
+            raise Passing(BackendUnavailableError(f"{self.name} ended its answer in the middle"))
+
+    def _take(self, data: str, *, is_whole: bool = False) -> tuple[str, bool]:
+        """The text of an event, or of an answer that is whole, and whether it ends there."""
+        event = self._parse(data)
+        try:
+            choice = first_choice(event, is_whole=is_whole)
+            return text_of(choice, self._api), bool(choice.get("finish_reason"))
+        except OtherShapeError as exc:
+            raise self._other("completion", data) from exc
+
+    def _parse(self, data: str) -> dict[str, Any]:
+        try:
+            event = json.loads(data)
+        except ValueError as exc:
+            raise self._other("JSON", data) from exc
+        if not isinstance(event, dict):
+            raise self._other("JSON object", data)
+        if error := event.get("error"):
+            message = error.get("message", error) if isinstance(error, Mapping) else error
+            raise BackendError(f"{self.name} failed while it answered: {redact(str(message), [self._key])}")
+        return event
+
+    def _other(self, expected: str, data: str) -> BackendError:
+        return BackendError(f"{self.name} sent what is no {expected}: {redact(data, [self._key], most=100)!r}")
+
+    def _not_found(self, error: VlmsearchError) -> VlmsearchError:
+        """The error with the models that there are, where the server says."""
+        try:
+            names = self.models()
+        except (BackendError, ConfigError):
+            return error
+        if self._model in names:
+            return error
+        return ConfigError(f"{self.name} has no model {self._model!r}; it has {', '.join(names) or 'none'}")
+
+    def _passing(self, exc: httpx.HTTPError) -> Passing:
+        """The failure of a connection; another try helps unless the server was silent for too long."""
+        error = self._lost(exc)
+        if isinstance(exc, (httpx.ReadTimeout, httpx.WriteTimeout)):
+            raise error from exc
+        return Passing(error)
+
+    def _lost(self, exc: httpx.HTTPError) -> BackendUnavailableError:
+        known: dict[type[Exception], str] = {
+            httpx.ConnectError: "cannot be reached",
+            httpx.ConnectTimeout: "did not accept a connection in time",
+            httpx.ReadTimeout: "was silent for too long; a larger ?timeout= waits longer",
+        }
+        what = known.get(type(exc), "broke the connection")
+        return BackendUnavailableError(f"{self.name} {what} ({redact(str(exc), [self._key]) or type(exc).__name__})")
+
+
+def _check_url(location: str) -> httpx.URL:
+    """The base URL; ConfigError without repeating what may be a secret."""
+    try:
+        url = httpx.URL(location)
+    except httpx.InvalidURL:
+        raise ConfigError("openai: takes the base URL of a server, such as openai:http://host:8000/v1") from None
+    if url.userinfo:
+        raise ConfigError(f"an openai: URL takes no user and password; a key goes into {KEY_VARIABLE}")
+    if url.scheme not in ("http", "https") or parse_address(url.netloc.decode()) is None:
+        raise ConfigError(f"openai: takes the base URL of a server, such as openai:http://host:8000/v1, not {location}")
+    return url.copy_with(path=url.path.rstrip("/"))

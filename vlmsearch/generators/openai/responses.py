@@ -1,0 +1,134 @@
+"""What a server with OpenAI's interface answers: events (WHATWG HTML, section 9.2.6), text, and errors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from vlmsearch._util.credentials import redact
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError, VlmsearchError
+
+if TYPE_CHECKING:
+    import httpx
+
+
+def event_data(chunks: Iterable[bytes]) -> Iterator[str]:
+    """The data of each event; one that the end of the stream cuts off is left out.
+
+    Lines end in LF or CR LF alone: text in JSON may hold every other separator of Unicode.
+    """
+    data: list[str] = []
+    for line in _lines(chunks):
+        if not line:
+            if data:
+                yield "\n".join(data)
+            data = []
+        elif line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+Api = Literal["chat", "completions"]
+T = TypeVar("T")
+
+
+class OtherShapeError(Exception):
+    """What was sent is no completion."""
+
+
+def first_choice(event: Mapping[str, Any], *, is_whole: bool) -> dict[str, Any]:
+    """The first choice of an event or a whole answer; an empty one in events that only count."""
+    choices = _typed(event.get("choices") or [], list)
+    if is_whole and not choices:
+        raise OtherShapeError
+    return _typed(choices[0], dict) if choices else {}
+
+
+def text_of(choice: Mapping[str, Any], api: Api) -> str:
+    """The text of a choice, whose content may come in parts; none in those that only end."""
+    if api == "completions":
+        return _typed(choice.get("text") or "", str)
+    message = _typed(choice.get("delta") or choice.get("message") or {}, dict)
+    content = message.get("content") or ""
+    if isinstance(content, list):
+        return "".join(_typed(_typed(part, dict).get("text") or "", str) for part in content)
+    return _typed(content, str)
+
+
+def _typed(value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise OtherShapeError
+    return value
+
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+LONGEST_WAIT = 30.0
+"""Seconds that a server may ask to wait; for more, the caller decides."""
+_BUSY = frozenset({429, 502, 503, 504})
+_TOO_LONG = ("context_length_exceeded", "maximum context length", "max_seq_len", "max_model_len")
+
+
+class Passing(Exception):  # noqa: N818 - no error yet: another try may help
+    """``error`` unless a further try, ``wait`` seconds from now at the earliest, does better."""
+
+    def __init__(self, error: VlmsearchError, *, wait: float = 0.0, at_once: bool = False) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.wait = wait
+        self.at_once = at_once
+
+
+def error_of(name: str, response: httpx.Response, key: str) -> VlmsearchError:
+    """The error for a response that has been read; the key is never in its message."""
+    status, message = response.status_code, detail(response, key)
+    if status in (401, 403):
+        what = f"refused the key in {KEY_VARIABLE}" if key else f"needs a key: set {KEY_VARIABLE}"
+        return ConfigError(f"{name} {what} ({status}: {message})")
+    if status == 404:
+        return ConfigError(f"{name} has nothing there ({message}): the base URL usually ends in /v1")
+    if status == 413 or (status in (400, 422) and any(sign in message for sign in _TOO_LONG)):
+        advice = "ask with a smaller limit, or add ?tokenizer= and ?context= so that prompts are fitted"
+        return InvalidInputError("too_long", f"{name} cannot read a prompt of this length ({message}): {advice}")
+    if status in _BUSY:
+        asked = response.headers.get("retry-after")
+        when = f", and asks to wait {asked} s" if asked and asked.isdecimal() else ""
+        return BackendUnavailableError(f"{name} is busy or starting ({status}: {message}){when}")
+    if status >= 500:
+        return BackendError(f"{name} failed ({status}: {message})")
+    return ConfigError(f"{name} refused the request ({status}: {message})")
+
+
+def detail(response: httpx.Response, key: str) -> str:
+    """What a response that has been read says of its error, in one line."""
+    try:
+        found = json.loads(response.text)
+    except ValueError:
+        found = response.text
+    for name in ("error", "message", "detail"):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    return redact(str(found) or response.reason_phrase, [key], most=300)
+
+
+def wait_asked(response: httpx.Response) -> float | None:
+    """How many seconds the server asks to wait; None where that is longer than `LONGEST_WAIT`."""
+    asked = response.headers.get("retry-after", "0")
+    try:
+        seconds = float(asked) if asked.replace(".", "", 1).isdecimal() else _until(asked)
+    except ValueError:
+        seconds = 0.0
+    return seconds if seconds <= LONGEST_WAIT else None
+
+
+def _until(date: str) -> float:
+    return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())

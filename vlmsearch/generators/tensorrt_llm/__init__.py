@@ -1,0 +1,1 @@
+"""TensorRT-LLM on this machine, in a process of its own."""

@@ -1,0 +1,106 @@
+"""From tokens to pieces of text that never end within a character, to the words to stop at, and back to tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from vlmsearch.errors import ConfigError, one_line
+from vlmsearch.models.tokenizers import no_panics
+
+Decode = Callable[[Sequence[int]], str]
+"""Text of token ids, without special tokens."""
+_INCOMPLETE = "\ufffd"
+
+
+class Detokenizer:
+    """Gives the text of tokens as they come; all pieces together are what ``decode`` makes of all tokens.
+
+    A piece is decoded together with the one before it, so that the space before a word is kept where a tokenizer
+    drops that of the first word.
+    """
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._tokens: list[int] = []
+        self._start = 0
+        self._shown = 0
+
+    def push(self, token: int) -> str:
+        """The text that ``token`` completes; nothing while a character lacks bytes."""
+        self._tokens.append(token)
+        piece = self._rest(self._tokens[self._start :])
+        if piece.endswith(_INCOMPLETE):
+            return ""
+        self._start, self._shown = self._shown, len(self._tokens)
+        return piece
+
+    def peek(self, token: int) -> str:
+        """What would follow the pieces so far if ``token`` came next and were the last."""
+        return self._rest([*self._tokens[self._start :], token])
+
+    def finish(self) -> str:
+        """What is left: a character that lacks bytes, as a replacement character."""
+        piece = self._rest(self._tokens[self._start :])
+        self._start = self._shown = len(self._tokens)
+        return piece
+
+    def _rest(self, tokens: Sequence[int]) -> str:
+        before = self._decode(tokens[: self._shown - self._start])
+        return self._decode(tokens)[len(before) :]
+
+
+def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
+    """The pieces up to the stop word that is complete first; what may become one is held back until that is clear.
+
+    ``pieces`` is closed, where it can be, as soon as a stop word is found or the caller stops reading.
+    """
+    held = ""
+    try:
+        for piece in pieces:
+            held += piece
+            found = [(at + len(word), at) for word in stop if (at := held.find(word)) >= 0]
+            if found:
+                held = held[: min(found)[1]]
+                break
+            safe = len(held) - max((_overlap(held, word) for word in stop), default=0)
+            if safe:
+                yield held[:safe]
+                held = held[safe:]
+        if held:
+            yield held
+    finally:
+        close = getattr(pieces, "close", None)
+        if close:
+            close()
+
+
+def _overlap(text: str, word: str) -> int:
+    """How many characters at the end of ``text`` are the beginning of ``word``."""
+    return next((size for size in range(min(len(text), len(word) - 1), 0, -1) if text.endswith(word[:size])), 0)
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The ``tokenizer.json`` at ``path`` or in that folder, which neither cuts nor fills up; ConfigError if none is."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    with no_panics(str(file)):
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as exc:  # the library raises nothing more particular
+            raise ConfigError(f"{file} is no tokenizer.json of the tokenizers library: {one_line(exc)}") from exc
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def token_counter(path: Path) -> Callable[[str], int]:
+    """How many tokens a text has for a tokenizer at ``path``, special ones left out."""
+    tokenizer = read_tokenizer(path)
+
+    def count(text: str) -> int:
+        with no_panics(str(path)):
+            return len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    return count

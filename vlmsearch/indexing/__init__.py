@@ -1,0 +1,1 @@
+"""Documents in: sources, tables, records, the flow, and building an index anew."""

@@ -1,0 +1,142 @@
+"""Building an index anew with another model, beside the old one, and then switching in one step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError, VlmsearchError
+from vlmsearch.indexing.flow import Flow, IndexOptions
+from vlmsearch.indexing.sources import Sourced
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.stores.base import Replaceable, Store
+from vlmsearch.types import Document
+
+_BATCH = 500
+_ROUNDS = 3
+"""How often the old index is looked through for what has changed in it, while others may write."""
+
+
+@dataclass(frozen=True)
+class ReindexReport:
+    """What `reindex` did. ``lost`` are documents that cannot be encoded again: their images are not kept or not there.
+
+    ``encoded`` counts documents of this run, ``documents`` all that the new index has; ``switched`` is False where
+    something would have been lost.
+    """
+
+    documents: int
+    encoded: int
+    lost: tuple[str, ...]
+    switched: bool
+    seconds: float
+
+
+def reindex(
+    store: Store,
+    encoder: Encoder,
+    *,
+    allow_missing: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+    image_limits: ImageLimits = DEFAULT_LIMITS,
+) -> ReindexReport:
+    """Encode all documents of ``store`` with ``encoder`` into an index beside it, and switch to that.
+
+    The old index answers until then and is kept until `drop_old`. What an interrupted run did is not done again.
+    Where documents would be lost, it does not switch unless ``allow_missing``. What others write to the old index
+    meanwhile is in the new one too. At the end the two are compared once more while nobody can write: from then on
+    writes fail with BackendUnavailableError, and with IndexMismatchError once it has switched. A process that is killed
+    in between leaves the old index so; reindexing again, with any model, goes on from there, and with the one that the
+    index was built with only takes that back. ``image_limits`` is how large an image may be.
+    """
+    started = time.monotonic()
+    replaceable = _replaceable(store)
+    manifest = store.manifest()
+    if manifest is None:
+        raise ConfigError(f"{store.name} is no index yet")
+    if manifest.fingerprint == encoder.fingerprint:
+        also = ", stays so and takes writes again" if replaceable.thaw() else ""
+        raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
+    new = replaceable.beside(encoder.fingerprint, encoder.spaces)
+    options = IndexOptions(retry_failed=True, on_progress=on_progress, image_limits=image_limits)
+    encoded, lost, switched = 0, set[str](), False
+    for _ in range(_ROUNDS):
+        done, lost = _copy(store, new, encoder, options)
+        encoded += done
+        if not done:
+            break
+    if allow_missing or not lost:
+        try:
+            replaceable.freeze(new)
+            done, lost = _copy(store, new, encoder, replace(options, on_progress=None))
+            encoded += done
+            if allow_missing or not lost:
+                replaceable.switch(new)
+                switched = True
+        finally:
+            if not switched:
+                with suppress(VlmsearchError):  # what went wrong before is what has to be said
+                    replaceable.thaw(new)
+    documents = len(store if switched else new)
+    return ReindexReport(documents, encoded, tuple(sorted(lost)), switched, time.monotonic() - started)
+
+
+def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> tuple[int, set[str]]:
+    """Make the new index equal to the old one; how many were encoded, and what cannot be and is in none of it."""
+    lost = set[str]()
+    before = {reject.id for reject in new.rejects()}
+    report = Flow(encoder, new, options).run(_to_encode(store, new, lost))
+    failed = {reject.id for reject in report.rejects}
+    new.release(list(failed - before))
+    lost |= failed
+    unwanted = [*_gone(store, new), *lost]
+    if unwanted:
+        new.delete(unwanted)
+    return report.added + report.updated, lost
+
+
+def drop_old(store: Store) -> bool:
+    """Remove the index that `reindex` replaced; False where there is none."""
+    return _replaceable(store).drop_old()
+
+
+def _replaceable(store: Store) -> Replaceable:
+    if not isinstance(store, Replaceable):
+        raise ConfigError(
+            f"{store.name} cannot have another index beside its own; build one with "
+            "`vlmsearch index PATHS --store NEW --encoder URL`"
+        )
+    return store
+
+
+def _to_encode(store: Store, new: Store, lost: set[str]) -> Iterator[Sourced]:
+    """The documents that the new index does not have as the old one has them; those that cannot be go to ``lost``."""
+    ids = store.ids()
+    while batch := list(islice(ids, _BATCH)):
+        stamps, there = store.stamps(batch), new.stamps(batch)
+        changed = [id for id in batch if id in stamps and stamps[id] != there.get(id)]
+        fields = store.fields(changed) if changed else {}
+        for document in store.get(changed):
+            if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
+                lost.add(document.id)
+            elif _is_indexable(document):
+                yield Sourced(document, stamps[document.id].source)
+            else:
+                lost.add(document.id)
+
+
+def _gone(store: Store, new: Store) -> list[str]:
+    """What the new index has and the old one no longer."""
+    ids, gone = new.ids(), list[str]()
+    while batch := list(islice(ids, _BATCH)):
+        there = store.stamps(batch)
+        gone += [id for id in batch if id not in there]
+    return gone
+
+
+def _is_indexable(document: Document) -> bool:
+    return bool(document.text) or document.image is not None

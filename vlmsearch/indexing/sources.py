@@ -1,0 +1,277 @@
+"""Where documents come from: folders, files, globs, and tables in JSONL or CSV.
+
+========================  ==========================================================================================
+a folder                  every image and text file below it, hidden ones left out; the id is the absolute path. A
+                          link to a file is that file, wherever it is, unless ``follow_links`` is off; links to
+                          folders are left out
+a file, a glob            the same for what it names
+``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
+========================  ==========================================================================================
+
+A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
+numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out. A
+table may name images anywhere on this machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import hashlib
+import json
+import os
+import re
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, Union
+
+from vlmsearch._util.files import expand_home
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.indexing.tables import STRAY, Row, read_rows
+from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
+from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
+
+TEXT_SUFFIXES = frozenset({".txt", ".md"})
+TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv"})
+_SUFFIXES = IMAGE_SUFFIXES | TEXT_SUFFIXES
+_ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
+"""What is escaped in the id of a file: what no id has, and a % before two digits that escaping could have written."""
+_Found: TypeAlias = Union[str, "tuple[str, OSError]"]
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """A document and the file that it was read from, empty for none."""
+
+    document: Document
+    source: str
+
+
+Item: TypeAlias = Union[Sourced, Reject]
+
+
+def given_documents(documents: Document | Iterable[Document]) -> Iterator[Sourced]:
+    """Documents that come from no file; TypeError for what is none."""
+    for document in [documents] if isinstance(documents, Document) else documents:
+        if not isinstance(document, Document):
+            kind = type(document).__name__
+            raise TypeError(f"a Document is added, not {kind}: Document(id, text=..., image=...)")
+        if not isinstance(document.id, str):
+            raise TypeError(f"the id of a document is a string, not {document.id!r}")
+        yield Sourced(document, "")
+
+
+class Paths:
+    """What some paths name, as documents. Iterating reads; every iteration starts afresh.
+
+    ``follow_links`` takes files that are symbolic links, which may lead out of the folders; those that are named
+    themselves are always taken.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], *, follow_links: bool = True) -> None:
+        """Raises ConfigError for a path that does not exist, a glob that matches nothing or a table that is no file."""
+        if not paths:
+            raise ConfigError("name at least one folder, file, glob or table")
+        self.given = tuple(map(Path, paths))
+        self._follow_links = follow_links
+        self.folders: list[str] = []
+        self.tables: list[str] = []
+        self._files: list[str] = []
+        self._listed: dict[str, list[_Found]] = {}
+        """What `__len__` found in the folders, for the iteration after it."""
+        self._unread: set[str] = set()
+        for path in self.given:
+            self._take(path)
+
+    def _take(self, path: Path, *, is_named: bool = True) -> None:
+        name = os.path.abspath(expand_home(path))
+        if os.path.isdir(name):
+            self.folders.append(name)
+        elif _exists(name):
+            is_table = Path(name).suffix.lower() in TABLE_SUFFIXES
+            is_odd = os.path.exists(name) and not os.path.isfile(name)
+            if is_table and is_odd and is_named:
+                raise ConfigError(f"{name!r} is a pipe, a socket or a device; a table is a file")
+            (self.tables if is_table and not is_odd else self._files).append(name)
+        elif glob.has_magic(name):
+            found = sorted(glob.glob(name, recursive=True))
+            if not found:
+                raise ConfigError(f"nothing matches {str(path)!r}")
+            for each in found:
+                self._take(Path(glob.escape(each) if not os.path.lexists(each) else each), is_named=False)
+        else:
+            raise ConfigError(f"no such file or folder: {str(path)!r}")
+
+    def __len__(self) -> int:
+        """How many documents there are, counted without reading images or texts; rows of tables are read."""
+        self._listed = {folder: list(_walk(folder, self._follow_links)) for folder in self.folders}
+        files = len(self._files) + sum(map(len, self._listed.values()))
+        return files + sum(1 for table in self.tables for _ in read_rows(table))
+
+    def __iter__(self) -> Iterator[Item]:
+        """Documents in a stable order; what cannot be read as one comes as a Reject."""
+        self._unread = set()
+        listed, self._listed = self._listed, {}
+        for name in self._files:
+            yield _read_file(name)
+        for folder in self.folders:
+            for found in listed.get(folder) or _walk(folder, self._follow_links):
+                yield _read_file(found) if isinstance(found, str) else self._skip(*found)
+        for table in self.tables:
+            for number, row in read_rows(table):
+                yield self._skip(table, row) if isinstance(row, OSError) else _read_row(table, number, row)
+
+    def _skip(self, name: str, exc: OSError) -> Reject:
+        """A folder or table that was not read, as a Reject; nothing that came from there counts as gone."""
+        self._unread.add(file_id(name))
+        return Reject(file_id(name), "unreadable", f"{name!r} cannot be read: {exc.strerror}", Stamp("", file_id(name)))
+
+    def covers(self, id: str, stamp: Stamp) -> bool:
+        """Whether what an index has came from these folders and tables, as far as they were read: gone if not seen."""
+        if any(_is_in(stamp.source, unread) for unread in self._unread):
+            return False
+        if stamp.source in map(file_id, self.tables):
+            return True
+        return stamp.source == id and any(_is_in(id, file_id(folder)) for folder in self.folders)
+
+    def was_read(self, id: str, stamp: Stamp) -> bool:
+        """Whether an id is that of a folder or table that was read, or of a row in one."""
+        name, _, number = id.rpartition(":")
+        is_table = id in map(file_id, self.tables) or (name == stamp.source and number.isdigit())
+        return self.covers(id, stamp) and (is_table or os.path.isdir(id))
+
+
+def _exists(name: str) -> bool:
+    """Whether there is such a file, or one may be there that cannot be looked at."""
+    try:
+        os.lstat(name)
+    except ValueError:  # a name that no file can have
+        return False
+    except OSError as exc:
+        return exc.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+    return True
+
+
+def _is_in(id: str, folder: str) -> bool:
+    return f"{id}{os.sep}".startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
+    """The files below a folder that are taken; for a folder that cannot be listed its name and the error."""
+    left = [folder]
+    while left:
+        where = left.pop()
+        try:
+            with os.scandir(where) as found:
+                entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda e: e.name)
+        except OSError as exc:
+            yield where, exc
+            continue
+        folders = []
+        for entry in entries:
+            if _is_folder(entry):
+                folders += [] if entry.is_symlink() else [entry.path]
+            elif os.path.splitext(entry.name)[1].lower() in _SUFFIXES and (follow_links or not entry.is_symlink()):
+                yield entry.path
+        left += reversed(folders)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that cannot be followed
+        return False
+
+
+def _read_file(name: str) -> Item:
+    """The document in a file that is named by its absolute path."""
+    id = _escape(name)
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix in IMAGE_SUFFIXES:
+        return Sourced(Document(id, image=Path(name)), id)
+    try:
+        data = read_regular(name, "a text" if suffix in TEXT_SUFFIXES else "an image")
+        if suffix in TEXT_SUFFIXES:
+            return Sourced(Document(id, text=data.decode("utf-8-sig")), id)
+    except InvalidInputError as exc:
+        return Reject(id, exc.code, str(exc), Stamp("", id))
+    except UnicodeDecodeError:
+        reason = "is no UTF-8 text"
+    else:
+        if format_of(data):
+            return Sourced(Document(id, image=Path(name)), id)
+        texts, tables = (", ".join(sorted(suffixes)) for suffixes in (TEXT_SUFFIXES, TABLE_SUFFIXES))
+        reason = f"is neither an image in a format that can be read nor named as a text ({texts}) or a table ({tables})"
+    return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
+
+
+def file_id(name: str) -> str:
+    """The id of a file: its absolute path, bytes that no id can have written as %XX, another id for each file.
+
+    So a ``%`` that could be the beginning of such a byte is written as ``%25``.
+    """
+    return _escape(os.path.abspath(name))
+
+
+def _escape(path: str) -> str:
+    return _ODD.sub(_percent, path)
+
+
+def _percent(odd: re.Match[str]) -> str:
+    is_byte = "\udc80" <= odd[0] <= "\udcff"  # as the operating system's names have them; other halves are in no name
+    return "".join(f"%{byte:02X}" for byte in odd[0].encode("utf-8", "surrogateescape" if is_byte else "surrogatepass"))
+
+
+def _parse(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError as exc:
+        raise InvalidInputError("invalid", f"no JSON: {exc}") from exc
+    except RecursionError as exc:
+        raise InvalidInputError("invalid", "no JSON that can be read: it is nested too deeply") from exc
+
+
+def _read_row(table: str, number: int, row: Row | InvalidInputError) -> Item:
+    try:
+        if isinstance(row, InvalidInputError):
+            raise row
+        return Sourced(_document(row, Path(table).parent), file_id(table))
+    except InvalidInputError as exc:
+        stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
+        message = CONTROLS.sub("?", f"{Path(table).name}, line {number}: {exc}")
+        return Reject(f"{file_id(table)}:{number}", exc.code, message, stamp)
+
+
+def _document(given: Row, folder: Path) -> Document:
+    cells = [given] if isinstance(given, str) else given.values()
+    if any(isinstance(cell, str) and STRAY.search(cell) for cell in cells):
+        raise InvalidInputError("unsupported", "no UTF-8 text")
+    row = _parse(given) if isinstance(given, str) else given
+    if not isinstance(row, Mapping):
+        raise InvalidInputError("invalid", "a row is a JSON object")
+    text, image = _text_of(row, "text"), _text_of(row, "image")
+    path = Path(os.path.abspath(folder / image)) if image else None
+    digest = hashlib.sha256((text or "").encode("utf-8", "replace")).hexdigest()[:32]
+    metadata: dict[str, Scalar] = {}
+    for key, value in row.items():
+        if key in ("id", "text", "image") or value is None:
+            continue
+        if not isinstance(key, str):  # that of what a row of CSV has beyond the last column
+            what = reprlib.repr(value)
+            raise InvalidInputError("invalid", f"more cells than columns: {what}; quote a text that has commas")
+        if not isinstance(value, (str, int, float)):
+            what = reprlib.repr(value)
+            raise InvalidInputError("invalid", f"metadata {key!r} must be a text, number or bool, not {what}")
+        metadata[key] = value
+    return Document(_text_of(row, "id") or (file_id(str(path)) if path else digest), text, path, metadata)
+
+
+def _text_of(row: Mapping[object, object], key: str) -> str | None:
+    value = row.get(key)
+    if value is None or value == "":
+        return None
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise InvalidInputError("invalid", f"{key!r} is a text, not {reprlib.repr(value)}")

@@ -1,0 +1,155 @@
+"""Decoded images in any mode and colour space -> upright 8-bit RGB in sRGB, on white."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from io import BytesIO
+
+import numpy as np
+from PIL import ExifTags, Image, ImageChops, ImageCms
+from PIL.Image import Transpose
+
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.media.limits import check_directory
+
+_PROFILE_BYTES = range(128, 4 * 2**20 + 1)
+_RAW_EXIF = "Raw profile type exif"
+_MAX_RAW_EXIF = 2**17
+_SAME_COLOUR = 2
+_STRIP = 2**22
+"""Pixels that are converted at once: what lies between the decoded and the upright image is never whole in memory."""
+_TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  # by EXIF's orientation
+_SWAPPED = {Transpose.TRANSPOSE, Transpose.TRANSVERSE, Transpose.ROTATE_90, Transpose.ROTATE_270}
+_REVERSED = {Transpose.TRANSVERSE, Transpose.ROTATE_180, Transpose.ROTATE_270, Transpose.FLIP_TOP_BOTTOM}
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """An image that may be changed, as RGB with no orientation, profile or transparency left to apply."""
+    image.load()
+    turn = _turn(image)
+    levels = _levels(image) if image.mode in ("I", "F") else None
+    rows = max(1, _STRIP // image.width)
+    is_plain = (
+        image.mode == "RGB"
+        and "transparency" not in image.info
+        and not _transform_for("RGB", image.info.get("icc_profile"))
+    )
+    if is_plain or image.height <= rows:
+        upright = _converted(image, levels)
+        upright = upright if turn is None else upright.transpose(turn)
+    else:
+        upright = Image.new("RGB", image.size[::-1] if turn in _SWAPPED else image.size)
+        for top in range(0, image.height, rows):
+            bottom = min(top + rows, image.height)
+            strip = _converted(image.crop((0, top, image.width, bottom)), levels)
+            place = image.height - bottom if turn in _REVERSED else top
+            strip = strip if turn is None else strip.transpose(turn)
+            upright.paste(strip, (place, 0) if turn in _SWAPPED else (0, place))
+    upright.info = {}
+    return upright
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """What EXIF's orientation asks for."""
+    if len(image.info.get(_RAW_EXIF, "")) > _MAX_RAW_EXIF:
+        del image.info[_RAW_EXIF]
+    try:
+        check_directory(image.info.get("exif", b"").removeprefix(b"Exif\0\0"), "the image")
+        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except (InvalidInputError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - which damaged EXIF data raise
+        return None
+
+
+def _converted(image: Image.Image, levels: tuple[float, float] | None) -> Image.Image:
+    """An image, or some of its rows, as RGB on white."""
+    colour, alpha = _split(image, levels)
+    colour = _in_srgb(colour, image.info.get("icc_profile"))
+    if alpha is not None:
+        white = Image.new("RGB", colour.size, "white")
+        white.paste(colour, mask=alpha)
+        colour = white
+    return colour
+
+
+def _split(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Image.Image, Image.Image | None]:
+    """The image without palette and alpha, 8 bits deep, and its alpha channel unless that is opaque."""
+    mode, key = image.mode, image.info.get("transparency")
+    if levels or mode.startswith("I;"):
+        return _in_8_bits(image, levels)
+    if mode in ("RGBa", "La"):
+        image = image.convert(mode.upper())
+    elif mode in ("P", "PA"):
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    elif key is not None and mode in ("1", "L", "RGB"):
+        image = image.convert("RGBA" if mode == "RGB" else "LA")
+    if image.mode not in ("RGBA", "LA"):
+        return image, None
+    alpha = image.getchannel("A")
+    return image.convert(image.mode[:-1]), None if alpha.getextrema() == (255, 255) else alpha
+
+
+def _levels(image: Image.Image) -> tuple[float, float]:
+    """What of a deep grey image is black, and by how much white is above it.
+
+    The smallest of 1 (float only), 255 and 65,535 that no pixel exceeds is white; if there is none, or there are
+    negative values, black and white are the extremes that occur.
+    """
+    rows = max(1, _STRIP // image.width)
+    extremes = []
+    for top in range(0, image.height, rows):
+        values = np.asarray(image.crop((0, top, image.width, min(top + rows, image.height))))
+        finite = values[np.isfinite(values)]
+        extremes += [float(finite.min()), float(finite.max())] if finite.size else []
+    low, high = (min(extremes), max(extremes)) if extremes else (0.0, 0.0)
+    whites = (255, 65535) if image.mode == "I" else (1, 255, 65535)
+    white = next((white for white in whites if low >= 0 and high <= white), None)
+    return (0.0, float(white)) if white else (low, high - low or 1.0)
+
+
+def _in_8_bits(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Image.Image, Image.Image | None]:
+    """A deep grey image as mode L, and its alpha where one value is transparent; of 16 bits the high byte is kept."""
+    values, key = np.asarray(image), image.info.get("transparency")
+    alpha = None if key is None else Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8))
+    if levels is None:
+        return Image.fromarray((values >> 8).astype(np.uint8)), alpha
+    low, span = levels
+    scaled = np.nan_to_num((values.astype(np.float32) - low) * np.float32(255 / span))
+    return Image.fromarray((np.clip(scaled, 0, 255) + 0.5).astype(np.uint8)), alpha
+
+
+def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
+    """The image as RGB, through its ICC profile where that is sound and made for such pixels."""
+    found = _transform_for(image.mode, profile)
+    if found:
+        mode, transform = found
+        return transform.apply(image if image.mode == mode else image.convert(mode))
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _transform_for(mode: str, profile: object) -> tuple[str, ImageCms.ImageCmsTransform] | None:
+    """The transform for pixels of a mode, and the mode that it takes."""
+    if not isinstance(profile, bytes) or len(profile) not in _PROFILE_BYTES:
+        return None
+    takes = {b"RGB ": "RGB", b"GRAY": "L", b"CMYK": "CMYK"}.get(profile[16:20], "")
+    is_for = takes == mode or (takes == "RGB" and mode in ("1", "L", "YCbCr", "HSV"))
+    transform = to_srgb(profile, takes) if is_for else None
+    return (takes, transform) if transform else None
+
+
+@lru_cache(maxsize=16)
+def to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """The transform from a profile to sRGB; None if it is broken, or no colour would visibly change."""
+    try:
+        source = ImageCms.ImageCmsProfile(BytesIO(profile))
+        transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+        levels = np.arange(0, 256, 15, dtype=np.uint8)
+        probe = Image.fromarray(np.stack(np.meshgrid(levels, levels, levels), -1).reshape(len(levels), -1, 3))
+        if mode != "RGB" or np.asarray(ImageChops.difference(probe, transform.apply(probe))).max() > _SAME_COLOUR:
+            return transform
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - which damaged profiles raise
+        return None
+    return None

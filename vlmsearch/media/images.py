@@ -1,0 +1,328 @@
+"""Bytes or a path -> an upright 8-bit RGB image -> the pixels a model takes; and every way that this can fail.
+
+All failures are InvalidInputError with a code. Pillow's global switches are left alone, and any thread may call this.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from io import BytesIO, FileIO
+from math import ceil
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vlmsearch.errors import ConfigError, InvalidInputError, one_line
+from vlmsearch.media.colour import as_rgb
+from vlmsearch.media.limits import (
+    DEFAULT_LIMITS,
+    MAX_FILE_BYTES,
+    TURNS,
+    ImageBytes,
+    ImageLimits,
+    check_count,
+    check_image,
+    check_structure,
+    pixel_bytes,
+)
+from vlmsearch.types import ImageSource
+
+Interpolation = Literal["bicubic", "bilinear", "lanczos"]
+
+DCT_MARGIN = 3
+"""How many times a model's input size a JPEG is decoded at, at least, before it is resized.
+
+With 3 embeddings keep a cosine of at least 0.9999 with those of a full decode, on line drawings too; with 2 it falls to
+0.999, and where an image is only a little larger than that, to 0.991.
+"""
+
+_FORMATS = {  # how it begins, what reads it, and how its files end
+    "JPEG": (rb"\xff\xd8\xff", "PIL.JpegImagePlugin.JpegImageFile", "jpg jpeg jpe jfif"),
+    "PNG": (rb"\x89PNG", "PIL.PngImagePlugin.PngImageFile", "png apng"),
+    "GIF": (rb"GIF8[79]a", "PIL.GifImagePlugin.GifImageFile", "gif"),
+    "WebP": (rb"RIFF....WEBP", "PIL.WebPImagePlugin.WebPImageFile", "webp"),
+    "TIFF": (rb"II[*+]\0|MM\0[*+]", "PIL.TiffImagePlugin.TiffImageFile", "tif tiff"),
+    "BMP": (rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0", "PIL.BmpImagePlugin.BmpImageFile", "bmp dib"),
+    "JPEG 2000": (rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51", "PIL.Jpeg2KImagePlugin.Jpeg2KImageFile", "jp2 j2k j2c jpx"),
+    "PPM": (rb"P[1-6Ff]\s", "PIL.PpmImagePlugin.PpmImageFile", "pbm pgm ppm pnm pfm"),
+    "AVIF": (rb"....ftyp(?:avi[fs]|m[is]f1(?:.{4}){1,12}?avi[fs])", "PIL.AvifImagePlugin.AvifImageFile", "avif"),
+    "HEIC": (rb"....ftyp(?:he[iv][cmsx]|m[is]f1)", "pillow_heif.HeifImageFile", "heic heif hif"),
+}
+IMAGE_SUFFIXES = frozenset(f".{ending}" for _, _, endings in _FORMATS.values() for ending in endings.split())
+"""Endings, in lower case, of the files that indexing a folder picks up; how one is read depends on what is in it."""
+_SIGNATURES = {kind: re.compile(start, re.DOTALL) for kind, (start, _, _) in _FORMATS.items()}
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+_END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
+_COPYING = tuple(threading.Lock() for _ in range(61))
+"""One of them is held while an image is copied, chosen by which image that is."""
+_TOO_MUCH = re.compile(r"(?i)too (large|much)|memory|alloc|exceed")
+_NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|unknown pixel")
+
+
+def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
+    """The bytes of an image file; errors as `read_regular`."""
+    data = read_regular(path, "an image")
+    check_count(len(data), "bytes", limits.encoded_bytes, repr(str(path)))
+    return data
+
+
+def read_regular(path: Path | str, what: str) -> bytes:
+    """The bytes of a file; InvalidInputError ``unreadable`` (also a folder or a pipe), ``empty`` or ``too_large``."""
+    name = repr(str(path))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)  # what is checked is what is read; no pipe is waited for
+        try:
+            found = os.fstat(descriptor)
+            usual = stat.S_ISREG(found.st_mode)
+            is_read = usual and found.st_size <= MAX_FILE_BYTES
+            data = FileIO(descriptor, closefd=False).readall() if is_read else b""
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
+        reason = getattr(exc, "strerror", None) or exc
+        raise InvalidInputError("unreadable", f"{name} cannot be read: {reason}") from exc
+    if not usual:
+        odd = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
+        raise InvalidInputError("unreadable", f"{name} is {odd}, not {what} file")
+    check_count(max(found.st_size, len(data)), "bytes", MAX_FILE_BYTES, name)
+    return data
+
+
+def format_of(data: bytes) -> str:
+    """The image format that a file begins as; empty for none that is read here."""
+    return next((kind for kind, signature in _SIGNATURES.items() if signature.match(data)), "")
+
+
+def open_image(
+    source: ImageSource, *, at_least: int | None = None, limits: ImageLimits = DEFAULT_LIMITS
+) -> Image.Image:
+    """An upright 8-bit RGB image in sRGB, on white where it was transparent; of an animation, the first frame.
+
+    ``at_least``: a JPEG may come out at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that many pixels.
+    ``limits`` are checked before anything is decoded. An image given as a PIL image is copied, never changed.
+
+    Raises InvalidInputError: ``unsupported`` (no format that is read here), ``corrupt``, ``truncated``, ``too_large``
+    (also where the memory does not suffice), ``empty`` or ``unreadable``; the cause is kept, and the message has the
+    file's name.
+    """
+    with opened_image(source, at_least=at_least, limits=limits) as image:
+        return image
+
+
+@contextmanager
+def opened_image(
+    source: ImageSource, *, at_least: int | None = None, limits: ImageLimits = DEFAULT_LIMITS
+) -> Iterator[Image.Image]:
+    """What `open_image` gives, and its share of the memory for decoding until this is left.
+
+    Lack of memory in between raises InvalidInputError, too.
+    """
+    if isinstance(source, Image.Image):
+        with TURNS.take(_check_given(source, limits), limits.decoded_bytes), _rejecting(_name_of(source), "", b""):
+            upright = as_rgb(_copied(source))
+        with _lacking_memory(_name_of(source)):
+            yield upright
+        return
+    if isinstance(source, Path):
+        name, data = repr(str(source)), read_image(source, limits)
+    elif isinstance(source, bytes):
+        name, data = "the image", source
+        check_count(len(data), "bytes", limits.encoded_bytes, name)
+    else:
+        raise TypeError(f"an image is a Path, bytes or a PIL image, not {type(source).__name__}")
+    with _rejecting(name, format_of(data), data):
+        header = _read_header(data, name, at_least, limits)
+    with TURNS.take(header.size, limits.decoded_bytes):
+        with _rejecting(name, header.kind, data):
+            upright = header.decode()
+        with _lacking_memory(name):
+            yield upright
+
+
+def is_within(data: bytes, limits: ImageLimits, *, at_least: int | None = None) -> bool:
+    """Whether `open_image` would not find a file too large, as far as its header says."""
+    try:
+        check_count(len(data), "bytes", limits.encoded_bytes, "the image")
+        with _rejecting("the image", format_of(data), data):
+            _read_header(data, "the image", at_least, limits)
+    except InvalidInputError as exc:
+        return exc.code != "too_large"
+    return True
+
+
+def copy_image(image: Image.Image, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:
+    """A copy of an image that is perhaps still to be read from its file, which Pillow leaves to one thread at a time.
+
+    Raises InvalidInputError as `open_image` does.
+    """
+    with TURNS.take(_check_given(image, limits), limits.decoded_bytes), _rejecting(_name_of(image), "", b""):
+        return _copied(image)
+
+
+def _check_given(image: Image.Image, limits: ImageLimits) -> int:
+    """The memory that a copy and its conversion take; InvalidInputError for more than the limits."""
+    name, pixels = _name_of(image), image.width * image.height
+    check_count(pixels, "pixels", limits.pixels, name)
+    size = pixels * (pixel_bytes(image.mode) + pixel_bytes("RGB"))
+    check_count(size, "bytes when it is converted", limits.decoded_bytes, name)
+    return size
+
+
+def _copied(image: Image.Image) -> Image.Image:
+    with _COPYING[id(image) % len(_COPYING)]:
+        return image.copy()
+
+
+def _name_of(image: Image.Image) -> str:
+    return repr(filename) if (filename := str(getattr(image, "filename", ""))) else "the image"
+
+
+@dataclass
+class _Header:
+    """An image whose header is read and whose pixels are not; it can be decoded once."""
+
+    kind: str
+    image: Image.Image
+    size: int
+    """The memory that decoding takes."""
+    box: tuple[float, float, float, float] | None
+    """The part of what is decoded that is the image, where the last column or row is only part of a pixel."""
+
+    def decode(self) -> Image.Image:
+        """The image as `open_image` gives it."""
+        image = self.image
+        del self.image  # so that its memory is free as soon as it is converted
+        return as_rgb(image.resize(image.size, Image.Resampling.BICUBIC, self.box) if self.box else image)
+
+
+def _read_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
+    """The header of an image within the limits; ``unsupported`` if nothing here reads its format."""
+    kind = format_of(data)
+    if not kind:
+        raise InvalidInputError("unsupported", f"{name} is in no format that can be read: {', '.join(_FORMATS)}")
+    module, _, cls = _FORMATS[kind][1].rpartition(".")
+    try:
+        reader: Callable[[BytesIO], Image.Image] = getattr(import_module(module), cls)
+    except ImportError as exc:
+        fix = "pip install 'vlmsearch[heic]'" if kind == "HEIC" else "pip install --upgrade pillow"
+        raise InvalidInputError("unsupported", f"{name} is {kind}, and what reads that is missing: {fix}") from exc
+    usable, structure = check_structure(kind, data, name)
+    image = reader(ImageBytes(usable, name))
+    stored = image.size
+    drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
+    size = check_image(image, kind, structure, limits, name, stored=stored)
+    return _Header(kind, image, size, drafted[1] if drafted and drafted[1] != (0, 0, *image.size) else None)
+
+
+@contextmanager
+def _lacking_memory(name: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as exc:
+        raise InvalidInputError("too_large", f"{name} needs more memory than there is") from exc
+
+
+@contextmanager
+def _rejecting(name: str, kind: str, data: bytes) -> Iterator[None]:
+    """Whatever Pillow's plugins raise for a damaged file, or for lack of memory, as InvalidInputError."""
+    try:
+        with _lacking_memory(name):
+            yield
+    except InvalidInputError:
+        raise
+    except Exception as exc:
+        said, what = one_line(exc), kind or "image"
+        if "DecompressionBomb" in type(exc).__name__ or _TOO_MUCH.search(said):
+            raise InvalidInputError("too_large", f"{name} is too large: {said}") from exc
+        if _end_is_missing(kind, data) or (kind in ("PPM", "TIFF", "") and re.search(r"runcated|EOF|not enough", said)):
+            raise InvalidInputError("truncated", f"{name} is cut short: the end of its {what} data is missing") from exc
+        if isinstance(exc, NameError) or _NO_DECODER.search(said):
+            raise InvalidInputError("unsupported", f"{name} is a kind of {what} that cannot be read: {said}") from exc
+        raise InvalidInputError("corrupt", f"{name} is damaged, its {what} data cannot be decoded: {said}") from exc
+
+
+def _end_is_missing(kind: str, data: bytes) -> bool:
+    """Whether a file that could not be decoded lacks its end, by what its format says of where it ends."""
+    if kind in _END:
+        return not data[-64:].rstrip(b"\0").endswith(_END[kind])
+    if kind in ("WebP", "BMP"):  # the header has the length
+        at, more = (4, 8) if kind == "WebP" else (2, 0)
+        return int.from_bytes(data[at : at + 4], "little") + more > len(data)
+    if kind == "TIFF":
+        order: Literal["little", "big"] = "little" if data[:1] == b"I" else "big"
+        at = int.from_bytes(data[4:8], order)  # where the directory is
+        return at + 2 + 12 * int.from_bytes(data[at : at + 2], order) > len(data)
+    at = 0
+    while kind in ("AVIF", "HEIC") and at + 8 <= len(data):  # a chain of boxes, each with its length
+        length = int.from_bytes(data[at : at + 4], "big") or len(data) - at
+        at += max(8, length if length > 1 else int.from_bytes(data[at + 8 : at + 16], "big"))
+    return kind in ("AVIF", "HEIC") and (at != len(data) or b"mdat" not in data)
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How an embedding model takes its images: ``size`` pixels square, cropped from the middle or squashed.
+
+    With ``crop`` this is what transformers' CLIPImageProcessor (PIL) does before it rescales: the shorter edge is
+    resized to ``size``, and the middle of the longer edge is kept. Pixels are equal bit for bit, and to a few of 255
+    where one edge is over 16 times the other (the rest is never computed). An image of that size is not changed.
+    """
+
+    size: int
+    crop: bool = True
+    interpolation: Interpolation = "bicubic"
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.interpolation not in get_args(Interpolation):
+            known = ", ".join(get_args(Interpolation))
+            raise ConfigError(f"{self}: size must be at least 1, and interpolation one of {known}")
+
+    @property
+    def at_least(self) -> int:
+        """What to give to `open_image`, so that a JPEG is decoded no larger than the result can show."""
+        return self.size * DCT_MARGIN
+
+    def apply(self, image: Image.Image) -> NDArray[np.uint8]:
+        """The pixels of what `open_image` gave, uint8 of shape (size, size, 3)."""
+        image = image if image.mode == "RGB" else open_image(image)
+        side, (width, height) = self.size, image.size
+        resampling = Image.Resampling[self.interpolation.upper()]
+        if not self.crop:
+            return np.array(image.resize((side, side), resampling))
+        long = int(side * max(width, height) / min(width, height))
+        if long > 16 * side:
+            image, box = self._middle(image, long)
+            return np.array(image.resize((side, side), resampling, box))
+        image = image.resize((side, long) if width < height else (long, side), resampling)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        return np.array(image.crop((left, top, left + side, top + side)))
+
+    def _middle(self, image: Image.Image, long: int) -> tuple[Image.Image, tuple[float, float, float, float]]:
+        """The part of an elongated image that the result depends on, and the box in it that becomes the result."""
+        scale = max(image.size) / long
+        start = (long - self.size) // 2 * scale
+        stop = start + self.size * scale
+        reach = 3 * max(scale, 1.0) + 1  # of the widest filter
+        first, last = int(start - reach), ceil(stop + reach)  # inside: the image is far longer than that
+        if image.width < image.height:
+            return image.crop((0, first, image.width, last)), (0, start - first, image.width, stop - first)
+        return image.crop((first, 0, last, image.height)), (start - first, 0, stop - first, image.height)
+
+
+def thumbnail(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
+    """A small JPEG in sRGB whose longer side has ``edge`` pixels at most; errors as `open_image`."""
+    with opened_image(source, at_least=edge, limits=limits) as image:
+        image.thumbnail((edge, edge), Image.Resampling.LANCZOS)
+    out = BytesIO()
+    image.save(out, "JPEG", quality=80, optimize=True, progressive=True)
+    return out.getvalue()

@@ -1,0 +1,291 @@
+"""A model on disk: find it, check it, open it.
+
+A bundle is a folder with a ``bundle.json``, ONNX files and a ``tokenizer.json``. Its files are checked against their
+SHA-256 when they are opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from vlmsearch._util.files import expand_home
+from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
+from vlmsearch.media.images import Interpolation, Preprocess
+from vlmsearch.types import Modality, Space
+
+Tower = Modality
+Precision = Literal["fp32", "fp16", "int8", "qdq"]
+
+FORMAT = 1
+_MOST_DIM, _MOST_TOKENS, _MOST_SIDE = 2**16, 2**20, 2**12
+"""Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
+_MOST_ID = 2**31 - 1
+LANGUAGE: Literal["llm"] = "llm"
+"""The kind of the recipes of language models."""
+PROFILES: Mapping[str, tuple[str, ...]] = {
+    "default": ("clip-vit-base-patch32", "all-minilm-l6-v2"),
+    "demo": ("demo-clip", "demo-minilm"),
+}
+"""Names that stand for several bundles together."""
+
+
+class DamagedBundleWarning(UserWarning):
+    """A bundle in the cache cannot be opened."""
+
+
+LENGTH_STEP = 8
+"""Where a tower is compiled or served, lengths of texts are multiples of this: few shapes, and rows of whole words."""
+
+
+def padded_length(length: int, step: int = LENGTH_STEP) -> int:
+    """The least multiple of ``step`` that ``length`` tokens fit into; every tower takes that of `LENGTH_STEP`."""
+    return -(-length // step) * step
+
+
+@dataclass(frozen=True)
+class BundleFile:
+    """One file of a bundle, as ``bundle.json`` lists it."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """How a tower takes text: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, filled up with ``pad``."""
+
+    max_tokens: int
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    pad: int
+
+    @property
+    def room(self) -> int:
+        """How many tokens of text fit."""
+        return self.max_tokens - len(self.prefix) - len(self.suffix)
+
+    @property
+    def longest(self) -> int:
+        """How many columns the longest texts have once they are padded."""
+        return padded_length(self.max_tokens)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One opened bundle; its models are still on disk.
+
+    ``floors``: per modality of a document, the cosine with a text that 99 % of unrelated pairs stay under.
+    ``quantisation``: per file of lower precision, how it was made. ``forced``: the gates it missed and was built in
+    spite of. ``measured``: every figure of the build, and what it was measured on.
+    """
+
+    folder: Path
+    name: str
+    source: str
+    revision: str
+    licence: str
+    fingerprint: str
+    space: Space
+    preprocess: Preprocess | None
+    text: TextInput
+    files: Mapping[str, BundleFile]
+    floors: Mapping[Modality, float]
+    quantisation: Mapping[str, Mapping[str, object]]
+    forced: tuple[str, ...]
+    measured: Mapping[str, object]
+
+    @property
+    def towers(self) -> tuple[Tower, ...]:
+        """The towers it has, image first."""
+        return ("image", "text") if self.preprocess else ("text",)
+
+    @property
+    def precisions(self) -> list[Precision]:
+        """The precisions that every tower is there in."""
+        known: tuple[Precision, ...] = ("fp32", "fp16", "int8", "qdq")
+        return [p for p in known if all(model_file(tower, p) in self.files for tower in self.towers)]
+
+    def model(self, tower: Tower, precision: Precision) -> bytes:
+        """The ONNX model of one tower, checked; ConfigError names the precisions there are."""
+        name = model_file(tower, precision)
+        if name not in self.files:
+            raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}")
+        return self.read(name)
+
+    def read(self, name: str) -> bytes:
+        """One file, checked against its SHA-256."""
+        try:
+            data = (self.folder / name).read_bytes()
+        except OSError as exc:
+            raise ModelUnavailableError(f"{self.folder / name} cannot be read: {exc.strerror}; build it again") from exc
+        if hashlib.sha256(data).hexdigest() != self.files[name].sha256:
+            raise ModelUnavailableError(f"{self.folder / name} is damaged (its SHA-256 differs); build it again")
+        return data
+
+
+def model_file(tower: Tower, precision: Precision) -> str:
+    """The file name of one tower in one precision."""
+    return f"{tower}.onnx" if precision == "fp32" else f"{tower}.{precision}.onnx"
+
+
+def data_folder(name: Literal["engines", "model_repository"]) -> Path:
+    """Where the project's data lies: beside the package in a checkout, inside it in a wheel."""
+    packed = Path(__file__).parent / "_data" / name
+    return packed if packed.is_dir() else Path(__file__).parents[1] / name
+
+
+def cache_folder() -> Path:
+    """Where built bundles are kept: ``$VLMSEARCH_CACHE``, else the user's cache folder (XDG base directories)."""
+    chosen = os.environ.get("VLMSEARCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlmsearch"
+
+
+def recipe_names(kind: Literal["encoder", "llm"] = "encoder") -> list[str]:
+    """The models of a kind that there are recipes for; a recipe of a language model says ``kind = "llm"``."""
+    paths = data_folder("engines").glob("*/recipe.toml")
+    return sorted(path.parent.name for path in paths if _is_language(path) == (kind == LANGUAGE))
+
+
+def _is_language(recipe: Path) -> bool:
+    first = recipe.read_text(encoding="utf-8").partition("\n[")[0]
+    return re.search(rf'^kind\s*=\s*"{LANGUAGE}"', first, re.MULTILINE) is not None
+
+
+def bundle_names(location: str) -> tuple[str, ...]:
+    """The bundles that a profile stands for, or ``location`` itself."""
+    return PROFILES.get(location, (location,))
+
+
+def find_bundles(location: str) -> list[Bundle]:
+    """The bundles of a profile, a name or a folder.
+
+    One that has a recipe and is not here yet is downloaded and built, once, into the user's cache, with progress on
+    standard error. ModelUnavailableError says what to run where that cannot be done, MissingDependencyError which
+    extra building needs.
+    """
+    if not location:
+        raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle's name or a folder")
+    return [_find_bundle(name) for name in bundle_names(location)]
+
+
+def is_known(name: str) -> bool:
+    """Return whether ``name`` is that of a recipe or of a bundle in the user's cache, and no path."""
+    return PLAIN_NAME.fullmatch(name) is not None and (name in recipe_names() or _built_folder(name) is not None)
+
+
+def built_bundles() -> list[Bundle]:
+    """Every bundle that is built, by name: those in the user's cache, and those that come with the project.
+
+    One that cannot be opened is left out, with a DamagedBundleWarning.
+    """
+    found: dict[str, Bundle] = {}
+    for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
+        for folder in place:
+            if not (folder / "bundle.json").is_file():
+                continue
+            try:
+                name = folder.parent.name if folder.name == "bundle" else folder.name
+                bundle = _open_named(folder, name)
+            except VlmsearchError as exc:
+                warnings.warn(str(exc), DamagedBundleWarning, stacklevel=2)
+            else:
+                found[bundle.name] = bundle
+    return [found[name] for name in sorted(found)]
+
+
+def _find_bundle(name: str) -> Bundle:
+    """The bundle of a folder, or of a name that is its own; one that has a recipe is built."""
+    if "/" in name or os.sep in name:
+        return open_bundle(expand_home(name))
+    folder = _built_folder(name)
+    if folder is not None:
+        return _open_named(folder, name)
+    if name not in recipe_names():
+        known = ", ".join([*PROFILES, *recipe_names()])
+        raise ConfigError(f"no model {name!r}; there are {known}, and folders (with a /)")
+    return _build(name)
+
+
+def _built_folder(name: str) -> Path | None:
+    places = [cache_folder() / "bundles" / name, data_folder("engines") / name / "bundle"]
+    return next((place for place in places if (place / "bundle.json").is_file()), None)
+
+
+def _open_named(folder: Path, name: str) -> Bundle:
+    """The bundle in a folder that is kept under ``name``, so that none passes for another."""
+    bundle = open_bundle(folder)
+    if bundle.name != name:
+        raise ConfigError(f"{folder} holds a bundle called {bundle.name}, which {name} is not: remove that folder")
+    return bundle
+
+
+def _build(name: str) -> Bundle:
+    """The bundle of a recipe, built now."""
+    try:
+        from vlmsearch.export.progress import build_with_progress
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[export]'; "
+            "after that it runs without. onnx:demo works offline, with nothing to install"
+        ) from exc
+    return build_with_progress(name)
+
+
+def open_bundle(folder: Path) -> Bundle:
+    """Read ``bundle.json`` and check all of it.
+
+    ModelUnavailableError where there is none, ConfigError where it is of another format or anything in it is not as
+    `vlmsearch build` writes it.
+    """
+    given = JsonTable.read(folder / "bundle.json", format=FORMAT)
+    name = given.string("name", PLAIN_NAME)
+    preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
+    towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
+    space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, _MOST_DIM), frozenset(towers))
+    files, floors, stories = given.table("files", PLAIN_NAME), given.table("floors"), given.table("quantisation")
+    if not set(floors) <= set(towers):
+        raise given.wrong(f"floors are for {' and '.join(towers)}, not {sorted(floors)}")
+    return Bundle(
+        folder=folder,
+        name=name,
+        source=given.string("source"),
+        revision=given.string("revision"),
+        licence=given.string("licence"),
+        fingerprint=given.string("fingerprint", re.compile(rf"{re.escape(name)}:[0-9a-f]+")),
+        space=space,
+        preprocess=preprocess,
+        text=_text_input(given.table("text")),
+        files={file: _file(files.table(file)) for file in files},
+        floors={tower: floors.number(tower, -1, 1) for tower in towers if tower in floors},
+        quantisation={file: stories.table(file).plain() for file in stories},
+        forced=given.strings("forced"),
+        measured=given.table("measured").plain(),
+    )
+
+
+def _preprocess(image: JsonTable) -> Preprocess:
+    ways: tuple[Interpolation, ...] = get_args(Interpolation)
+    way = image.choice("interpolation", ways)
+    return Preprocess(image.whole("size", 1, _MOST_SIDE), image.flag("crop"), ways[ways.index(way)])
+
+
+def _text_input(text: JsonTable) -> TextInput:
+    prefix, suffix = (text.wholes(key, 0, _MOST_ID) for key in ("prefix", "suffix"))
+    form = TextInput(text.whole("max_tokens", 1, _MOST_TOKENS), prefix, suffix, text.whole("pad", 0, _MOST_ID))
+    if form.room < 1:
+        raise text.wrong(f"{form.max_tokens} tokens are taken by {len(prefix)} before and {len(suffix)} after a text")
+    return form
+
+
+def _file(entry: JsonTable) -> BundleFile:
+    return BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))

@@ -1,0 +1,98 @@
+"""A language model on disk for ONNX Runtime: a checkpoint's folder with a graph beside it.
+
+``generator.json`` has the sizes of the model and the SHA-256 of each file, ``model.onnx`` the graph, which reads the
+checkpoint's ``model.safetensors``, and ``tokenizer.json`` the tokenizer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlmsearch._util.files import expand_home, find_checkpoint
+from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
+from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.models.bundle import cache_folder, data_folder
+
+FORMAT = 1
+DESCRIPTION = "generator.json"
+GRAPH = "model.onnx"
+TOKENIZER = "tokenizer.json"
+WEIGHTS = "model.safetensors"
+_MOST_LAYERS, _MOST_SIZE, _MOST_CONTEXT = 2**12, 2**12, 2**24
+_MOST_ID = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class GeneratorBundle:
+    """An opened bundle, its files checked.
+
+    ``size`` is that of one attention head, ``ends`` are the tokens that end texts.
+    """
+
+    folder: Path
+    name: str
+    layers: int
+    heads: int
+    size: int
+    context: int
+    ends: frozenset[int]
+
+
+def generator_names() -> list[str]:
+    """The language models that come with the project."""
+    return sorted(path.parents[1].name for path in data_folder("engines").glob(f"*/bundle/{DESCRIPTION}"))
+
+
+def generator_folder(location: str) -> Path | None:
+    """The folder of a language model, by the name that it has on this machine or a path; None for one of the hub.
+
+    ConfigError as `vlmsearch._util.files.find_checkpoint` raises it.
+    """
+    return _kept_folder(location) or find_checkpoint(location)
+
+
+def _kept_folder(name: str) -> Path | None:
+    if not PLAIN_NAME.fullmatch(name):
+        return None
+    places = [cache_folder() / "generators" / name, data_folder("engines") / name / "bundle"]
+    return next((place for place in places if (place / "config.json").is_file()), None)
+
+
+def open_generator_bundle(location: str) -> GeneratorBundle:
+    """The bundle of a name or a folder.
+
+    ConfigError for a name that there is not, ModelUnavailableError for a folder that is none or is damaged.
+    """
+    folder = expand_home(location) if "/" in location else _kept_folder(location)
+    if folder is None or not folder.is_dir():
+        known = ", ".join(generator_names())
+        raise ConfigError(f"no language model {location!r} for ONNX Runtime; there is {known}, and folders (with a /)")
+    if not (folder / DESCRIPTION).is_file():
+        raise ModelUnavailableError(
+            f"{folder} is no bundle: {DESCRIPTION} is missing; for a GPT-2 checkpoint, vlmsearch.export.gpt2.add_graph "
+            "writes it"
+        )
+    given = JsonTable.read(folder / DESCRIPTION, format=FORMAT)
+    files = given.table("files", PLAIN_NAME)
+    for name in dict.fromkeys((GRAPH, WEIGHTS, TOKENIZER, *files)):
+        _check_file(folder / name, files.string(name, SHA256))
+    return GeneratorBundle(
+        folder=folder,
+        name=folder.name if "/" in location else location,
+        layers=given.whole("layers", 1, _MOST_LAYERS),
+        heads=given.whole("heads", 1, _MOST_SIZE),
+        size=given.whole("size", 1, _MOST_SIZE),
+        context=given.whole("context", 1, _MOST_CONTEXT),
+        ends=frozenset(given.wholes("ends", 0, _MOST_ID)),
+    )
+
+
+def _check_file(path: Path, digest: str) -> None:
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as exc:
+        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
+    if found != digest:
+        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")

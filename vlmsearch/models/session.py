@@ -1,0 +1,242 @@
+"""One ONNX model on ONNX Runtime: on the cores of a CPU, or bound to a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from vlmsearch._util.closing import Closable
+from vlmsearch._util.files import check_private, make_private
+from vlmsearch._util.gpu import PROVIDERS, Provider, gpu_fault
+from vlmsearch._util.threads import Workers
+from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
+from vlmsearch.types import Vectors
+
+Arrays = Mapping[str, NDArray[np.generic]]
+_OUTPUT = "embedding"
+_CPU = "CPUExecutionProvider"
+_WARNING, _FATAL = 2, 4
+_MOST_THREADS = 1024
+_NO_FOLDER = "/dev/null/models-are-one-file"
+
+
+def check_threads(threads: int | None) -> None:
+    """ConfigError for a number of threads that nobody means."""
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise ConfigError(f"threads is at least 1 and at most {_MOST_THREADS:,}, not {threads}")
+
+
+def gpu_index(device: str) -> int | None:
+    """The number of the GPU that ``cuda`` or ``cuda:N`` names, None for ``cpu``; ConfigError for anything else."""
+    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if not found:
+        raise ConfigError(f"a device is cpu, cuda or cuda:N, not {device!r}")
+    return None if device == "cpu" else int(found[1] or 0)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The shapes that TensorRT compiles a model for: per input the least, usual and greatest."""
+
+    shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+
+    def options(self) -> dict[str, str]:
+        """The same as the provider's options."""
+        return {
+            f"trt_profile_{word}_shapes": ",".join(
+                f"{name}:{'x'.join(map(str, shapes[place]))}" for name, shapes in self.shapes.items()
+            )
+            for place, word in enumerate(("min", "opt", "max"))
+        }
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model runs: ``threads`` of the CPU, or with ``provider`` on the GPU ``index``.
+
+    ``profile``, ``precision`` and ``cache`` are TensorRT's.
+    """
+
+    threads: int
+    index: int | None = None
+    provider: Provider = "cuda"
+    precision: Literal["fp32", "fp16", "int8"] = "fp32"
+    profile: Profile | None = None
+    cache: Path | None = None
+
+    @property
+    def providers(self) -> list[tuple[str, dict[str, str]]]:
+        """ONNX Runtime's providers with their options, most preferred first."""
+        if self.index is None:
+            return [(_CPU, {})]
+        cuda = {
+            "device_id": str(self.index),
+            "use_tf32": "0",  # float32 means float32; FP16 is there for speed
+            "cudnn_conv_algo_search": "HEURISTIC",  # the exhaustive search would begin again for every new batch size
+        }
+        found = [(PROVIDERS["cuda"], cuda), (_CPU, {})]
+        if self.provider == "tensorrt":
+            found.insert(0, (PROVIDERS["tensorrt"], self._tensorrt()))
+        return found
+
+    def _tensorrt(self) -> dict[str, str]:
+        options = {"device_id": str(self.index)}
+        if self.precision != "fp32":
+            options["trt_fp16_enable"] = "1"
+        if self.precision == "int8":
+            options["trt_int8_enable"] = "1"
+        if self.cache:
+            options |= {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(self.cache)}
+            options |= {"trt_timing_cache_enable": "1", "trt_timing_cache_path": str(self.cache)}
+        return options | (self.profile.options() if self.profile else {})
+
+
+class OnnxSession:
+    """A model ready to run, from several threads if need be; ``name`` is what errors call it.
+
+    ModelUnavailableError says why a GPU that was asked for was not bound, and what mends it: there is no silent
+    fall to the CPU.
+    """
+
+    def __init__(self, model: bytes | str, place: Place, name: str) -> None:
+        self._name, self._index = name, place.index
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = place.threads
+        options.log_severity_level = 3 if place.index is None else _FATAL  # a provider that fails is diagnosed here
+        # Threads that wait actively between batches would take the cores from those that decode the next one.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if isinstance(model, bytes):  # which would read further files that it names from the current folder
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NO_FOLDER)
+        if place.index is not None:
+            _check_available(place.provider, place.index, name)
+            _preload()
+        if place.cache:
+            place.cache.parent.mkdir(parents=True, exist_ok=True)
+            make_private(place.cache)
+            check_private(*place.cache.iterdir())
+        try:
+            with _quiet(place.index is not None):
+                self._session = ort.InferenceSession(model, options, providers=place.providers, enable_fallback=0)
+        except Exception as exc:
+            if _NO_FOLDER in str(exc) or "xternal data" in str(exc):
+                raise ConfigError(f"{name} reads its weights from other files, which no bundle does") from exc
+            if place.index is not None:
+                raise _not_bound(place.provider, place.index, name, str(exc)) from exc
+            raise BackendError(f"ONNX Runtime cannot load {name}: {exc}") from exc
+        if place.index is not None and PROVIDERS[place.provider] not in self.providers:
+            raise _not_bound(place.provider, place.index, name, "")
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The execution providers that are really bound, most preferred first."""
+        return tuple(self._session.get_providers())
+
+    def run(self, inputs: Arrays) -> Vectors:
+        """Unit vectors, float32 (n, dim); BackendError where it fails."""
+        try:
+            vectors: Vectors = self._on_gpu(inputs) if self._index is not None else self._on_cpu(inputs)
+        except Exception as exc:
+            raise BackendError(f"ONNX Runtime failed: {self._name}: {exc}") from exc
+        return vectors
+
+    def _on_cpu(self, inputs: Arrays) -> Vectors:
+        vectors: Vectors = self._session.run([_OUTPUT], dict(inputs))[0]
+        return vectors
+
+    def _on_gpu(self, inputs: Arrays) -> Vectors:
+        """Inputs go to the GPU and only the vectors come back."""
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            given = np.ascontiguousarray(array)
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(given, "cuda", self._index))
+        binding.bind_output(_OUTPUT, "cuda", self._index)
+        self._session.run_with_iobinding(binding)
+        vectors: Vectors = binding.get_outputs()[0].numpy()
+        return vectors
+
+
+def _check_available(provider: Provider, index: int, name: str) -> None:
+    if PROVIDERS[provider] not in ort.get_available_providers():
+        raise _not_bound(provider, index, name, f"this ONNX Runtime has no {PROVIDERS[provider]}")
+
+
+def _not_bound(provider: Provider, index: int, name: str, said: str) -> ModelUnavailableError:
+    fault, mend = gpu_fault(provider, index, said)
+    advice = f": {mend}" if mend else ""
+    return ModelUnavailableError(f"ONNX Runtime cannot run {name} on GPU {index} with {provider}: {fault}{advice}")
+
+
+@contextlib.contextmanager
+def _quiet(wanted: bool) -> Iterator[None]:
+    """What ONNX Runtime says of providers while a session is made would come before the diagnosis."""
+    if not wanted:
+        yield
+        return
+    ort.set_default_logger_severity(_FATAL)
+    try:
+        yield
+    finally:
+        ort.set_default_logger_severity(_WARNING)
+
+
+def _preload() -> None:
+    """Load the CUDA and cuDNN that lie in wheels, which the loader would not find."""
+    preload = getattr(ort, "preload_dlls", None)
+    if preload:
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does not find, which may lie elsewhere
+            preload()
+
+
+IMAGE_SHARE, TEXT_SHARE = 4, 32
+"""How many items one core computes at a time: what fits its cache."""
+
+
+class CoresSession(Closable):
+    """A model on ``threads`` cores, ready to run from several threads; ``load`` gives the model or its path.
+
+    A single item is spread over all cores. A batch is dealt out instead, ``share`` items a core at a time, so that
+    no core waits for the others after every layer; the vectors are the same. That takes the weights a second time,
+    from the first such batch on.
+    """
+
+    def __init__(self, load: Callable[[], bytes | str], name: str, *, threads: int, share: int) -> None:
+        self._load, self._name, self._threads, self._share = load, name, threads, share
+        self._spread = OnnxSession(load(), Place(threads), name)
+        self._single: OnnxSession | None = None
+        self._lock = threading.Lock()
+        self._pool = Workers(threads, name="vlmsearch-onnx", owner=name)
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The execution providers that are really bound."""
+        return self._spread.providers
+
+    def run(self, inputs: Arrays) -> Vectors:
+        """Unit vectors, float32 (n, dim); BackendError where it fails."""
+        count = len(next(iter(inputs.values())))
+        if self._threads == 1 or count < 2 * self._threads:
+            return self._spread.run(inputs)
+        shares = math.ceil(count / (self._share * self._threads)) * self._threads
+        parts = zip(*(np.array_split(array, shares) for array in inputs.values()))
+        return np.concatenate(list(self._pool.map(self._one_core().run, (dict(zip(inputs, part)) for part in parts))))
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.close()
+
+    def _one_core(self) -> OnnxSession:
+        with self._lock:
+            if self._single is None:
+                self._single = OnnxSession(self._load(), Place(1), self._name)
+            return self._single

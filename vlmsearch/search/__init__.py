@@ -1,0 +1,1 @@
+"""Queries: which fields are asked, and how their ranked lists become one."""

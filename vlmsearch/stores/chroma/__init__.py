@@ -1,0 +1,1 @@
+"""Chroma, embedded or on a server."""

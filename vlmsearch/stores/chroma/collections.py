@@ -1,0 +1,304 @@
+"""Collections of a Chroma database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection as Ids
+from contextlib import suppress
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from chromadb import Collection
+from chromadb.api import ServerAPI
+from chromadb.errors import InternalError, NotFoundError
+from chromadb.types import Collection as Model
+from numpy.typing import NDArray
+
+from vlmsearch._util.retry import MOST_RETRIES
+from vlmsearch.errors import ConfigError
+from vlmsearch.stores.chroma.connection import Address, ChromaConnection, ServedChroma, parse_location
+from vlmsearch.stores.chroma.embedded import EmbeddedChroma
+from vlmsearch.stores.chroma.filters import Where
+from vlmsearch.types import Field, Vectors
+
+T = TypeVar("T")
+EXACT_UP_TO = 1000
+"""Collections of so many rows are searched exactly: HNSW is asked for all of them."""
+_REQUEST_BYTES = 8 * 2**20
+_PAGE = 1000
+_SAME, _TINY = 4, 1e-30
+_OWN = 0.999
+"""The least cosine of a vector with itself, as HNSW keeps it."""
+VERSION_CHARS = 16
+"""How many characters of a row's id say which version it is of; the rest is the document's id."""
+
+
+def connect(location: str, *, ssl: bool = False, timeout: float = 30.0, retries: int = 3) -> ChromaConnection:
+    """The database at a folder or at ``//host:8000/name``; nothing is opened yet."""
+    address = parse_location(location)
+    if not timeout > 0:
+        raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
+    if not 0 <= retries <= MOST_RETRIES:
+        raise ConfigError(f"retries are from 0 to {MOST_RETRIES}, not {retries}")
+    if isinstance(address, Address):
+        return ServedChroma(address, ssl=ssl, timeout=timeout, retries=retries)
+    if ssl:
+        raise ConfigError(f"ssl is for a Chroma server, and {location!r} is a folder")
+    return EmbeddedChroma(address)
+
+
+class ChromaCollection:
+    """One collection; requests are split so that each stays within what Chroma takes at a time."""
+
+    def __init__(self, connection: ChromaConnection, name: str) -> None:
+        self.name = name
+        self._connection = connection
+        self._model: Model | None = None
+        self._most = 0
+
+    def find(self) -> Mapping[str, Any] | None:
+        """The collection's metadata, or None where there is no such collection."""
+
+        def look(server: ServerAPI) -> Model | None:
+            try:
+                return server.get_collection(self.name)
+            except NotFoundError:
+                return None
+
+        self._model = self._model or self._connection.run(f"look for {self.name}", look)
+        return None if self._model is None else dict(self._model.metadata or {})
+
+    def create(self, hnsw: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
+        """Make the collection unless it is there."""
+        configuration: Any = {"hnsw": {"space": "cosine", **hnsw}}
+
+        def make(server: ServerAPI) -> Model:
+            return server.get_or_create_collection(
+                self.name, configuration=configuration, metadata=dict(metadata) if metadata else None
+            )
+
+        self._model = self._connection.run(f"create {self.name}", make, writes=True)
+
+    def needed(self, name: str) -> None:
+        """Raise ConfigError, naming the index, where there is no such collection."""
+        if self.find() is None:
+            raise ConfigError(
+                f"{name} lacks its collection {self.name} on {self._connection.name}: the index has to be built anew"
+            )
+
+    def drop(self) -> None:
+        """Remove the collection, if it is there."""
+
+        def remove(server: ServerAPI) -> None:
+            with suppress(NotFoundError):
+                server.delete_collection(self.name)
+
+        self._connection.run(f"drop {self.name}", remove, writes=True)
+        self._connection.note_garbage()
+        self._model = None
+
+    def upsert(
+        self,
+        ids: Sequence[str],
+        vectors: NDArray[np.float32],
+        metadata: Sequence[Mapping[str, str | int | bool]] | None,
+        texts: Sequence[str] | None = None,
+    ) -> None:
+        """Write rows. ``texts`` go into Chroma's ``uris``: text that it neither indexes nor sends with the metadata."""
+        self._most = self._most or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
+        sizes = np.full(len(ids), 2 * vectors[0].nbytes)
+        if texts:
+            sizes += [len(text) for text in texts]
+        if metadata:
+            sizes += [len(json.dumps(row)) for row in metadata]
+        for part in _parts(sizes.tolist(), self._most):
+            self._upsert(ids[part], vectors[part], metadata and metadata[part], texts and texts[part])
+
+    def insert(self, id: str, text: str) -> None:
+        """Write one row without a vector of its own, unless there is one with this id."""
+        vector, texts = placeholders([id]), [text]
+        self._rows("write a row", lambda rows: rows.add(ids=[id], embeddings=vector, uris=texts), writes=True)
+
+    def _upsert(
+        self,
+        ids: Sequence[str],
+        vectors: NDArray[np.float32],
+        metadata: Sequence[Mapping[str, str | int | bool]] | None,
+        texts: Sequence[str] | None,
+    ) -> None:
+        rows: dict[str, Any] = {"metadatas": metadata, "uris": texts}
+        columns = {name: list(values) for name, values in rows.items() if values is not None}
+        self._rows(
+            f"write {len(ids)} rows",
+            lambda rows: rows.upsert(ids=list(ids), embeddings=vectors, **columns),
+            writes=True,
+        )
+
+    def get(self, ids: Ids[str], include: Literal["metadatas", "uris"]) -> dict[str, Any]:
+        """The metadata or the texts of those ids that are there."""
+        found: dict[str, Any] = {}
+        for some in pages(ids):
+            answer = self._get(ids=some, include=[include])
+            found.update(zip(answer["ids"], answer[include]))
+        return found
+
+    def get_both(self, ids: Ids[str]) -> dict[str, tuple[Mapping[str, Any], str]]:
+        """The metadata and the texts of those ids that are there, both as they were at one moment."""
+        found: dict[str, tuple[Mapping[str, Any], str]] = {}
+        for some in pages(ids):
+            answer = self._get(ids=some, include=["metadatas", "uris"])
+            found.update(zip(answer["ids"], zip(answer["metadatas"], answer["uris"])))
+        return found
+
+    def ids(self, where: Where | None = None) -> list[str]:
+        """All ids, or those whose metadata pass ``where``, as they are at one moment.
+
+        They are read at once: between pages by their offset, a delete would move others to where none is read.
+        """
+        found: list[str] = self._get(where=where, include=[])["ids"]
+        return found
+
+    def there(self, ids: Ids[str]) -> set[str]:
+        """Those of ``ids`` that there are rows of."""
+        return {id for some in pages(ids) for id in self._get(ids=some, include=[])["ids"]}
+
+    def _get(self, **options: Any) -> Any:
+        return self._rows("read rows", lambda rows: rows.get(**options))
+
+    def nearest(self, vectors: Vectors, count: int, where: Where | None) -> list[list[tuple[str, float]]]:
+        """For each vector, ids and cosines of its ``count`` nearest rows, best first; fewer only where no more pass."""
+        found = self._query(vectors, count, where)
+        if any(len(rows) < count for rows in found):
+            self._add_unlinked(found, vectors, where)
+        cut = [((id, min(1.0, max(-1.0, cosine))) for id, cosine in rows.items()) for rows in found]
+        return [sorted(rows, key=best_first)[:count] for rows in cut]
+
+    def lost(self) -> set[str]:
+        """Rows that a search for their own vectors does not find, of those whose vectors the database's log has.
+
+        Every vector is compared with the one in the graph; what differs, and one in each page, is searched for.
+        """
+        lost: set[str] = set()
+        for ids, vectors in self._connection.logged(self.name):
+            is_odd = vectors.any(axis=1) & ~self._are_in_graph(ids, vectors)
+            some = np.flatnonzero(is_odd)
+            if not len(some) and vectors[0].any() and self._unfound(ids[:1], vectors[:1]):
+                some = np.flatnonzero(vectors.any(axis=1))
+            lost |= self._unfound([ids[i] for i in some], vectors[some])
+        return lost
+
+    def _are_in_graph(self, ids: list[str], vectors: Vectors) -> NDArray[np.bool_]:
+        def read(rows: Collection) -> Any:
+            try:
+                return rows.get(ids=ids, include=["embeddings"])
+            except InternalError:  # Chroma gives none where it lacks one
+                return None
+
+        answer = self._rows("read rows", read)
+        there = dict(zip(answer["ids"], answer["embeddings"])) if answer else {}
+        kept = np.stack([there.get(id, np.zeros_like(vectors[0])) for id in ids])
+        products = np.linalg.norm(kept, axis=1) * np.linalg.norm(vectors, axis=1)
+        return np.asarray((kept * vectors).sum(axis=1) > _OWN * np.maximum(products, _TINY))
+
+    def _unfound(self, ids: list[str], vectors: Vectors) -> set[str]:
+        lost: set[str] = set()
+        for count in (_SAME, EXACT_UP_TO):  # with many equal vectors, it is some of them that are found
+            if ids:
+                near = self._query(vectors, count, None)
+                found = [{id for id, cosine in page.items() if cosine > _OWN} for page in near]
+                lost |= {id for id, own in zip(ids, found) if id not in own and len(own) < count}
+                many = [i for i, own in enumerate(found) if len(own) == count and ids[i] not in own]
+                ids, vectors = [ids[i] for i in many], vectors[many]
+        return lost
+
+    def _query(self, vectors: Vectors, count: int, where: Where | None) -> list[dict[str, float]]:
+        def ask(rows: Collection) -> Any:
+            return rows.query(query_embeddings=vectors, n_results=count, where=where, include=["distances"])
+
+        answer = self._rows("search", ask)
+        return [
+            dict(zip(ids, (1.0 - d for d in distances))) for ids, distances in zip(answer["ids"], answer["distances"])
+        ]
+
+    def _add_unlinked(self, found: Sequence[dict[str, float]], vectors: Vectors, where: Where | None) -> None:
+        """Add the rows that pass and that HNSW did not come to: its graph may leave some without a link to them."""
+        if where is None and len(self) <= min(map(len, found)):
+            return
+        passing = self.ids(where)
+        cosines = self.cosines([id for id in passing if any(id not in rows for rows in found)], vectors)
+        for i, rows in enumerate(found):
+            rows.update((id, each[i]) for id, each in cosines.items() if id not in rows)
+
+    def cosines(self, ids: Ids[str], vectors: Vectors, where: Where | None = None) -> dict[str, list[float]]:
+        """The cosines with each vector of those rows among ``ids`` that are there and pass."""
+        found: dict[str, list[float]] = {}
+        norms = np.linalg.norm(vectors, axis=1)
+        for some in pages(ids):
+            answer = self._get(ids=some, where=where, include=["embeddings"])
+            if answer["ids"]:
+                rows = np.asarray(answer["embeddings"], np.float32)
+                cosines = rows @ vectors.T / np.outer(np.linalg.norm(rows, axis=1), norms)
+                found.update(zip(answer["ids"], np.clip(cosines, -1.0, 1.0).tolist()))
+        return found
+
+    def delete(self, ids: Ids[str]) -> None:
+        """Remove rows; unknown ids are ignored."""
+        for some in pages(ids):
+            self._delete(some)
+            self._connection.note_garbage(len(some))
+
+    def _delete(self, ids: list[str]) -> None:
+        self._rows(f"delete {len(ids)} rows", lambda rows: rows.delete(ids=ids), writes=True)
+
+    def __len__(self) -> int:
+        return self._rows("count its rows", lambda rows: rows.count())
+
+    def _rows(self, operation: str, call: Callable[[Collection], T], *, writes: bool = False) -> T:
+        model = self._model
+        if model is None:
+            raise ConfigError(f"{self._connection.name} has no collection {self.name}")
+        return self._connection.run(
+            operation,
+            lambda server: call(Collection(client=server, model=model, embedding_function=None)),
+            writes=writes,
+            collection=self.name,
+        )
+
+
+def field_collection(connection: ChromaConnection, field: Field) -> ChromaCollection:
+    """Where the vectors of one field are in the index that ``connection`` names."""
+    space = re.sub(r"[^A-Za-z0-9-]+", lambda odd: f"_{odd[0].encode().hex()}_", field.space)
+    return ChromaCollection(connection, f"{connection.prefix}.{space}.{field.modality}")
+
+
+def placeholders(ids: Sequence[str]) -> Vectors:
+    """A unit vector for each id, for collections that have no vectors of their own."""
+    turns = [int.from_bytes(hashlib.blake2b(id.encode(), digest_size=4).digest(), "big") / 2**32 for id in ids]
+    return np.array([[math.cos(math.tau * turn), math.sin(math.tau * turn)] for turn in turns], np.float32)
+
+
+def best_first(row: tuple[str, float]) -> tuple[float, str]:
+    """Orders rows by cosine, the best first, then by the document's id."""
+    return -row[1], row[0][VERSION_CHARS:]
+
+
+def pages(ids: Ids[str]) -> Iterator[list[str]]:
+    """The distinct ones among ``ids``, as many at a time as a request may name."""
+    distinct = list(dict.fromkeys(ids))
+    return (distinct[start : start + _PAGE] for start in range(0, len(distinct), _PAGE))
+
+
+def _parts(sizes: Sequence[int], most: int) -> Iterator[slice]:
+    """Slices of at most ``most`` items and, unless one item alone is larger, of so many bytes as a request may have."""
+    start = total = 0
+    for index, size in enumerate(sizes):
+        if index > start and (index - start == most or total + size > _REQUEST_BYTES):
+            yield slice(start, index)
+            start, total = index, 0
+        total += size
+    if len(sizes) > start:
+        yield slice(start, len(sizes))

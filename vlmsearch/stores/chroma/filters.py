@@ -1,0 +1,120 @@
+"""Filters in Chroma's terms, with the meaning that they have on every store."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.stores.filters import Comparison, Filter, normalise
+from vlmsearch.types import HALVES, Scalar
+
+Where = dict[str, Any]
+MOST_VALUES = 10_000
+"""How many values a filter may name: SQLite, below Chroma, takes no more."""
+_MOST_CONDITIONS = 2_000
+"""Of conditions on different keys or ranges it takes fewer, and its time grows with their square."""
+_ESCAPED = "\0escaped:"
+"""What a text begins with that is kept escaped: one that is not valid Unicode, or that begins so itself."""
+_DEEPEST = 60
+_WIDEST = 100
+
+
+def filterable(metadata: Mapping[str, Scalar]) -> dict[str, str | int | bool]:
+    """Metadata as they are kept beside a vector."""
+    return {_key(key): _stored(normalise(value)) for key, value in metadata.items()}
+
+
+def compile_filter(where: Filter) -> Where:
+    """The filter in Chroma's terms, over metadata as `filterable` gives them."""
+    if _values(where) > MOST_VALUES:
+        raise ConfigError(f"a filter on Chroma has at most {MOST_VALUES:,} values, not {_values(where):,}")
+    compiled = _compile(where)
+    count, depth = _extent(compiled)
+    if count > _MOST_CONDITIONS:
+        raise ConfigError(f"a filter on Chroma has at most {_MOST_CONDITIONS:,} conditions, not {count:,}")
+    if depth > _DEEPEST:
+        raise ConfigError(f"a filter on Chroma nests $and and $or at most {_DEEPEST} deep, not {depth}")
+    return compiled
+
+
+def _extent(where: Where) -> tuple[int, int]:
+    """How many conditions there are, and how deep they lie."""
+    ((_, parts),) = where.items()
+    if not isinstance(parts, list):
+        return 1, 0
+    counts, depths = zip(*map(_extent, parts))
+    return sum(counts), 1 + max(depths)
+
+
+def _values(where: Filter) -> int:
+    if isinstance(where, Comparison):
+        return len(where.value) if isinstance(where.value, tuple) else 1
+    return sum(_values(part) for part in where.filters)
+
+
+def _compile(where: Filter) -> Where:
+    if isinstance(where, Comparison):
+        return _compile_comparison(where)
+    return _join(where.operator, [_compile(part) for part in where.filters])
+
+
+def _compile_comparison(where: Comparison) -> Where:
+    key = _key(where.key)
+    if not isinstance(where.value, tuple):
+        return {key: {where.operator: _stored(where.value)}}
+    kinds: dict[type, list[str | int | bool]] = {}  # Chroma takes values of one type only
+    for value in where.value:
+        stored = _stored(value)
+        kinds.setdefault(type(stored), []).append(stored)
+    parts: list[Where] = [{key: {where.operator: values}} for values in kinds.values()]
+    return _join("$or" if where.operator == "$in" else "$and", parts)
+
+
+def _join(operator: str, parts: list[Where]) -> Where:
+    """The parts as one condition: nested ones of the same kind are taken in, values of one key become a list."""
+    one, several = ("$eq", "$in") if operator == "$or" else ("$ne", "$nin")
+    lists: dict[tuple[str, type], list[str | int | bool]] = {}
+    others: list[Where] = []
+    for part in parts:
+        for inner in part.get(operator, [part]):
+            ((key, condition),) = inner.items()
+            if isinstance(condition, dict) and (one in condition or several in condition):
+                for value in condition.get(several) or [condition[one]]:
+                    lists.setdefault((key, type(value)), []).append(value)
+            else:
+                others.append(inner)
+    merged = [{key: {several: found} if len(found) > 1 else {one: found[0]}} for (key, _), found in lists.items()]
+    return _pack(operator, [*merged, *others])
+
+
+def _pack(operator: str, parts: list[Where]) -> Where:
+    """A condition of groups of at most `_WIDEST`: SQLite, below Chroma, takes a long one for as deep as it is long."""
+    while len(parts) > _WIDEST:
+        groups = [parts[start : start + _WIDEST] for start in range(0, len(parts), _WIDEST)]
+        parts = [{operator: group} if len(group) > 1 else group[0] for group in groups]
+    return {operator: parts} if len(parts) > 1 else parts[0]
+
+
+def _key(key: str) -> str:
+    return _text(f"m:{key}")
+
+
+def _stored(value: str | bool | float) -> str | int | bool:
+    """A value as Chroma keeps it: a number becomes an integer in the same order.
+
+    Chroma's JSON reader is off by one unit in the last place for some doubles, never for integers.
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    (bits,) = struct.unpack("<q", struct.pack("<d", value + 0.0))  # + 0.0: -0.0 equals 0.0
+    return int(bits) if bits >= 0 else -int(bits & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+def _text(text: str) -> str:
+    """A text in valid Unicode, another one for each."""
+    is_odd = text.startswith(_ESCAPED) or HALVES.search(text)
+    return _ESCAPED + text.encode("unicode_escape").decode() if is_odd else text

@@ -1,0 +1,162 @@
+"""An index in Chroma: what built it, its generations, and its quarantine list.
+
+An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
+and, for each generation, ``name.N.documents``, one for the vectors of each field and, on a server, ``name.N.journal``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.stores.chroma.collections import ChromaCollection, placeholders
+from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
+from vlmsearch.stores.chroma.journal import ChromaJournal
+from vlmsearch.stores.chroma.vectors import VectorRows
+from vlmsearch.stores.generations import GenerationalStore, Slot
+from vlmsearch.types import Manifest, Reject, Space, Stamp
+
+_OURS = {"vlmsearch": "about"}
+_PLAIN_HNSW = {"max_neighbors": 2, "ef_construction": 4, "ef_search": 4}
+"""For collections that are never searched; Chroma indexes them all the same."""
+
+
+class ChromaIndex(GenerationalStore):
+    """An index whose parts are all in Chroma."""
+
+    kind = "chroma"
+
+    def __init__(self, connection: ChromaConnection, hnsw: Mapping[str, int], slot: Slot = "index") -> None:
+        super().__init__(connection.name, slot)
+        for option, value in hnsw.items():
+            if value < 2:
+                raise ConfigError(f"hnsw_{option} is at least 2, not {value}")
+        self._connection = connection
+        self._hnsw = hnsw
+        shared = Subindex(connection, "")
+        self._about = ChromaCollection(shared, f"{shared.prefix}.about")
+        self._rejects = ChromaCollection(shared, f"{shared.prefix}.rejects")
+        self._documents = self._documents_of("0")
+        self._vectors = VectorRows(shared, ())
+        self._journal = ChromaJournal(shared)
+
+    # ---- what it is made of
+
+    def read_slot(self, slot: Slot) -> dict[str, Any] | None:
+        """The row of a slot, or None."""
+        about = self._about.find() if self._connection.exists() else None
+        if about is None:
+            return None
+        if about != _OURS:
+            raise ConfigError(
+                f"{self.name} has a collection {self._about.name} that vlmsearch did not make, or not this version "
+                "of it; give the index another name, or upgrade"
+            )
+        row = self._about.get([slot], "uris").get(slot)
+        found: dict[str, Any] | None = json.loads(row) if row else None
+        return found
+
+    def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
+        """Make the row of a slot, unless there is one."""
+        self._about.create(_PLAIN_HNSW, _OURS)
+        self._about.insert(slot, json.dumps(row))
+
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
+        """Put another row in the place of one of this revision, at one instant; False where there is no such row.
+
+        On a server, another process may change it between the look and the write: Chroma has no conditional write.
+        """
+        with self._connection.writing():
+            if not self._is_at(slot, revision):
+                return False
+            self._about.upsert([slot], placeholders([slot]), None, [json.dumps(row)])
+            return True
+
+    def clear_slot(self, slot: Slot, revision: str | None) -> None:
+        """Remove the row of a slot, if it is of this revision."""
+        with self._connection.writing():
+            if self._is_at(slot, revision):
+                self._about.delete([slot])
+
+    def _is_at(self, slot: Slot, revision: str | None) -> bool:
+        row = self.read_slot(slot)
+        return row is not None and row.get("revision") == revision
+
+    def prepare(self, spaces: Sequence[Space], generation: str) -> None:
+        """Make the collections of a generation."""
+        self._connection.prepare()
+        self._vectors_of(generation, spaces).create(self._hnsw)
+        self._documents_of(generation).create(_PLAIN_HNSW)
+        self._rejects.create(_PLAIN_HNSW)
+
+    def opened(self, manifest: Manifest, generation: str) -> None:
+        """Find the collections of a generation."""
+        documents, vectors = self._documents_of(generation), self._vectors_of(generation, manifest.spaces)
+        documents.needed(self.name)
+        vectors.open(self.name)
+        self._rejects.needed(self.name)
+        self._documents, self._vectors = documents, vectors
+        self._journal = self._journal_of(generation)
+
+    def drop(self, generation: str, spaces: Sequence[Space]) -> None:
+        """Remove everything that a generation has."""
+        self._vectors_of(generation, spaces).drop()
+        self._documents_of(generation).drop()
+        self._journal_of(generation).drop()
+
+    def _journal_of(self, generation: str) -> ChromaJournal:
+        return ChromaJournal(Subindex(self._connection, generation))
+
+    def _documents_of(self, generation: str) -> ChromaCollection:
+        part = Subindex(self._connection, generation)
+        return ChromaCollection(part, f"{part.prefix}.documents")
+
+    def _vectors_of(self, generation: str, spaces: Sequence[Space]) -> VectorRows:
+        return VectorRows(Subindex(self._connection, generation), spaces)
+
+    # ---- the quarantine list
+
+    def rejects(self) -> list[Reject]:
+        """The quarantine list, by id."""
+        if self.manifest() is None:
+            return []
+        rows = self._rejects.get(self._rejects.ids(), "uris")
+        return [_load_reject(id, rows[id]) for id in sorted(rows)]
+
+    def quarantine(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the quarantine list, or replace their entries."""
+        self.needed()
+        latest = {reject.id: reject for reject in rejects}
+        if latest:
+            ids = list(latest)
+            self._rejects.upsert(ids, placeholders(ids), None, list(map(_dump_reject, latest.values())))
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the quarantine list; unknown ids are ignored."""
+        if self.manifest() is not None:
+            self._rejects.delete(ids)
+
+    def close(self) -> None:
+        """Let go of the database, and of the lock on its folder."""
+        self._connection.close()
+
+
+def dump(values: Sequence[object]) -> str:
+    """JSON that can be encoded: as it is where possible, escaped where a text has half a surrogate pair."""
+    text = json.dumps(values, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(values)
+    return text
+
+
+def _dump_reject(reject: Reject) -> str:
+    return dump([reject.code, reject.message, reject.stamp.digest, reject.stamp.source])
+
+
+def _load_reject(id: str, content: str) -> Reject:
+    code, message, digest, source = json.loads(content)
+    return Reject(id, code, message, Stamp(digest, source))

@@ -1,0 +1,164 @@
+"""Chroma's own log in its SQLite file: kept, trimmed, and used to have its HNSW files made again.
+
+SQLite puts each transaction on the disk before it ends (a rollback journal with ``synchronous = FULL``), so after a
+power cut the log has everything that Chroma's table ``max_seq_id`` says is in the HNSW files.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import sqlite3
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from vlmsearch._util.locks import sync
+from vlmsearch.types import Vectors
+
+DATABASE = "chroma.sqlite3"
+PREFIX = "vlmsearch"
+_WAIT_SECONDS = 30.0
+_OURS = {"ours": f"{PREFIX}.*"}
+_VECTOR_SEGMENTS = """
+    SELECT collection, id FROM segments WHERE scope = 'VECTOR'
+    AND collection IN (SELECT id FROM collections WHERE name GLOB :ours)
+"""
+_ROWS = """
+    SELECT count(*) FROM embeddings WHERE segment_id IN (SELECT id FROM segments WHERE collection = :collection)
+"""
+_NOT_IN_LOG = """
+    SELECT 1 FROM embeddings WHERE segment_id IN (SELECT id FROM segments WHERE collection = :collection)
+    AND embedding_id NOT IN (SELECT id FROM embeddings_queue WHERE substr(topic, -36) = :collection) LIMIT 1
+"""
+_LATEST = """
+    SELECT max(seq_id) FROM embeddings_queue
+    WHERE substr(topic, -36) IN (SELECT id FROM collections WHERE name = :name) GROUP BY id
+"""
+_VECTORS = """
+    SELECT id, vector FROM embeddings_queue WHERE vector NOT NULL AND seq_id IN (SELECT value FROM json_each(:some))
+"""
+_TRIM_DROPPED = """
+    DELETE FROM embeddings_queue WHERE substr(topic, -36) NOT IN (SELECT id FROM collections)
+"""
+_TRIM = """
+    DELETE FROM embeddings_queue WHERE substr(topic, -36) IN (SELECT id FROM collections WHERE name GLOB :ours)
+    AND seq_id NOT IN (SELECT max(seq_id) FROM embeddings_queue GROUP BY topic, id)
+"""
+_SEGMENT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_HEADER = struct.Struct("=iQQQ")
+"""How ``header.bin`` begins: a version, the offset of level 0, how many points there may be, and how many there are."""
+_MOST_DEAD = 1000
+_PAGE = 500
+_log = logging.getLogger(__name__)
+
+
+class Dropped(NamedTuple):
+    """How many graphs are made again, and how many cannot be, because Chroma's log lacks vectors of theirs."""
+
+    graphs: int = 0
+    kept: int = 0
+
+
+def keep_log(folder: Path) -> None:
+    """Have Chroma keep in its log what it has written to its HNSW files."""
+    with _database(folder) as db:
+        row = db.execute("SELECT config_json_str FROM embeddings_queue_config").fetchone()
+        settings = json.loads(row[0]) if row else {"_type": "EmbeddingsQueueConfigurationInternal"}
+        if settings.get("automatically_purge", True):
+            settings["automatically_purge"] = False
+            db.execute("INSERT OR REPLACE INTO embeddings_queue_config VALUES (1, ?)", [json.dumps(settings)])
+
+
+def heavy_graphs(folder: Path) -> list[str]:
+    """The segments whose graphs have more deleted points, which slow down reading and writing, than others."""
+    with _database(folder) as db:
+        return [
+            segment
+            for collection, segment in db.execute(_VECTOR_SEGMENTS, _OURS).fetchall()
+            if (place := _place(folder, segment))
+            for (rows,) in db.execute(_ROWS, {"collection": collection})
+            if _points(place) - rows > max(rows, _MOST_DEAD)
+        ]
+
+
+def drop_graphs(folder: Path, only: Sequence[str] | None = None) -> Dropped:
+    """Have Chroma make the HNSW files of this index, or of these segments, again, unless its log lacks a vector."""
+    trim_log(folder)
+    places, kept = [], 0
+    with _database(folder) as db:
+        for collection, segment in db.execute(_VECTOR_SEGMENTS, _OURS).fetchall():
+            if only is not None and segment not in only:
+                continue
+            if db.execute(_NOT_IN_LOG, {"collection": collection}).fetchone():
+                kept += 1
+            elif place := _place(folder, segment):
+                places.append(place)
+        db.executemany("DELETE FROM max_seq_id WHERE segment_id = ?", [[place.name] for place in places])
+    for place in places:
+        if place.exists():
+            shutil.rmtree(place)
+    return Dropped(len(places), kept)
+
+
+def _place(folder: Path, segment: object) -> Path | None:
+    """Where the HNSW files of a segment belong; None for what is no name of a segment, or leads elsewhere."""
+    place = folder / segment if isinstance(segment, str) and _SEGMENT.fullmatch(segment) else None
+    return None if place is None or place.is_symlink() else place
+
+
+def _points(place: Path) -> int:
+    """How many points a graph had when it was last written, deleted ones among them."""
+    with suppress(OSError, struct.error), (place / "header.bin").open("rb") as file:
+        points: int = _HEADER.unpack(file.read(_HEADER.size))[3]
+        return points
+    return 0
+
+
+def trim_log(folder: Path) -> None:
+    """Take out of the log what a later entry for the same row supersedes, and collections that are gone."""
+    with suppress(sqlite3.Error), _database(folder) as db:
+        db.execute(_TRIM_DROPPED)
+        db.execute(_TRIM, _OURS)
+
+
+def drop_files(folder: Path) -> None:
+    """Remove the HNSW files of collections that are gone, which Chroma leaves there."""
+    with suppress(sqlite3.Error), _database(folder) as db:
+        used = {segment for (segment,) in db.execute("SELECT id FROM segments")}
+        for each in folder.iterdir():
+            if each.name not in used and (place := _place(folder, each.name)):
+                shutil.rmtree(place, ignore_errors=True)
+
+
+def sync_files(folder: Path) -> None:
+    """Put all HNSW files on the disk: Chroma does not."""
+    for each in folder.iterdir():
+        if (place := _place(folder, each.name)) and place.is_dir():
+            for file in place.iterdir():
+                sync(file)
+            sync(place)
+    sync(folder)
+
+
+def logged_vectors(folder: Path, collection: str) -> Iterator[tuple[list[str], Vectors]]:
+    """The rows of a collection with the vectors that were written, as far as the log has them."""
+    with _database(folder) as db:
+        latest = [entry for (entry,) in db.execute(_LATEST, {"name": collection})]
+    for start in range(0, len(latest), _PAGE):
+        with _database(folder) as db:  # not open while a page is looked at: Chroma could not write meanwhile
+            page = db.execute(_VECTORS, {"some": json.dumps(latest[start : start + _PAGE])}).fetchall()
+        if page:
+            yield [id for id, _ in page], np.stack([np.frombuffer(vector, np.float32) for _, vector in page])
+
+
+@contextmanager
+def _database(folder: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(folder / DATABASE, timeout=_WAIT_SECONDS)) as db, db:
+        yield db

@@ -1,0 +1,304 @@
+"""Chroma as a store: embedded in this process, or on a server.
+
+The documents' row is written after the vectors and removed before them: only what has one exists, and it names the
+version of the vectors that belongs to it. So a document is replaced at one instant, and whatever a killed process left
+behind is never found.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from typing_extensions import Self
+
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.stores.chroma.audit import Findings, State, compare, digest_version
+from vlmsearch.stores.chroma.collections import connect, placeholders
+from vlmsearch.stores.chroma.connection import ChromaConnection
+from vlmsearch.stores.chroma.index import ChromaIndex, dump
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.stores.writers import is_under_way
+from vlmsearch.types import Document, Field, Hit, Record, Stamp, Vectors
+
+HNSW = {"max_neighbors": 24, "ef_construction": 150, "ef_search": 400}
+_WRITES = 1000
+_LAST_GASP = 5.0
+"""For how many seconds a server may still be carrying out what a writer sent before it found that its entry is gone."""
+
+
+class ChromaStore(ChromaIndex):
+    """Documents and vectors in a folder (``chroma:./index``) or on a server (``chroma://host:8000/name``).
+
+    A folder is used by one process at a time, for searching too. A server needs no credentials, or a token in the
+    environment variable VLMSEARCH_CHROMA_TOKEN; ``ssl``, ``timeout``, in seconds for one attempt, and ``retries``, how
+    many follow, are for servers. The ``hnsw_`` options shape a new index: links of a vector, and how many candidates
+    are looked at when one is added and when one is looked for. Up to 1,000 vectors of a field, search is exact.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        ssl: bool = False,
+        timeout: float = 30.0,
+        retries: int = 3,
+        hnsw_max_neighbors: int = HNSW["max_neighbors"],
+        hnsw_ef_construction: int = HNSW["ef_construction"],
+        hnsw_ef_search: int = HNSW["ef_search"],
+    ) -> None:
+        hnsw = dict(zip(HNSW, (hnsw_max_neighbors, hnsw_ef_construction, hnsw_ef_search)))
+        super().__init__(connect(location, ssl=ssl, timeout=timeout, retries=retries), hnsw)
+
+    @classmethod
+    def on(cls, connection: ChromaConnection, *, slot: Slot = "index", hnsw: Mapping[str, int] = HNSW) -> Self:
+        """The store over a connection that is there already."""
+        store = cls.__new__(cls)
+        ChromaIndex.__init__(store, connection, hnsw, slot)
+        return store
+
+    def over(self, slot: Slot) -> Self:
+        """Another store over the same connection."""
+        return self.on(self._connection, slot=slot, hnsw=self._hnsw)
+
+    # ---- writing
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Add or replace records, each at one instant, which is when its documents' row is written."""
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            self._check_sizes(records)
+            for start in range(0, len(records), _WRITES):
+                if start:
+                    self.check_in_use()
+                with self._connection.writing():
+                    some = records[start : start + _WRITES]
+                    self._write_beside_others(some) if self._connection.is_shared else self._write_alone(some)
+
+    def _check_sizes(self, records: Sequence[Record]) -> None:
+        """Raise InvalidInputError for a document that no request to the server can hold."""
+        most = self._connection.most_bytes
+        for item, record in enumerate(records if most else ()):
+            size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
+            if size > most:
+                large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {most:,}"
+                raise InvalidInputError("too_large", large, item=item)
+
+    def _write_alone(self, records: Sequence[Record]) -> None:
+        versions = {record.document.id: digest_version(record) for record in records}
+        old = self._states(list(versions))
+        self._vectors.write(records, versions)
+        self._name(records, versions)
+        self._clean([id for id, state in old.items() if state.version != versions[id]], is_alone=True)
+
+    def _write_beside_others(self, records: Sequence[Record]) -> None:
+        """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
+        ids = [record.document.id for record in records]
+        replaced = set(self._states(ids))
+        while not (version := self._try_to_write(records)):
+            replaced = set(ids)
+        now = self._states(ids)
+        beaten = {id for id in ids if id not in now or now[id].version != version}
+        self._clean(replaced | beaten, is_alone=False)
+
+    def _try_to_write(self, records: Sequence[Record]) -> str:
+        """Write vectors and then the rows that name them; returns the version, or "" where the entry has gone."""
+        with self._journal.writing(len(records)) as version:
+            versions = dict.fromkeys([record.document.id for record in records], version)
+            self._vectors.write(records, versions)
+            if not self._journal.has(version):
+                return ""
+            self._name(records, versions)
+            if not self._journal.has(version):
+                return ""
+            self._journal.remove([version])  # before the cleaning: of two writers, one sees what the other left
+            return version
+
+    def _name(self, records: Sequence[Record], versions: Mapping[str, str]) -> None:
+        """Write the documents' rows, which name the versions of their vectors."""
+        self._write_documents(
+            [record.document for record in records],
+            [State(record.stamp, versions[record.document.id], tuple(map(str, record.vectors))) for record in records],
+        )
+
+    def _write_documents(self, documents: Sequence[Document], states: Sequence[State]) -> None:
+        ids = [document.id for document in documents]
+        rows = [{"state": state.dump()} for state in states]
+        self._documents.upsert(ids, placeholders(ids), rows, list(map(_dump_document, documents)))
+
+    def _clean(self, ids: Collection[str], *, is_alone: bool) -> None:
+        """Remove those vectors of documents that no row names and no write under way is about to name."""
+        keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
+        busy = set() if is_alone or not any(keys.values()) else self._journal.versions()  # before the rows are read
+        named = {(id, state.version) for id, state in self._states(ids).items()} if any(keys.values()) else set()
+        for field, found in keys.items():
+            self._vectors.remove_from(field, [key for key in found - named if key[1] not in busy])
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents, then their vectors, also those that a killed process left; returns how many were there."""
+        if self.manifest() is None:
+            return 0
+        with self.in_use(), self._connection.writing() as is_alone:
+            there = self._states(ids)
+            self._documents.delete(there)
+            self._clean(ids, is_alone=is_alone)
+        return len(there)
+
+    # ---- reading
+
+    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
+        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
+        if self.manifest() is None or not len(vectors) or limit < 1:
+            return [[] for _ in vectors]
+        if field not in self._vectors.fields:
+            raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, self._vectors.fields))}")
+        found = self._vectors.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
+        return [list(hits) for hits in found]
+
+    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
+        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+        return self._vectors.hits_of(field, vectors, ids, where, self._versions_of(field))
+
+    def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
+        name = str(field)
+
+        def versions(ids: Collection[str]) -> dict[str, str]:
+            return {id: state.version for id, state in self._states(ids).items() if name in state.fields}
+
+        return versions
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
+        if self.manifest() is None:
+            return []
+        contents = self._documents.get(ids, "uris")
+        return [_load_document(id, contents[id]) for id in ids if id in contents]
+
+    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
+        """Those documents that are still of the version that is given for their id."""
+        if self.manifest() is None:
+            return {}
+        rows = self._documents.get_both(list(versions))
+        return {
+            id: _load_document(id, content)
+            for id, (metadata, content) in rows.items()
+            if State.load(metadata).version == versions[id]
+        }
+
+    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
+        """The stamps of those documents among ``ids`` that are in the store.
+
+        On a server, one that lacks a vector has no digest, so that it counts as changed and is indexed again.
+        """
+        states = self._states(ids)
+        broken = self._lacking(states) if self._connection.is_shared else ()
+        return {id: Stamp("", s.stamp.source) if id in broken else s.stamp for id, s in states.items()}
+
+    def _lacking(self, states: Mapping[str, State]) -> set[str]:
+        """The documents that do not have all the vectors that their rows name."""
+        found: set[str] = set()
+        for field in self._vectors.fields:
+            wanted = {(id, state.version) for id, state in states.items() if str(field) in state.fields}
+            found |= {id for id, _ in wanted - self._vectors.among(field, wanted)}
+        now = self._states(found)
+        return {id for id in found if now.get(id) == states[id]}  # others have been replaced, and their vectors removed
+
+    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
+        """The fields that each of those documents among ``ids`` that are in the store has a vector in."""
+        return {id: frozenset(map(Field.parse, state.fields)) for id, state in self._states(ids).items()}
+
+    def ids(self) -> Iterator[str]:
+        """All ids, as they were when this was called."""
+        return iter(self._documents.ids() if self.manifest() else ())
+
+    def __len__(self) -> int:
+        return len(self._documents) if self.manifest() else 0
+
+    def _states(self, ids: Collection[str]) -> dict[str, State]:
+        if self.manifest() is None:
+            return {}
+        return {id: State.load(row) for id, row in self._documents.get(ids, "metadatas").items()}
+
+    # ---- checking
+
+    def check(self, *, repair: bool = False) -> CheckReport:
+        """Whether documents and vectors agree; with ``repair``, what belongs to nothing is removed.
+
+        In a folder, each vector is searched for, too; where one is not found, ``repair`` has Chroma make its graphs
+        again.
+
+        On a server, a write of another machine counts as under way, and ``repair`` ends it: if its writer is still
+        there, it writes once more. Missing vectors stay missing there until their documents are indexed again.
+        """
+        self.needed()
+        with self._connection.writing() as is_alone:
+            entries = self._journal.entries()
+            cut_off = [entry for entry in entries if is_alone or entry.life == "gone"]
+            if repair:
+                cut_off = [entry for entry in entries if is_alone or not is_under_way(entry.version)]
+                self._journal.remove([entry.version for entry in cut_off])
+                if cut_off and not is_alone:
+                    time.sleep(_LAST_GASP)
+            busy = self._journal.versions
+            found = compare(self._vectors, self._every_state(), self._states, set if is_alone else busy)
+            if repair:
+                self._repair(found, is_alone=is_alone)
+        return CheckReport(
+            self.name,
+            found.documents,
+            found.counts,
+            orphans=found.names(found.orphans),
+            stale=found.names(found.stale),
+            missing=found.names(found.missing),
+            unindexed=found.names(found.unindexed),
+            unfinished=tuple(sorted(map(str, cut_off))),
+            in_progress=len(entries) - len(cut_off),
+            repaired=repair,
+        )
+
+    def _repair(self, found: Findings, *, is_alone: bool) -> None:
+        for field in self._vectors.fields:
+            self._vectors.remove_from(field, found.orphans[field] | found.stale[field])
+        if any(found.unindexed.values()):
+            self._connection.renew()
+            for field, keys in found.unindexed.items():
+                still = self._vectors.lost(field) & keys
+                self._vectors.remove_from(field, still)
+                found.missing[field] |= still
+        lost: dict[str, set[str]] = {}
+        for field, keys in found.missing.items():
+            for id, _ in keys:
+                lost.setdefault(id, set()).add(str(field))
+        if lost and is_alone:  # beside others, a row might be replaced between reading and writing it
+            documents = {document.id: document for document in self.get(list(lost))}
+            states = {id: state for id, state in self._states(lost).items() if id in documents}
+            self._write_documents(
+                [documents[id] for id in states],
+                [
+                    replace(
+                        state,
+                        stamp=Stamp("", state.stamp.source),
+                        fields=tuple(name for name in state.fields if name not in lost[id]),
+                    )
+                    for id, state in states.items()
+                ],
+            )
+
+    def _every_state(self) -> dict[str, State]:
+        return self._states(self._documents.ids())
+
+
+def _dump_document(document: Document) -> str:
+    path = str(document.image) if isinstance(document.image, Path) else None
+    return dump([document.text, path, dict(document.metadata)])
+
+
+def _load_document(id: str, content: str) -> Document:
+    text, path, metadata = json.loads(content)
+    return Document(id, text, None if path is None else Path(path), metadata)

@@ -1,0 +1,177 @@
+"""The vectors of an index in Chroma: rows that are written once and never change.
+
+A row's id is a version of the document, 16 characters, and the document's id. Writing a document again adds a row
+beside the old one, so whoever keeps the documents decides which version counts, at one instant; a row of any other
+version is never found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from vlmsearch.stores.chroma.collections import (
+    EXACT_UP_TO,
+    VERSION_CHARS,
+    ChromaCollection,
+    best_first,
+    field_collection,
+    pages,
+)
+from vlmsearch.stores.chroma.connection import ChromaConnection
+from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.types import Field, Record, Space, Vectors
+
+Key = tuple[str, str]
+"""A document's id and a version."""
+Versions = Callable[[Collection[str]], Mapping[str, str]]
+_SPARE = 8
+_MOST_LOOKS = 20
+
+
+class VectorRows:
+    """The vectors of one generation of an index, by field."""
+
+    def __init__(self, connection: ChromaConnection, spaces: Sequence[Space]) -> None:
+        fields = [field for space in spaces for field in space.fields]
+        self.fields: dict[Field, ChromaCollection] = {field: field_collection(connection, field) for field in fields}
+        self._is_small = dict.fromkeys(fields, True)
+
+    def create(self, hnsw: Mapping[str, int]) -> None:
+        """Make the collections."""
+        for collection in self.fields.values():
+            collection.create(hnsw)
+
+    def open(self, name: str) -> None:
+        """Find the collections; ConfigError where one is missing."""
+        for collection in self.fields.values():
+            collection.needed(name)
+
+    def drop(self) -> None:
+        """Remove the collections."""
+        for collection in self.fields.values():
+            collection.drop()
+
+    def write(self, records: Sequence[Record], versions: Mapping[str, str]) -> None:
+        """Add the vectors of all records, each under the version that is given for its document's id."""
+        for field, collection in self.fields.items():
+            some = [record for record in records if field in record.vectors]
+            if some:
+                ids = [record.document.id for record in some]
+                rows = [{"id": r.document.id, **filterable(r.document.metadata)} for r in some]
+                vectors = np.stack([record.vectors[field] for record in some]).astype(np.float32, copy=False)
+                collection.upsert([versions[id] + id for id in ids], vectors, rows)
+
+    def remove(self, keys: Collection[Key]) -> None:
+        """Remove the vectors of these versions of documents from every field; unknown ones are ignored."""
+        for field in self.fields if keys else ():
+            self.remove_from(field, keys)
+
+    def remove_from(self, field: Field, keys: Collection[Key]) -> None:
+        """Remove the vectors of these versions of documents from a field."""
+        self.fields[field].delete([version + id for id, version in keys])
+
+    def keys(self, field: Field) -> Iterator[Key]:
+        """What there is a vector of."""
+        return map(_key, self.fields[field].ids())
+
+    def keys_of(self, field: Field, ids: Collection[str]) -> set[Key]:
+        """The versions of these documents that there is a vector of."""
+        return {_key(row) for some in pages(ids) for row in self.fields[field].ids({"id": {"$in": some}})}
+
+    def among(self, field: Field, keys: Collection[Key]) -> set[Key]:
+        """Those of ``keys`` that there is a vector of."""
+        return set(map(_key, self.fields[field].there([version + id for id, version in keys])))
+
+    def lost(self, field: Field) -> set[Key]:
+        """Vectors that are there and that a search for the same ones does not find, as far as can be told."""
+        return set(map(_key, self.fields[field].lost()))
+
+    def search(
+        self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None, versions: Versions
+    ) -> list[list[VersionedHit]]:
+        """For each vector, the ``limit`` nearest documents by the version that ``versions`` gives for each.
+
+        More rows are asked for until there are enough or no more, and again where a document was replaced meanwhile.
+        """
+        compiled = None if where is None else compile_filter(where)
+        rows = self.fields[field]
+        self._is_small[field] = self._is_small[field] and len(rows) <= EXACT_UP_TO
+        count = max(limit + _SPARE, EXACT_UP_TO if self._is_small[field] else 0)
+        looks = 0
+        while True:
+            hits, is_short, is_outdated = _look(rows, vectors, count, limit, compiled, versions)
+            looks += not is_short
+            if not is_short and (not is_outdated or looks >= _MOST_LOOKS):
+                return hits
+            count *= 4 if is_short else 1
+
+    def hits_of(
+        self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None, versions: Versions
+    ) -> list[VersionedHit]:
+        """These documents by the versions that ``versions`` gives, compared with the one query vector."""
+        compiled = None if where is None else compile_filter(where)
+        found: list[VersionedHit] = []
+        for _ in range(_MOST_LOOKS):
+            current = versions(ids)
+            rows = [version + id for id, version in current.items()]
+            cosines = self.fields[field].cosines(rows, vectors, compiled)
+            found += [VersionedHit(row[VERSION_CHARS:], each[0], row[:VERSION_CHARS]) for row, each in cosines.items()]
+            ids = [row[VERSION_CHARS:] for row in rows if row not in cosines]
+            if not ids or where is not None:
+                break  # otherwise those were replaced after their versions were read
+        return found
+
+
+def _key(row: str) -> Key:
+    return row[VERSION_CHARS:], row[:VERSION_CHARS]
+
+
+def _look(
+    rows: ChromaCollection, vectors: Vectors, count: int, limit: int, where: Where | None, versions: Versions
+) -> tuple[list[list[VersionedHit]], bool, bool]:
+    """Hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
+    found = rows.nearest(vectors, count, where)
+    current: dict[str, str] = {}
+    asked: set[str] = set()
+    window = limit + _SPARE
+
+    def hits() -> list[list[VersionedHit]]:
+        return [
+            [
+                VersionedHit(row[VERSION_CHARS:], cosine, row[:VERSION_CHARS])
+                for row, cosine in some[:window]
+                if current.get(row[VERSION_CHARS:]) == row[:VERSION_CHARS]
+            ][:limit]
+            for some in found
+        ]
+
+    while True:
+        new = {row[VERSION_CHARS:] for some in found for row, _ in some[:window]} - asked
+        if new:
+            asked |= new
+            current |= versions(new)
+        if all(len(page) >= limit or len(some) <= window for page, some in zip(hits(), found)):
+            break
+        window *= 2
+    is_short = any(len(page) < limit and len(some) >= count for page, some in zip(hits(), found))
+    shown = {row for some in found for row, _ in some[:window]}
+    behind = {version + id for id, version in current.items()} - shown
+    if not behind:
+        return hits(), is_short, False
+    cosines = rows.cosines(behind, vectors, where)
+    found = [_insert(some, {row: each[i] for row, each in cosines.items()}, count) for i, some in enumerate(found)]
+    gone = dict(map(_key, behind - cosines.keys()))
+    again = versions(gone) if gone else {}
+    return hits(), is_short, any(again.get(id) != version for id, version in gone.items())
+
+
+def _insert(some: list[tuple[str, float]], cosines: Mapping[str, float], count: int) -> list[tuple[str, float]]:
+    """Put rows among the nearest ``count``, which are best first, unless there may be others before them."""
+    least = some[-1][1] if len(some) >= count else -1.0
+    here = {row for row, _ in some}
+    new = [(row, cosine) for row, cosine in cosines.items() if cosine >= least and row not in here]
+    return sorted([*some, *new], key=best_first)

@@ -1,0 +1,232 @@
+"""How MongoDB is reached, and what its errors become."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from bson.errors import BSONError
+from pymongo import MongoClient, WriteConcern
+from pymongo.collection import Collection
+from pymongo.errors import (
+    BulkWriteError,
+    ConfigurationError,
+    ConnectionFailure,
+    ExecutionTimeout,
+    InvalidURI,
+    OperationFailure,
+    PyMongoError,
+    WTimeoutError,
+)
+
+from vlmsearch._util.address import parse_address
+from vlmsearch._util.credentials import check_unencrypted, redact
+from vlmsearch._util.retry import MOST_RETRIES, pauses
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
+
+T = TypeVar("T")
+Row: TypeAlias = dict[str, Any]
+Rows: TypeAlias = Collection[Row]
+AuthMechanism = Literal[
+    "SCRAM-SHA-256", "SCRAM-SHA-1", "MONGODB-X509", "MONGODB-AWS", "MONGODB-OIDC", "GSSAPI", "PLAIN"
+]
+USER_VARIABLE = "VLMSEARCH_MONGO_USER"
+PASSWORD_VARIABLE = "VLMSEARCH_MONGO_PASSWORD"  # noqa: S105 - the name of a variable, not its value
+DUPLICATE_KEY = 11000
+_DATABASE = re.compile(r"[A-Za-z0-9_-]{1,38}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_RESERVED = frozenset({"admin", "config", "local"})
+_REFUSED = frozenset({13, 18, 8000})
+_TRANSIENT = (ConnectionFailure, ExecutionTimeout, WTimeoutError)
+_TRANSIENT_LABELS = ("RetryableWriteError", "TransientTransactionError", "RetryableError")
+_EXPECTED = (PyMongoError, BSONError, OSError)
+
+
+@dataclass(frozen=True)
+class MongoAddress:
+    """The servers of a deployment and a database on them."""
+
+    hosts: tuple[str, ...]
+    database: str
+
+    @classmethod
+    def parse(cls, location: str) -> MongoAddress:
+        """Take ``//host:27017,other/database`` apart; ConfigError never repeats a password."""
+        if "@" in location:
+            raise ConfigError(
+                f"a MongoDB URL takes no user and password; they go into {USER_VARIABLE} and {PASSWORD_VARIABLE}"
+            )
+        hosts, _, database = location.removeprefix("//").partition("/")
+        parts = tuple(hosts.split(","))
+        if not location.startswith("//") or not all(map(parse_address, parts)):
+            raise ConfigError(f"the address of a database is mongodb://host:27017/database, not mongodb:{location}")
+        if not _DATABASE.fullmatch(database) or database.lower() in _RESERVED:
+            raise ConfigError(
+                f"{database!r} is no name for a database: it has up to 38 letters, digits, _ and -, "
+                f"and is none of {', '.join(sorted(_RESERVED))}"
+            )
+        return cls(parts, database)
+
+
+@dataclass(frozen=True)
+class MongoOptions:
+    """How to reach the servers; ``timeout`` is in seconds for one attempt, ``retries`` how many more follow."""
+
+    timeout: float = 30.0
+    retries: int = 3
+    srv: bool = False
+    replica_set: str = ""
+    tls: bool = False
+    tls_ca_file: Path | None = None
+    tls_certificate_key_file: Path | None = None
+    auth_source: str = ""
+    auth_mechanism: AuthMechanism | None = None
+
+    def __post_init__(self) -> None:
+        if not self.timeout > 0 or not 0 <= self.retries <= MOST_RETRIES:
+            raise ConfigError(
+                f"timeout is above 0 and retries are from 0 to {MOST_RETRIES}, not {self.timeout:g} and {self.retries}"
+            )
+        if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file):
+            raise ConfigError("tls_ca_file and tls_certificate_key_file are for tls=true")
+        for path in (self.tls_ca_file, self.tls_certificate_key_file):
+            if path is not None and not path.is_file():
+                raise ConfigError(f"there is no file {str(path)!r} for TLS")
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError unless ``name`` can begin the names of an index's collections."""
+    if not _NAME.fullmatch(name) or name.lower().startswith("system"):
+        raise ConfigError(f"the name of an index has up to 64 letters, digits, _ and -, a letter first, not {name!r}")
+
+
+@dataclass
+class MongoConnection:
+    """One database, connected to at the first call. May be used from several threads.
+
+    ``make_client`` gives the driver's client; writes are acknowledged when a majority of the servers has them on disk.
+    """
+
+    name: str
+    database: str
+    make_client: Callable[[], MongoClient[Row]]
+    retries: int = 3
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    _client: MongoClient[Row] | None = field(default=None, repr=False)
+    _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def run(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
+        """What ``call`` returns on a collection; what fails for a moment is tried again, so it must bear that.
+
+        BackendUnavailableError, naming servers and operation, where it keeps failing; BackendError for other failures.
+        """
+        for pause in pauses(self.retries):
+            try:
+                return self._call(collection, operation, call)
+            except BackendUnavailableError:
+                time.sleep(pause)
+        return self._call(collection, operation, call)
+
+    def _call(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
+        try:
+            database = self._connected()[self.database]
+            durable = WriteConcern(w="majority", j=True)
+            return call(database.get_collection(collection, write_concern=durable))
+        except VlmsearchError:
+            raise
+        except _EXPECTED as exc:
+            raise self._translate(exc, operation) from exc
+
+    def _connected(self) -> MongoClient[Row]:
+        with self._opening:
+            if self._client is None:
+                self._client = self.make_client()
+            return self._client
+
+    def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
+        said = redact(_message(exc), self.secrets, most=300) or type(exc).__name__
+        if isinstance(exc, (ConfigurationError, InvalidURI)):
+            return ConfigError(f"{self.name} cannot be opened: {said}")
+        if isinstance(exc, OperationFailure) and exc.code in _REFUSED:
+            return BackendError(
+                f"{self.name} refused to {operation}: {said}; the user goes into {USER_VARIABLE}, "
+                f"the password into {PASSWORD_VARIABLE}"
+            )
+        if is_transient(exc):
+            return BackendUnavailableError(f"{self.name} could not be reached to {operation}: {said}")
+        return BackendError(f"{self.name} failed to {operation}: {said}")
+
+    def close(self) -> None:
+        """Let go of the connections; the next call opens them again."""
+        with self._opening:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
+    """The database at ``address``, with the user and password that the environment gives; nothing is opened yet."""
+    user, password = os.environ.get(USER_VARIABLE, ""), os.environ.get(PASSWORD_VARIABLE, "")
+    if bool(user) != bool(password) and options.auth_mechanism in (None, "SCRAM-SHA-1", "SCRAM-SHA-256", "PLAIN"):
+        raise ConfigError(f"{USER_VARIABLE} and {PASSWORD_VARIABLE} belong together: set both or none")
+    if options.auth_mechanism == "PLAIN" and not options.tls:
+        for host in address.hosts:
+            check_unencrypted(PASSWORD_VARIABLE, (parse_address(host) or (host,))[0], "add tls=true to the URL")
+    milliseconds = round(options.timeout * 1000)
+    settings: dict[str, Any] = {
+        "appname": "vlmsearch",
+        "serverSelectionTimeoutMS": milliseconds,
+        "connectTimeoutMS": milliseconds,
+        "socketTimeoutMS": milliseconds,
+        "tls": options.tls,
+        "username": user,
+        "password": password,
+        "replicaSet": options.replica_set,
+        "tlsCAFile": str(options.tls_ca_file or ""),
+        "tlsCertificateKeyFile": str(options.tls_certificate_key_file or ""),
+        "authSource": options.auth_source,
+        "authMechanism": options.auth_mechanism,
+    }
+    given = {key: value for key, value in settings.items() if value not in ("", None)}
+    scheme = "mongodb+srv" if options.srv else "mongodb"
+    hosts = ",".join(address.hosts)
+
+    def make_client() -> MongoClient[Row]:
+        return MongoClient(f"{scheme}://{hosts}/", **given)
+
+    return MongoConnection(
+        name=f"mongodb://{hosts}/{address.database}",
+        database=address.database,
+        make_client=make_client,
+        retries=options.retries,
+        secrets=(password,) if password else (),
+    )
+
+
+def is_transient(exc: BaseException) -> bool:
+    """Whether trying again may help."""
+    if isinstance(exc, BulkWriteError):
+        return False
+    labels = isinstance(exc, PyMongoError) and any(map(exc.has_error_label, _TRANSIENT_LABELS))
+    return labels or isinstance(exc, (*_TRANSIENT, OSError))
+
+
+def is_duplicate(exc: BulkWriteError) -> bool:
+    """Whether nothing failed but upserts of rows that someone else inserted at the same time."""
+    details: Mapping[str, Any] = exc.details or {}
+    errors = details.get("writeErrors", [])
+    return bool(errors) and not details.get("writeConcernErrors") and all(e["code"] == DUPLICATE_KEY for e in errors)
+
+
+def _message(exc: Exception) -> str:
+    """What the driver says, without the documents that it was about."""
+    if isinstance(exc, BulkWriteError):
+        errors = (exc.details or {}).get("writeErrors") or (exc.details or {}).get("writeConcernErrors") or [{}]
+        return f"{len(errors)} writes failed, the first with code {errors[0].get('code')}"
+    return str(exc)

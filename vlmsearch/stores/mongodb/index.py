@@ -1,0 +1,151 @@
+"""What the stores that keep documents in MongoDB share: the index itself, its documents and its quarantine list.
+
+An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
+and, for each generation, ``name.N.documents``. A generation is built beside the one in use, and takes its place when
+one row of ``name.about`` is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pymongo.operations import ReplaceOne
+
+from vlmsearch.stores.generations import GenerationalStore, Slot
+from vlmsearch.stores.mongodb.connection import MongoConnection, Row, Rows, check_name
+from vlmsearch.stores.mongodb.rows import LIVE, PAGE, bulk, insert_once, pages
+from vlmsearch.stores.mongodb.values import document_of, fields_of, reject_of, reject_row, stamp_of
+from vlmsearch.types import Document, Field, Reject, Stamp
+
+T = TypeVar("T")
+
+
+class MongoIndex(GenerationalStore):
+    """An index whose documents are in MongoDB; where the vectors are is for the class below to say."""
+
+    def __init__(self, connection: MongoConnection, name: str, slot: Slot = "index") -> None:
+        check_name(name)
+        super().__init__(f"{connection.name}/{name}" if name != "vlmsearch" else connection.name, slot)
+        self._connection = connection
+        self._prefix = name
+
+    # ---- what it is made of
+
+    def read_slot(self, slot: Slot) -> Row | None:
+        """The row of a slot, or None."""
+        row = self._about("look for the index", lambda rows: rows.find_one({"_id": slot}))
+        return None if row is None else {key: value for key, value in row.items() if key != "_id"}
+
+    def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
+        """Make the row of a slot, unless there is one."""
+        self._about(f"make {self._prefix}", lambda rows: insert_once(rows, {"_id": slot, **row}))
+
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
+        """Put another row in the place of one of this revision, at one instant; False where there is no such row."""
+        old, new = {"_id": slot, "revision": revision}, {"_id": slot, **row}
+        return self._about("change the index", lambda rows: rows.replace_one(old, new)).matched_count == 1
+
+    def clear_slot(self, slot: Slot, revision: str | None) -> None:
+        """Remove the row of a slot, if it is of this revision."""
+        self._about("forget an index", lambda rows: rows.delete_one({"_id": slot, "revision": revision}))
+
+    # ---- documents
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
+        rows = self.rows(ids, {"vectors": 0})
+        return [document_of(rows[id]) for id in ids if id in rows]
+
+    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
+        """Those documents that are still of the version that is given for their id."""
+        rows = self.rows(list(versions), {"vectors": 0})
+        return {id: document_of(row) for id, row in rows.items() if row["version"] == versions[id]}
+
+    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
+        """The stamps of those documents among ``ids`` that are in the store."""
+        return {id: stamp_of(row) for id, row in self.rows(ids, {"digest": 1, "source": 1}).items()}
+
+    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
+        """The fields that each of those documents among ``ids`` that are in the store has a vector in."""
+        return {id: fields_of(row) for id, row in self.rows(ids, {"fields": 1}).items()}
+
+    def rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
+        """The rows of documents that pass ``where``, by id."""
+        if self.manifest() is None:
+            return {}
+        found: dict[str, Row] = {}
+        for some in pages(ids):
+            page = self._find({"_id": {"$in": some}, **where}, projection, "read documents")
+            found |= {row["_id"]: row for row in page}
+        return found
+
+    def scan(self, projection: Mapping[str, int], where: Row = LIVE) -> Iterator[list[Row]]:
+        """The rows of all documents that pass ``where``, some at a time, in the order of their ids."""
+        condition = dict(where)
+        while self.manifest() is not None:
+            page = self._find(condition, projection, "list documents", limit=PAGE)
+            if page:
+                yield page
+            if len(page) < PAGE:
+                return
+            condition = {**where, "_id": {"$gt": page[-1]["_id"]}}
+
+    def _find(self, condition: Row, projection: Mapping[str, int], operation: str, limit: int = 0) -> list[Row]:
+        def read(rows: Rows) -> list[Row]:
+            found = rows.find(condition, dict(projection))
+            return list(found.sort("_id", 1).limit(limit) if limit else found)
+
+        return self.run(operation, read)
+
+    def ids(self) -> Iterator[str]:
+        """All ids, in the order of their bytes."""
+        return (row["_id"] for page in self.scan({"_id": 1}) for row in page)
+
+    def __len__(self) -> int:
+        if self.manifest() is None:
+            return 0
+        return self.run("count documents", lambda rows: rows.count_documents(LIVE))
+
+    # ---- the quarantine list
+
+    def rejects(self) -> list[Reject]:
+        """The quarantine list, by id."""
+        if self.manifest() is None:
+            return []
+        return [
+            reject_of(row) for row in self._quarantine("list failed inputs", lambda c: list(c.find({}).sort("_id", 1)))
+        ]
+
+    def quarantine(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the quarantine list, or replace their entries."""
+        self.needed()
+        rows = {reject.id: reject_row(reject) for reject in rejects}
+        if rows:
+            replaces = [ReplaceOne({"_id": id}, row, upsert=True) for id, row in rows.items()]
+            self._quarantine("note failed inputs", lambda c: bulk(c, replaces))
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the quarantine list; unknown ids are ignored."""
+        if self.manifest() is not None:
+            for some in pages(ids):
+                self._release({"_id": {"$in": some}})
+
+    def _release(self, condition: Row) -> None:
+        self._quarantine("release inputs", lambda rows: rows.delete_many(condition))
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._connection.close()
+
+    # ---- the collections
+
+    def run(self, operation: str, call: Callable[[Rows], T], *, part: str = "documents", generation: str = "") -> T:
+        """What ``call`` returns on a collection of a generation, the one in use by default."""
+        return self._connection.run(f"{self._prefix}.{generation or self.generation}.{part}", operation, call)
+
+    def _about(self, operation: str, call: Callable[[Rows], T]) -> T:
+        return self._connection.run(f"{self._prefix}.about", operation, call)
+
+    def _quarantine(self, operation: str, call: Callable[[Rows], T]) -> T:
+        return self._connection.run(f"{self._prefix}.rejects", operation, call)

@@ -1,0 +1,109 @@
+"""Exact search: every vector of a field is compared, read from MongoDB in blocks or from blocks that were kept."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bson import decode, encode
+from numpy.typing import NDArray
+
+from vlmsearch.stores.mongodb.connection import Row, Rows
+from vlmsearch.stores.mongodb.values import unpack, vector_path
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.types import Field, Vectors
+
+_VECTOR_SUBTYPE = 9
+_FLOAT32 = b"\x27\x00"
+_TAIL = 2
+"""Bytes after the last vector of a row: the ends of the two nested objects."""
+_ID = b"\x02_id\x00"
+_VERSION = b"\x02version\x00"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Vectors, and for each the beginning of its row in BSON: id and version."""
+
+    heads: Sequence[bytes]
+    vectors: NDArray[np.float32]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        return self.vectors.nbytes + sum(map(len, self.heads)) + 64 * len(self.heads)
+
+    def hit(self, index: int, cosine: float) -> VersionedHit:
+        """What is at a place."""
+        id, version = _texts(self.heads[index])
+        return VersionedHit(id, min(1.0, max(-1.0, cosine)), version)
+
+
+def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[Block]:
+    """The vectors of those rows that pass ``where``; only one block is in memory at a time."""
+    path = vector_path(field)
+    batches: Any = rows.find_raw_batches({path: {"$exists": True}, **where}, {"version": 1, path: 1})
+    return (_block(batch, path.partition(".")[2], dim) for batch in batches)
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """One block of all."""
+    return Block([head for block in blocks for head in block.heads], np.concatenate([b.vectors for b in blocks]))
+
+
+def nearest(blocks: Iterable[Block], queries: Vectors, limit: int) -> list[list[VersionedHit]]:
+    """For each query its ``limit`` nearest, best first; equal cosines in the order of their ids."""
+    best: list[list[VersionedHit]] = [[] for _ in queries]
+    least = np.full(len(queries), -np.inf, np.float32)
+    for block in blocks:
+        one = len(queries) == 1  # a product with a vector is faster than one with a matrix of one column
+        columns = (block.vectors @ queries[0])[None] if one else queries @ block.vectors.T
+        for query, column in enumerate(columns):
+            candidates = np.flatnonzero(column >= least[query])
+            if len(candidates) > limit:  # all of those that tie with the last are kept, for their ids decide
+                edge = np.partition(column[candidates], -limit)[-limit]
+                candidates = candidates[column[candidates] >= edge]
+            if not len(candidates):
+                continue
+            hits = best[query] + [block.hit(i, float(column[i])) for i in candidates.tolist()]
+            best[query] = sorted(hits, key=lambda hit: (-hit.score, hit.id))[:limit]
+            if len(best[query]) == limit:
+                least[query] = best[query][-1].score
+    return best
+
+
+def _block(batch: bytes, name: str, dim: int) -> Block:
+    """One batch of BSON rows; the vector is read from the end of each, where it is."""
+    size = 4 * dim
+    mark = struct.pack("<iB", size + 2, _VECTOR_SUBTYPE) + _FLOAT32
+    heads, parts, at = [], [], 0
+    while at < len(batch):
+        end = at + int.from_bytes(batch[at : at + 4], "little")
+        start = end - _TAIL - size
+        head = batch[at:start]
+        if head.endswith(mark) and _is_head(head):
+            parts.append(batch[start : end - _TAIL])
+        else:
+            row = decode(batch[at:end])
+            head = encode({"_id": row["_id"], "version": row["version"]})
+            parts.append(unpack(row["vectors"][name]).tobytes())
+        heads.append(head)
+        at = end
+    return Block(heads, np.frombuffer(b"".join(parts), "<f4").reshape(len(heads), dim))
+
+
+def _is_head(head: bytes) -> bool:
+    """Whether the id comes first and the version after it."""
+    after = 13 + int.from_bytes(head[9:13], "little")
+    return head[4:9] == _ID and head[after : after + len(_VERSION)] == _VERSION
+
+
+def _texts(head: bytes) -> tuple[str, str]:
+    """Id and version of a row that begins with them."""
+    after = 13 + int.from_bytes(head[9:13], "little")
+    start = after + len(_VERSION) + 4
+    length = int.from_bytes(head[start - 4 : start], "little")
+    return head[13 : after - 1].decode(), head[start : start + length - 1].decode()

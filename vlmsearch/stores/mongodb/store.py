@@ -1,0 +1,220 @@
+"""MongoDB as a store of documents and their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pymongo.operations import ReplaceOne
+from typing_extensions import Self
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.mongodb.atlas import VectorSearch
+from vlmsearch.stores.mongodb.cache import Changes, VectorCache
+from vlmsearch.stores.mongodb.connection import (
+    AuthMechanism,
+    MongoAddress,
+    MongoConnection,
+    MongoOptions,
+    Row,
+    Rows,
+    connect,
+)
+from vlmsearch.stores.mongodb.index import MongoIndex
+from vlmsearch.stores.mongodb.rows import bulk, pages
+from vlmsearch.stores.mongodb.scan import Block, nearest, read_blocks
+from vlmsearch.stores.mongodb.values import compile_filter, escape, pack, rows_of
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.stores.writers import new_version
+from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
+
+_WRITES = 500
+
+
+class MongoStore(MongoIndex):
+    """Documents and vectors in a database: ``mongodb://host:27017/database``, hosts separated by commas.
+
+    A user and password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, or from what ``auth_mechanism``
+    says. ``index`` names the index in the database; ``timeout`` is in seconds for one attempt, ``retries`` how many
+    follow. Servers with ``$vectorSearch`` are searched by it, unless a query has a filter; others are searched
+    exactly, from vectors in memory while the index does not change and they take no more than ``cache`` MiB.
+    ``index_timeout``, in seconds, is how long a new index of theirs is waited for.
+    """
+
+    kind = "mongodb"
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        index: str = "vlmsearch",
+        timeout: float = 30.0,
+        retries: int = 3,
+        srv: bool = False,
+        replica_set: str = "",
+        tls: bool = False,
+        tls_ca_file: Path | None = None,
+        tls_certificate_key_file: Path | None = None,
+        auth_source: str = "",
+        auth_mechanism: AuthMechanism | None = None,
+        index_timeout: float = 600.0,
+        cache: int = 1024,
+    ) -> None:
+        options = MongoOptions(
+            timeout,
+            retries,
+            srv,
+            replica_set,
+            tls,
+            tls_ca_file,
+            tls_certificate_key_file,
+            auth_source,
+            auth_mechanism,
+        )
+        self._set_up(connect(MongoAddress.parse(location), options), index, "index", index_timeout, cache)
+
+    def _set_up(self, connection: MongoConnection, index: str, slot: Slot, index_timeout: float, cache: int) -> None:
+        MongoIndex.__init__(self, connection, index, slot)
+        self._index_timeout = index_timeout
+        self._vector_search: VectorSearch | None = None
+        self._dims: dict[Field, int] = {}
+        self._changes = Changes(lambda operation, call: self.run(operation, call, part="changes"))
+        self._megabytes = cache
+        self._cache = VectorCache(self._changes, cache * 2**20)
+
+    @classmethod
+    def on(
+        cls,
+        connection: MongoConnection,
+        *,
+        index: str = "vlmsearch",
+        slot: Slot = "index",
+        index_timeout: float = 600.0,
+        cache: int = 1024,
+    ) -> Self:
+        """The store over a connection that is there already."""
+        store = cls.__new__(cls)
+        cls._set_up(store, connection, index, slot, index_timeout, cache)
+        return store
+
+    def over(self, slot: Slot) -> Self:
+        """Another store over the same connection."""
+        wait, most = self._index_timeout, self._megabytes
+        return self.on(self._connection, index=self._prefix, slot=slot, index_timeout=wait, cache=most)
+
+    def prepare(self, spaces: Sequence[Space], generation: str) -> None:
+        """Nothing is to be made beforehand."""
+
+    def opened(self, manifest: Manifest, generation: str) -> None:
+        """Note the fields, and find out how the server can search."""
+        self._cache = VectorCache(self._changes, self._megabytes * 2**20)
+        self._dims = {field: space.dim for space in manifest.spaces for field in space.fields}
+        self._vector_search = self.run(
+            "ask for its indexes", lambda rows: VectorSearch.on(rows, self._dims), generation=generation
+        )
+
+    def wait_until_ready(self) -> None:
+        """Return when the server's own vector indexes, if it has any, can be queried."""
+        search = self._vector_search
+        if search is not None:
+            self.run("make its vector indexes", search.create)
+            search.wait(lambda call: self.run("ask for its indexes", call), self._index_timeout, self.name)
+
+    def describe(self) -> dict[str, str]:
+        """How the store searches, for people."""
+        self.needed()
+        search = "exact" if self._vector_search is None else "$vectorSearch, exact where there is a filter"
+        return {"search": search, **super().describe()}
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Add or replace records, each at one instant."""
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            rows = rows_of(records, new_version())
+            writes = [
+                ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
+                for record, row in zip(records, rows)
+            ]
+            with self._changes.writing() as live:
+                for start in range(0, len(writes), _WRITES):
+                    live()
+                    left = writes[start : start + _WRITES]
+                    while self._write(left) < len(left):
+                        continue  # another writer inserted one of them at the same moment
+
+    def _write(self, writes: Sequence[ReplaceOne[Row]]) -> int:
+        return self.run("write documents", lambda rows: bulk(rows, writes))
+
+    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
+        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
+        if self.manifest() is None or not len(vectors) or limit < 1:
+            return [[] for _ in vectors]
+        if field not in self._dims:
+            raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, self._dims))}")
+        found = self._nearest(field, vectors, limit, where)
+        if any(len(hits) < limit for hits in found):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return [list(hits) for hits in found]
+
+    def _nearest(self, field: Field, vectors: Vectors, limit: int, where: Filter | None) -> list[list[VersionedHit]]:
+        search = self._vector_search
+        if search is not None and where is None:
+            return self.run("search", lambda rows: search.find(rows, field, vectors, limit))
+        kept = self._cache.find(field) if where is None else None
+        if kept is not None:
+            return nearest(kept, vectors, limit)
+        condition: Row = {} if where is None else compile_filter(where)
+        return self.run("search", lambda rows: self._scan(rows, field, vectors, limit, condition))
+
+    def _scan(self, rows: Rows, field: Field, vectors: Vectors, limit: int, condition: Row) -> list[list[VersionedHit]]:
+        def read() -> Iterator[Block]:
+            return read_blocks(rows, field, self._dims[field], condition)
+
+        return nearest(read() if condition else self._cache.load(field, read), vectors, limit)
+
+    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
+        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+        condition: Row = {"_id": {"$in": list(ids)}, **(compile_filter(where) if where else {})}
+        return self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0]
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents with their vectors; returns how many were there."""
+        if self.manifest() is None:
+            return 0
+        count = 0
+        with self.in_use(), self._changes.writing() as live:
+            for some in pages(ids):
+                live()
+                count += self._delete({"_id": {"$in": some}})
+        return count
+
+    def _delete(self, condition: Row) -> int:
+        return self.run("delete documents", lambda rows: rows.delete_many(condition)).deleted_count
+
+    def check(self, *, repair: bool = False) -> CheckReport:
+        """What there is, and writes that were cut off; a document and its vectors are one row, so they agree."""
+        unfinished, under_way = self._changes.writes() if self.manifest() is not None else ([], 0)
+        if repair:
+            self._changes.forget(unfinished)
+        counts = {str(field): 0 for field in self._dims}
+        documents = 0
+        for page in self.scan({"fields": 1}):
+            documents += len(page)
+            for row in page:
+                for field in row["fields"]:
+                    counts[field] += 1
+        names = tuple(f"write {version}" for version in unfinished)
+        return CheckReport(self.name, documents, counts, unfinished=names, in_progress=under_way, repaired=repair)
+
+    def drop(self, generation: str, spaces: Sequence[Space]) -> None:
+        """Remove everything that a generation has."""
+        for part in ("documents", "changes"):
+            self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
+
+
+def _packed(record: Record) -> dict[str, Any]:
+    return {escape(str(field)): pack(vector) for field, vector in record.vectors.items()}

@@ -1,0 +1,179 @@
+"""Documents, vectors and filters in MongoDB's terms.
+
+A document's row has the fields ``_id version digest source text image metadata exact fields`` and, where vectors are
+kept in MongoDB too, ``vectors``, always last. Numbers in ``metadata`` compare as doubles; an integer that no double
+can hold has its exact value in ``exact``. Keys are escaped, so that none is a path or an operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bson.binary import Binary, BinaryVectorDtype
+from bson.int64 import Int64
+from numpy.typing import NDArray
+
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.stores.filters import Comparison, Filter
+from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp
+
+_ESCAPED = re.compile(r"[%.$\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_ESCAPE = re.compile(r"%([0-9a-f]{4})")
+_LARGEST_EXACT = 2**53
+_MOST_BYTES = 15 * 2**20
+_DEEPEST = 80
+_HALF_SURROGATES = 128
+"""The subtype of texts that are no valid Unicode, kept as bytes."""
+
+
+def rows_of(records: Sequence[Record], version: str) -> list[dict[str, Any]]:
+    """What is kept of records beside their vectors; InvalidInputError for the first that MongoDB cannot keep."""
+    rows = []
+    for item, record in enumerate(records):
+        try:
+            rows.append(row_of(record, version))
+        except InvalidInputError as exc:
+            raise InvalidInputError(exc.code, str(exc), item=item) from exc
+    return rows
+
+
+def row_of(record: Record, version: str) -> dict[str, Any]:
+    """What is kept of a record beside its vectors; InvalidInputError where MongoDB cannot keep it."""
+    document = record.document
+    path = str(document.image) if isinstance(document.image, Path) else None
+    exact = {key: value for key, value in document.metadata.items() if _is_large(value)}
+    row = {
+        "version": version,
+        "digest": _string(record.stamp.digest),
+        "source": _string(record.stamp.source),
+        "text": None if document.text is None else _string(document.text),
+        "image": None if path is None else _string(path),
+        "metadata": {escape(key): _value(value) for key, value in document.metadata.items()},
+        "exact": {escape(key): Int64(value) for key, value in exact.items()},
+        "fields": sorted(map(str, record.vectors)),
+    }
+    if _size(row) > _MOST_BYTES:
+        large = f"{document.id!r} has more than {_MOST_BYTES:,} bytes of text and metadata"
+        raise InvalidInputError("too_large", large)
+    return row
+
+
+def document_of(row: Mapping[str, Any]) -> Document:
+    """The document of a row."""
+    exact: Mapping[str, int] = row["exact"]
+    metadata = {_unescape(key): _scalar(exact.get(key, value)) for key, value in row["metadata"].items()}
+    text, image = row["text"], row["image"]
+    return Document(
+        row["_id"],
+        None if text is None else _text(text),
+        None if image is None else Path(_text(image)),
+        metadata,
+    )
+
+
+def stamp_of(row: Mapping[str, Any]) -> Stamp:
+    """The stamp in a row."""
+    return Stamp(_text(row["digest"]), _text(row["source"]))
+
+
+def fields_of(row: Mapping[str, Any]) -> frozenset[Field]:
+    """The fields that the document of a row has vectors in."""
+    return frozenset(map(Field.parse, row["fields"]))
+
+
+def reject_row(reject: Reject) -> dict[str, Any]:
+    """What is kept of an entry of the quarantine list."""
+    stamp = {"digest": _string(reject.stamp.digest), "source": _string(reject.stamp.source)}
+    return {"code": reject.code, "message": _string(reject.message), **stamp}
+
+
+def reject_of(row: Mapping[str, Any]) -> Reject:
+    """The entry of the quarantine list in a row."""
+    return Reject(row["_id"], row["code"], _text(row["message"]), stamp_of(row))
+
+
+def pack(vector: NDArray[np.float32]) -> Binary:
+    """A vector as BSON keeps it: float32, little endian."""
+    return Binary.from_vector(np.asarray(vector, "<f4"), BinaryVectorDtype.FLOAT32)
+
+
+def unpack(value: Binary) -> NDArray[np.float32]:
+    """The vector that `pack` packed."""
+    return np.frombuffer(value, "<f4", offset=2)
+
+
+def vector_path(field: Field) -> str:
+    """Where a row has the vector of ``field``."""
+    return f"vectors.{escape(str(field))}"
+
+
+def compile_filter(where: Filter) -> dict[str, Any]:
+    """The filter in MongoDB's terms, over rows as `row_of` gives them."""
+    return _compile(where, 0)
+
+
+def _compile(where: Filter, depth: int) -> dict[str, Any]:
+    if depth > _DEEPEST:
+        raise ConfigError(f"a filter on MongoDB nests $and and $or at most {_DEEPEST} deep")
+    if isinstance(where, Comparison):
+        values = [_value(v) for v in where.value] if isinstance(where.value, tuple) else _value(where.value)
+        return {f"metadata.{escape(where.key)}": {where.operator: values}}
+    flat: list[Filter] = []
+    left = list(reversed(where.filters))
+    while left:
+        part = left.pop()
+        if not isinstance(part, Comparison) and part.operator == where.operator:
+            left += reversed(part.filters)
+        else:
+            flat.append(part)
+    return {where.operator: [_compile(part, depth + 1) for part in flat]}
+
+
+def escape(key: str) -> str:
+    """A key as a single step of a path, with no character that means anything to MongoDB."""
+    return _ESCAPED.sub(lambda odd: f"%{ord(odd[0]):04x}", key)
+
+
+def _unescape(key: str) -> str:
+    return _ESCAPE.sub(lambda code: chr(int(code[1], 16)), key)
+
+
+def _is_large(value: Scalar) -> bool:
+    return type(value) is int and abs(value) > _LARGEST_EXACT
+
+
+def _value(value: Scalar) -> str | bool | int | float | Binary:
+    """A value as it compares."""
+    if isinstance(value, str):
+        return _string(value)
+    return float(value) if isinstance(value, int) and _is_large(value) else value
+
+
+def _scalar(value: object) -> Scalar:
+    if isinstance(value, (bool, float)):
+        return value
+    return int(value) if isinstance(value, int) else _text(value)
+
+
+def _string(text: str) -> str | Binary:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        packed: Binary = Binary(text.encode("utf-8", "surrogatepass"), _HALF_SURROGATES)
+        return packed
+    return text
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else str(value)
+
+
+def _size(row: Mapping[str, Any]) -> int:
+    texts = [value for value in (row["text"], *row["metadata"].values()) if isinstance(value, (str, bytes))]
+    if sum(map(len, texts)) * 4 <= _MOST_BYTES:
+        return 0
+    return sum(len(text.encode() if isinstance(text, str) else text) for text in texts)

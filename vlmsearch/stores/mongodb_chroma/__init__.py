@@ -1,0 +1,1 @@
+"""Documents in MongoDB, vectors in Chroma."""

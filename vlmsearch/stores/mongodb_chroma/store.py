@@ -1,0 +1,318 @@
+"""Documents in MongoDB, vectors in Chroma, kept consistent by a journal.
+
+A write is noted in the journal under a new version, and as pending in the documents' rows; vectors are added to Chroma
+under that version; then each row in MongoDB is changed so that it names the version, which is the instant at which the
+document changes; then the vectors of the version before are removed, and the entry of the journal. Only a version that
+is pending in a row can become its version: whoever takes a writer for gone takes the version off the row first, and
+then what the writer has sent or will send comes to nothing. A delete leaves a row without a version until the vectors
+are gone. Search finds only vectors of the version that the document's row names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pymongo.operations import UpdateOne
+from typing_extensions import Self
+
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.stores.chroma.collections import connect as connect_chroma
+from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
+from vlmsearch.stores.chroma.vectors import VectorRows
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.mongodb.connection import AuthMechanism, MongoAddress, MongoConnection, MongoOptions, Row, connect
+from vlmsearch.stores.mongodb.index import MongoIndex
+from vlmsearch.stores.mongodb.journal import Journal
+from vlmsearch.stores.mongodb.rows import bulk, pages
+from vlmsearch.stores.mongodb.values import row_of, rows_of
+from vlmsearch.stores.mongodb_chroma.audit import Audit
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
+
+_WRITES = 500
+_CONTENT = ("digest", "source", "text", "image", "metadata", "exact")
+_HNSW = {"max_neighbors": 24, "ef_construction": 150, "ef_search": 400}
+
+
+class MongoChromaStore(MongoIndex):
+    """Documents in a database, vectors in Chroma: ``mongodb+chroma://host:27017/database?chroma=http://host:8000``.
+
+    ``chroma`` is a server or a folder; the other options are those of ``mongodb:`` and ``chroma:``. A user and
+    password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, a token for the Chroma server from
+    VLMSEARCH_CHROMA_TOKEN.
+    """
+
+    kind = "mongodb+chroma"
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        chroma: str,
+        index: str = "vlmsearch",
+        timeout: float = 30.0,
+        retries: int = 3,
+        srv: bool = False,
+        replica_set: str = "",
+        tls: bool = False,
+        tls_ca_file: Path | None = None,
+        tls_certificate_key_file: Path | None = None,
+        auth_source: str = "",
+        auth_mechanism: AuthMechanism | None = None,
+        hnsw_max_neighbors: int = _HNSW["max_neighbors"],
+        hnsw_ef_construction: int = _HNSW["ef_construction"],
+        hnsw_ef_search: int = _HNSW["ef_search"],
+    ) -> None:
+        options = MongoOptions(
+            timeout,
+            retries,
+            srv,
+            replica_set,
+            tls,
+            tls_ca_file,
+            tls_certificate_key_file,
+            auth_source,
+            auth_mechanism,
+        )
+        address = MongoAddress.parse(location)
+        vectors = chroma_at(chroma, f"{address.database}-{index}", options)
+        hnsw = dict(zip(_HNSW, (hnsw_max_neighbors, hnsw_ef_construction, hnsw_ef_search)))
+        self._set_up(connect(address, options), vectors, index, "index", hnsw)
+
+    def _set_up(
+        self, connection: MongoConnection, chroma: ChromaConnection, index: str, slot: Slot, hnsw: Mapping[str, int]
+    ) -> None:
+        for option, value in hnsw.items():
+            if value < 2:
+                raise ConfigError(f"hnsw_{option} is at least 2, not {value}")
+        MongoIndex.__init__(self, connection, index, slot)
+        self.name = f"{self.name.replace('mongodb:', 'mongodb+chroma:', 1)} with {chroma.name}"
+        self._chroma = chroma
+        self._hnsw = hnsw
+        self._vectors: VectorRows | None = None
+        self._journal = Journal(lambda operation, call: self.run(operation, call, part="journal"))
+
+    @classmethod
+    def on(
+        cls,
+        connection: MongoConnection,
+        chroma: ChromaConnection,
+        *,
+        index: str = "vlmsearch",
+        slot: Slot = "index",
+        hnsw: Mapping[str, int] = _HNSW,
+    ) -> Self:
+        """The store over connections that are there already."""
+        store = cls.__new__(cls)
+        cls._set_up(store, connection, chroma, index, slot, hnsw)
+        return store
+
+    def over(self, slot: Slot) -> Self:
+        """Another store over the same connections."""
+        return self.on(self._connection, self._chroma, index=self._prefix, slot=slot, hnsw=self._hnsw)
+
+    # ---- the index
+
+    def prepare(self, spaces: Sequence[Space], generation: str) -> None:
+        """Make the collections of a generation."""
+        self._chroma.prepare()
+        self._rows_of(generation, spaces).create(self._hnsw)
+
+    def opened(self, manifest: Manifest, generation: str) -> None:
+        """Find the collections of the vectors."""
+        vectors = self._rows_of(generation, manifest.spaces)
+        vectors.open(self.name)
+        self._vectors = vectors
+
+    def drop(self, generation: str, spaces: Sequence[Space]) -> None:
+        """Remove everything that a generation has."""
+        self._rows_of(generation, spaces).drop()
+        for part in ("documents", "journal"):
+            self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
+
+    def _rows_of(self, generation: str, spaces: Sequence[Space]) -> VectorRows:
+        return VectorRows(Subindex(self._chroma, generation), spaces)
+
+    def vectors(self) -> VectorRows:
+        """The vectors; ConfigError where there is no index yet."""
+        self.needed()
+        if self._vectors is None:
+            raise ConfigError(f"{self.name} is closed")
+        return self._vectors
+
+    def describe(self) -> dict[str, str]:
+        """How the store searches, for people."""
+        return {"search": f"HNSW on {self._chroma.name}", **super().describe()}
+
+    # ---- writing
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Add or replace records, each at one instant; when this returns, all can be found."""
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            rows_of(records, "")  # refuses what MongoDB cannot keep
+            for start in range(0, len(records), _WRITES):
+                if start:
+                    self.check_in_use()
+                left = list(records[start : start + _WRITES])
+                while left:
+                    left = self._write(left)
+
+    def _write(self, records: list[Record]) -> list[Record]:
+        """Write records under a new version; those that another writer was faster with are returned."""
+        ids = [record.document.id for record in records]
+        with self._journal.writing("write", ids) as version:
+            try:
+                self._announce(ids, version)
+                self.vectors().write(records, dict.fromkeys(ids, version))
+                replaced, lost = self._commit(records, version)
+                self._clean(replaced, lost, version)
+            except BackendError as exc:
+                if not isinstance(exc, BackendUnavailableError):
+                    with suppress(BackendError):
+                        self.audit().roll_back(version, ids)
+                raise
+        return [record for record in records if record.document.id in lost]
+
+    def _announce(self, ids: Sequence[str], version: str) -> None:
+        """Note the version as pending in the rows; documents that are not there get one like those of deleted ones."""
+        new: Row = {"version": None, "fields": [], "stale": []}
+        update: Row = {"$addToSet": {"pending": version}, "$setOnInsert": new}
+        writes: list[Any] = [UpdateOne({"_id": id}, update, upsert=True) for id in ids]
+        while self.run("begin to write documents", lambda rows: bulk(rows, writes)) < len(writes):
+            continue  # another writer inserted one of them at the same moment
+
+    def _commit(self, records: Sequence[Record], version: str) -> tuple[dict[str, str], set[str]]:
+        """Change the rows; returns the versions that were there before, and the ids that could not be changed.
+
+        Those were changed by another writer meanwhile, or the version is not pending any more.
+        """
+        ids = [record.document.id for record in records]
+        before = {id: row["version"] for id, row in self.rows(ids, {"version": 1}).items()}
+        writes: list[Any] = []
+        for record in records:
+            id = record.document.id
+            update: Row = {"$set": row_of(record, version), "$pull": {"pending": version}}
+            if id in before:
+                update["$push"] = {"stale": before[id]}
+            writes.append(UpdateOne({"_id": id, "version": before.get(id), "pending": version}, update))
+        if self.run("commit documents", lambda rows: bulk(rows, writes)) == len(records):
+            return before, set()
+        now = self.rows(ids, {"version": 1})
+        lost = {id for id in ids if id not in now or now[id]["version"] != version}
+        return {id: old for id, old in before.items() if id not in lost}, lost
+
+    def _clean(self, replaced: Mapping[str, str], lost: Collection[str], version: str) -> None:
+        """Remove vectors that no row names any longer, or that none will."""
+        self.forget({id: [version] for id in lost})
+        self.vectors().remove([*replaced.items(), *((id, version) for id in lost)])
+        self.forget({id: [old] for id, old in replaced.items()})
+
+    def forget(self, versions: Mapping[str, Sequence[str]]) -> None:
+        """Take versions off rows: replaced ones whose vectors are gone, and pending ones, which cannot come any more.
+
+        Rows of deleted documents with none left go too.
+        """
+        pulls: list[Any] = [
+            UpdateOne({"_id": id}, {"$pull": {"stale": {"$in": [*some]}, "pending": {"$in": [*some]}}})
+            for id, some in versions.items()
+        ]
+        if pulls:
+            self.run("note what was removed", lambda rows: bulk(rows, pulls))
+        for page in pages(versions):
+            self._bury({"_id": {"$in": page}, "version": None, "stale": [], "pending": {"$in": [None, []]}})
+
+    def _bury(self, condition: Row) -> None:
+        self.run("end a delete", lambda rows: rows.delete_many(condition))
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents, then their vectors; returns how many were there."""
+        if self.manifest() is None:
+            return 0
+        with self.in_use():
+            return sum(self._delete(some) for some in pages(ids))
+
+    def _delete(self, ids: Sequence[str]) -> int:
+        before = self.rows(ids, {"version": 1})
+        gone: dict[str, str] = {}
+        while before:
+            with self._journal.writing("delete", list(before)) as version:
+                some = self._unmake({id: row["version"] for id, row in before.items()})
+                self._clean(some, (), version)
+            gone |= some
+            before = self.rows([id for id in before if id not in some], {"version": 1})
+        return len(gone)
+
+    def _unmake(self, versions: Mapping[str, str]) -> dict[str, str]:
+        """Turn rows into rows of deleted documents; returns those that were still of their version."""
+        content: Row = {"$unset": dict.fromkeys(_CONTENT, "")}
+        writes: list[Any] = [
+            UpdateOne(
+                {"_id": id, "version": old},
+                {"$set": {"version": None, "fields": []}, "$push": {"stale": old}, **content},
+            )
+            for id, old in versions.items()
+        ]
+        if self.run("delete documents", lambda rows: bulk(rows, writes)) == len(versions):
+            return dict(versions)
+        deleted = self.rows(list(versions), {"stale": 1}, {"version": None})
+        return {id: old for id, old in versions.items() if id in deleted and old in deleted[id].get("stale", [])}
+
+    # ---- searching
+
+    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
+        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
+        if self.manifest() is None or not len(vectors) or limit < 1:
+            return [[] for _ in vectors]
+        rows = self.vectors()
+        if field not in rows.fields:
+            raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, rows.fields))}")
+        found = rows.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
+        return [list(hits) for hits in found]
+
+    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
+        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+        return self.vectors().hits_of(field, vectors, ids, where, self._versions_of(field))
+
+    def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
+        name = str(field)
+
+        def versions(ids: Collection[str]) -> dict[str, str]:
+            rows = self.rows(ids, {"version": 1, "fields": 1})
+            return {id: row["version"] for id, row in rows.items() if name in row["fields"]}
+
+        return versions
+
+    # ---- checking
+
+    def check(self, *, repair: bool = False) -> CheckReport:
+        """Whether documents, vectors and journal agree; with ``repair``, what does not is finished or rolled back."""
+        return self.audit().report(repair=repair)
+
+    def audit(self) -> Audit:
+        """What compares documents, vectors and journal."""
+        return Audit(self, self.vectors(), self._journal, self.forget)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        super().close()
+        self._chroma.close()
+
+
+def chroma_at(url: str, name: str, options: MongoOptions) -> ChromaConnection:
+    """The Chroma that ``url`` names: a folder, or a server such as ``http://host:8000`` or ``https://host``."""
+    scheme, _, place = url.partition(":")
+    scheme = scheme.lower()
+    timeout, retries = options.timeout, options.retries
+    if scheme in ("http", "https", "chroma") and place.startswith("//") and not place.startswith("///"):
+        server, _, path = place[2:].partition("/")
+        location = f"//{server}/{path.strip('/') or name}"
+        return connect_chroma(location, ssl=scheme == "https", timeout=timeout, retries=retries)
+    if not url or scheme in ("http", "https") or "://" in url.removeprefix("chroma:"):
+        raise ConfigError("the option chroma is a server (http://host:8000) or a folder (./vectors)")
+    return connect_chroma(url.removeprefix("chroma:"), timeout=timeout, retries=retries)

@@ -1,0 +1,1 @@
+"""TensorRT: engines that run, and how they are built."""

@@ -1,0 +1,249 @@
+"""A plan that runs: batches of any size in, vectors out, from any thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch._util.closing import Closable
+from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.tensorrt.engine.cuda import DeviceArray, OutOfMemoryError, current, find_gpu, free_memory
+from vlmsearch.tensorrt.engine.plans import Shape
+from vlmsearch.tensorrt.engine.profiles import Steps
+from vlmsearch.tensorrt.engine.runtime import Program
+from vlmsearch.tensorrt.engine.slots import Lane, Pool
+from vlmsearch.tensorrt.engine.timing import Timing, time_step
+from vlmsearch.types import Vectors
+
+GRAPHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Batch sizes that run as CUDA graphs."""
+_SPLIT_ROWS = 64
+_SPLIT_BYTES = 4 * 2**20
+
+
+class Engine(Closable):
+    """A TensorRT plan on one GPU, to be used from several threads.
+
+    ``contexts`` batches run at once, each with memory of its own. ``graphs`` are the batch sizes that run as CUDA
+    graphs; a few more rows are computed where that saves time. ``max_batch`` bounds the rows that are computed at
+    once, and with them the memory. Raises BackendError where TensorRT refuses the plan, ConfigError or
+    ModelUnavailableError where there is no such GPU.
+    """
+
+    def __init__(
+        self,
+        plan: bytes,
+        *,
+        device: int = 0,
+        contexts: int = 2,
+        graphs: Sequence[int] = GRAPHS,
+        max_batch: int | None = None,
+    ) -> None:
+        if contexts < 1 or (max_batch or 1) < 1:
+            raise ConfigError(f"contexts and max_batch are at least 1, not {contexts} and {max_batch}")
+        self.gpu = find_gpu(device)
+        self._weights = len(plan)
+        self._pool = Pool(self._lane, contexts)
+        with current(device):
+            self._program = Program(plan)
+            try:
+                self._steps = Steps(self._program, graphs)
+                self._limit = self._steps.limit(max_batch)
+                with self._pool.take():
+                    pass
+            except BaseException:
+                self._program.close()
+                raise
+        self.dim = self._program.output.shape[-1]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the program takes."""
+        return tuple(tensor.name for tensor in self._program.inputs)
+
+    @property
+    def max_batch(self) -> int:
+        """The most rows that are computed at once; less than at first, once the memory did not suffice."""
+        return self._limit
+
+    @property
+    def memory(self) -> int:
+        """Bytes of GPU memory that it holds: weights, activations, inputs and outputs."""
+        return self._weights + sum(lane.memory for lane in self._pool.all)
+
+    @property
+    def graphs(self) -> int:
+        """How many CUDA graphs are captured, over all contexts."""
+        return sum(lane.graphs for lane in self._pool.all)
+
+    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> Vectors:
+        """The output of a batch of any size, float32 (n, dim); inputs are the program's, by name."""
+        rows = self._rows(inputs)
+        return self._run(rows, _shapes(inputs), _FromHost([inputs[name] for name in self.inputs]))
+
+    def run_device(self, inputs: Mapping[str, DeviceArray], *, after: int | None = None) -> Vectors:
+        """What `run` gives, of inputs that are on the GPU already, or will be once the stream ``after`` gets there.
+
+        They are of the program's types, in C order; their memory is free again when this returns.
+        """
+        rows = self._rows(inputs)
+        return self._run(rows, _shapes(inputs), _FromDevice([inputs[name] for name in self.inputs], after))
+
+    def timed(
+        self, inputs: Mapping[str, NDArray[np.generic]], *, runs: int = 50, graph: bool = True, lanes: int = 1
+    ) -> Timing:
+        """How long the GPU takes for one batch, at most ``max_batch`` rows; with ``lanes`` several run at once."""
+        rows = self._rows(inputs)
+        if not 1 <= rows <= self._limit:
+            raise ConfigError(f"batches of 1 to {self._limit} can be timed, not of {rows}")
+        step = self._steps.exact(rows, _shapes(inputs), graph=graph)
+        source = _FromHost([inputs[name] for name in self.inputs])
+        with current(self.gpu.index), self._pool.take(lanes) as held:
+            for lane in held:
+                source.stage(lane, 0, rows)
+            return time_step(held, step, runs)
+
+    def close(self) -> None:
+        """Wait for what runs, and free all memory. Calling it twice is allowed."""
+        with current(self.gpu.index):
+            self._pool.close()
+            self._program.close()
+
+    def _lane(self) -> Lane:
+        while True:
+            limit = self._limit
+            try:
+                return Lane(self._program, limit, self._steps.sizes, self._steps.profiles_for(limit))
+            except OutOfMemoryError as exc:
+                if self._pool.all:
+                    raise
+                if limit <= self._steps.min_batch:
+                    raise OutOfMemoryError(f"{exc}: {self._shortage()}") from exc
+                self._limit = max(limit // 2, self._steps.min_batch)
+
+    def _shortage(self) -> str:
+        least = max(map(self._program.activations, self._steps.profiles_for(1)))
+        need, free = (f"{size / 2**20:,.0f} MiB" for size in (least, free_memory()))
+        return (
+            f"the engine computes in {need} of GPU memory, and {free} are free. One for smaller batches needs less: "
+            f"`vlmsearch build NAME --engine tensorrt --profile 1,8,32`, and tensorrt:NAME?profile=1,8,32"
+        )
+
+    def _rows(self, inputs: Mapping[str, NDArray[np.generic]] | Mapping[str, DeviceArray]) -> int:
+        if inputs.keys() != set(self.inputs):
+            given = ", ".join(inputs) or "nothing"
+            raise BackendError(f"the plan takes {', '.join(self.inputs)}, not {given}")
+        counts = {array.shape[0] for array in inputs.values()}
+        if len(counts) != 1:
+            raise BackendError(f"the inputs are of different lengths: {', '.join(map(str, sorted(counts)))}")
+        return counts.pop()
+
+    def _run(self, rows: int, shapes: Mapping[str, Shape], source: _Source) -> Vectors:
+        vectors = np.empty((rows, self.dim), np.float32)
+        if not rows:
+            return vectors
+        most = self._steps.batch_for(shapes)
+        done = 0
+        with current(self.gpu.index):
+            while done < rows:
+                piece = min(self._piece(rows - done, source.row_bytes), most)
+                with self._pool.take(2 if piece < rows - done else 1) as lanes:
+                    piece = min(piece, *(lane.rows for lane in lanes), rows - done)
+                    flight = _Flight(self._steps, lanes, shapes, source, piece)
+                    done = flight.run(vectors, done)
+                if flight.failure:
+                    self._shrink(piece, flight.failure)
+        return vectors
+
+    def _piece(self, rows: int, row_bytes: int) -> int:
+        """How many rows go at once: all that fit, or where copying takes long, so many that it overlaps computing."""
+        if self._pool.size > 1 and row_bytes * rows >= 2 * _SPLIT_BYTES:
+            least = max(_SPLIT_ROWS, _SPLIT_BYTES // row_bytes)
+            return min((size for size in self._steps.usual if least <= size < self._limit), default=self._limit)
+        return self._limit
+
+    def _shrink(self, piece: int, failure: str) -> None:
+        if piece == 1:
+            raise OutOfMemoryError(failure)
+        self._limit = min(self._limit, piece // 2)
+
+
+class _Source(Protocol):
+    """Where a batch comes from, and how many bytes a row of it costs to copy from the host."""
+
+    row_bytes: int
+
+    def stage(self, lane: Lane, start: int, stop: int) -> None:
+        """Queue the copy of some rows to a lane."""
+
+
+class _FromHost:
+    def __init__(self, arrays: Sequence[NDArray[np.generic]]) -> None:
+        self._arrays = arrays
+        self.row_bytes = sum(array[:1].nbytes for array in arrays)
+
+    def stage(self, lane: Lane, start: int, stop: int) -> None:
+        lane.stage(self._arrays, start, stop)
+
+
+class _FromDevice:
+    row_bytes = 0
+
+    def __init__(self, arrays: Sequence[DeviceArray], after: int | None) -> None:
+        self._arrays = arrays
+        self._after = after
+
+    def stage(self, lane: Lane, start: int, stop: int) -> None:
+        lane.stage_device(self._arrays, start, stop, self._after)
+
+
+@dataclass
+class _Flight:
+    """A batch under way in pieces: while one lane computes, the next is filled."""
+
+    steps: Steps
+    lanes: Sequence[Lane]
+    shapes: Mapping[str, Shape]
+    source: _Source
+    piece: int
+    failure: str = ""
+
+    def run(self, vectors: Vectors, start: int) -> int:
+        """Fill ``vectors`` from row ``start`` on; the rows before what is returned are done."""
+        idle, flying = deque(self.lanes), deque[tuple[Lane, int, int]]()
+        try:
+            while flying or (start < len(vectors) and not self.failure):
+                if idle and start < len(vectors) and not self.failure:
+                    stop = min(start + self.piece, len(vectors))
+                    if self._send(idle[0], start, stop):
+                        flying.append((idle.popleft(), start, stop))
+                        start = stop
+                else:
+                    lane, first, last = flying.popleft()
+                    idle.append(lane)
+                    lane.receive(vectors[first:last])
+        except BaseException:
+            for lane in self.lanes:
+                lane.settle()
+            raise
+        return start
+
+    def _send(self, lane: Lane, start: int, stop: int) -> bool:
+        try:
+            self.source.stage(lane, start, stop)
+            lane.launch(self.steps.find(stop - start, self.shapes, most=lane.rows))
+            lane.fetch(stop - start)
+        except OutOfMemoryError as exc:
+            lane.settle()
+            self.failure = str(exc)  # not the exception, whose frames would keep this, and the GPU's memory, alive
+            return False
+        return True
+
+
+def _shapes(inputs: Mapping[str, NDArray[np.generic]] | Mapping[str, DeviceArray]) -> dict[str, Shape]:
+    return {name: array.shape for name, array in inputs.items()}

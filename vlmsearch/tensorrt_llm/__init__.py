@@ -1,0 +1,1 @@
+"""TensorRT-LLM: recipes, plans, engines, repositories and servers of language models."""

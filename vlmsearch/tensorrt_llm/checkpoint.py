@@ -1,0 +1,169 @@
+"""A checkpoint of a language model, looked at before hours are spent on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from vlmsearch._util.text import drawing_allowed
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
+from vlmsearch.tensorrt_llm.check import VOCABULARIES
+from vlmsearch.tensorrt_llm.plan import RUN, Plan
+from vlmsearch.tensorrt_llm.recipe import LlmRecipe
+from vlmsearch.tensorrt_llm.versions import same_version
+
+_TOKENIZER = (
+    *VOCABULARIES,
+    "added_tokens.json",
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer_config.json",
+)
+_WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py")
+"""Python too: the conversion script reads Phi with the code that its config.json names in ``auto_map``."""
+_MOST_UP = 2
+"""How far up the links of the hub's cache lead: out of a snapshot, and out of all snapshots."""
+_POINTER = b"version https://git-lfs"
+_GPT2 = {"layers": "n_layer", "heads": "n_head", "hidden": "n_embd", "vocab": "vocab_size", "context": "n_positions"}
+_LLAMA = {
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "hidden": "hidden_size",
+    "ffn": "intermediate_size",
+    "vocab": "vocab_size",
+}
+
+
+def model_folder(recipe: LlmRecipe) -> Path:
+    """The folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
+
+    Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached, has no such
+    revision, or wants the licence accepted first.
+    """
+    if recipe.checkpoint:
+        return recipe.folder / recipe.checkpoint
+    try:
+        import huggingface_hub
+    except ImportError as exc:
+        raise MissingDependencyError(
+            "downloading needs huggingface-hub: pip install 'vlmsearch[export]'; with a copy give --model DIR"
+        ) from exc
+    try:
+        with drawing_allowed():
+            return Path(
+                huggingface_hub.snapshot_download(recipe.source, revision=recipe.revision, allow_patterns=list(_WANTED))
+            )
+    except Exception as exc:
+        gated = " Its licence has to be accepted on the hub first, and HF_TOKEN set." if recipe.gated else ""
+        raise ModelUnavailableError(
+            f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({one_line(exc, 120)}).{gated} "
+            "With a copy of the checkpoint give --model DIR"
+        ) from exc
+
+
+def check_model(folder: Path, plan: Plan) -> None:
+    """Raise unless a folder holds the recipe's model: ModelUnavailableError if it is not whole, else ConfigError."""
+    recipe = plan.recipe
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except OSError as exc:
+        where = f"; get {recipe.source} at {recipe.revision}" if recipe.source else ""
+        raise ModelUnavailableError(f"{folder} is no checkpoint: config.json: {exc.strerror}{where}") from exc
+    except ValueError as exc:
+        raise ModelUnavailableError(f"{folder / 'config.json'} is damaged: {exc}") from exc
+    if not isinstance(config, dict):
+        raise ModelUnavailableError(f"{folder / 'config.json'} is damaged: it is no JSON object")
+    faults = [*_differences(config, plan)]
+    if faults:
+        raise ConfigError(f"{folder} is not the model of the recipe {recipe.name}: {'; '.join(faults)}")
+    missing = [*_missing(folder), *_missing_code(folder, config)]
+    if missing:
+        raise ModelUnavailableError(f"{folder} is not whole: {'; '.join(missing)}")
+
+
+def _differences(config: Mapping[str, object], plan: Plan) -> Iterator[str]:
+    shape = plan.recipe.architecture
+    for name, key in (_GPT2 if shape.family == "gpt" else _LLAMA).items():
+        wanted = getattr(shape, name)
+        found = config.get(key, wanted if name == "kv_heads" else None)
+        if found != wanted:
+            yield f"{key} is {found}, not {wanted}"
+
+
+def _missing(folder: Path) -> Iterator[str]:
+    weights = [path for pattern in ("*.safetensors", "*.bin") for path in folder.glob(pattern)]
+    if not weights:
+        yield "there are no weights (*.safetensors or *.bin)"
+    for path in weights:
+        with path.open("rb") as file:
+            head = file.read(len(_POINTER))
+        if not head or head == _POINTER:
+            yield f"{path.name} is {'a pointer of git-lfs' if head else 'empty'}"
+    for index in folder.glob("*.index.json"):
+        try:
+            parts = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        except (OSError, ValueError, AttributeError, TypeError):
+            yield f"{index.name} is damaged"
+            continue
+        lacking = sorted(name for name in parts if not (folder / name).is_file())
+        if lacking and not any(path.name not in parts for path in weights):
+            yield f"{', '.join(lacking)} of {index.name} is missing"
+    if not any((folder / name).is_file() for name in VOCABULARIES):
+        yield f"there is no tokenizer ({', '.join(VOCABULARIES)})"
+
+
+def _missing_code(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
+    """The modules that transformers imports to read the model, and does not find."""
+    named = config.get("auto_map")
+    modules = {str(name).partition(".")[0] for name in named.values()} if isinstance(named, dict) else set()
+    for module in sorted(modules):
+        if "--" not in module and not (folder / f"{module}.py").is_file():  # with --: in another repository
+            yield f"{module}.py, which config.json names, is missing"
+
+
+def check_scripts(folder: Path, plan: Plan) -> None:
+    """Raise ConfigError unless a folder has the scripts of the plan's version."""
+    version = plan.target.versions.tensorrt_llm
+    for script in (plan.script, RUN):
+        if not (folder / script).is_file():
+            fetch = plan.clone or f"the container has it in {plan.target.toolchain.root}"
+            raise ConfigError(f"{folder} has no {script} of TensorRT-LLM {version}: {fetch}")
+    mark = folder / "tensorrt_llm" / "version.py"
+    found = re.search(r'__version__ = "([^"]+)"', mark.read_text(encoding="utf-8")) if mark.is_file() else None
+    if found and not same_version(found[1], version):
+        raise ConfigError(f"{folder} is TensorRT-LLM {found[1]}, and Triton {plan.target.release} has {version}")
+
+
+def mounted(folder: Path) -> tuple[Path, str]:
+    """What a container must be given to read a folder, and where in it the folder lies.
+
+    The hub's cache has links to files elsewhere in it. ConfigError if they lead too far away.
+    """
+    real = folder.resolve()
+    files = [path.resolve().parent for path in real.rglob("*") if path.is_file()]
+    top = Path(os.path.commonpath([real, *files]))
+    if len(real.relative_to(top).parts) > _MOST_UP:
+        raise ConfigError(f"{folder} has links to files in other places, which a container cannot see: copy it whole")
+    rest = str(real.relative_to(top))
+    return top, "" if rest == "." else rest
+
+
+def copy_tokenizer(model: Path, folder: Path) -> None:
+    """Copy what turns text into tokens and back."""
+    for name in _TOKENIZER:
+        if (model / name).is_file():
+            shutil.copyfile(model / name, folder / name)
+
+
+def listing(folder: Path) -> list[tuple[str, int, int]]:
+    """A folder's files with sizes and times: what tells whether it changed."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]

@@ -1,0 +1,301 @@
+"""From a recipe and a Triton release to the exact commands that build its engines, and a plan for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from vlmsearch.tensorrt_llm.memory import FORMULA, Memory, estimate, gib
+from vlmsearch.tensorrt_llm.recipe import LlmRecipe
+from vlmsearch.tensorrt_llm.versions import SOURCE, Target
+
+StepName = Literal["checkpoint", "engine", "tokenizer", "check"]
+RUN = "examples/run.py"
+"""What runs a prompt through an engine, in TensorRT-LLM's repository of every version."""
+PROMPT = "The capital of France is"
+ANSWER = "answer.txt"
+"""What the check leaves: how the engine went on."""
+
+_ALGORITHMS = {
+    "none": "",
+    "int8_wo": "W8A16",
+    "int4_wo": "W4A16",
+    "int4_awq": "W4A16_AWQ",
+    "fp8": "FP8",
+    "int8_sq": "W8A8_SQ_PER_CHANNEL",
+}
+"""What ``quant_algo`` in config.json says; the conversion scripts' own SmoothQuant says more."""
+_FOLDERS = {"gpt": "gpt2", "llama": "llama", "phi": "phi"}
+"""Names of the folder that a model lies in: GPT's conversion script finds the variant in its path."""
+_SMOOTHQUANT = "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"
+_CALIBRATION = {"gpt": "lambada", "llama": "ccdv/cnn_dailymail"}
+"""What a conversion script calibrates with, by default; quantize.py takes ``cnn_dailymail``."""
+_CHECK_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where everything lies, as the commands see it: in the container, unless they run here."""
+
+    model: str
+    scripts: str = "/scripts"
+    checkpoint: str = "/out/checkpoint"
+    engine: str = "/out/engine"
+    tokenizer: str = "/out/tokenizer"
+    calibration: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe for a release, on ``tp`` x ``pp`` GPUs. ``calibration``: with texts of the user's own."""
+
+    recipe: LlmRecipe
+    target: Target
+    tp: int
+    pp: int
+    gpu: str = ""
+    calibration: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """Processes, and GPUs, that serve it."""
+        return self.tp * self.pp
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether quantize.py makes the checkpoint, and not the model's conversion script."""
+        method = self.recipe.quantisation.method
+        return method in ("int4_awq", "fp8") or (method == "int8_sq" and self.recipe.architecture.family == "phi")
+
+    @property
+    def calibration_set(self) -> str:
+        """What is read from the hub to calibrate; "" where nothing is, or texts of the user's own are."""
+        if self.calibration or not self.calibrates:
+            return ""
+        return "cnn_dailymail" if self.quantizes else _CALIBRATION[self.recipe.architecture.family]
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the checkpoint depends on texts that are read to calibrate it."""
+        quantisation = self.recipe.quantisation
+        return self.quantizes or quantisation.method == "int8_sq" or quantisation.kv_cache == "int8"
+
+    @property
+    def longest(self) -> int:
+        """What the flag for the longest request is given: the answer alone, or all of it."""
+        limits = self.recipe.limits
+        return limits.sequence - (limits.input if self.target.toolchain.length == "max_output_len" else 0)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of a whole batch, not more than trtllm-build makes of them."""
+        limits = self.recipe.limits
+        most = limits.input if self.target.toolchain.length == "max_output_len" else limits.sequence
+        return min(limits.tokens, limits.batch * most)
+
+    @property
+    def script(self) -> str:
+        """The script that makes the checkpoint, in TensorRT-LLM's repository of that version."""
+        chain = self.target.toolchain
+        return chain.quantize if self.quantizes else chain.scripts[self.recipe.architecture.family]
+
+    @property
+    def algorithm(self) -> str:
+        """The ``quant_algo`` that the checkpoint's config.json must have; "" is none."""
+        method = self.recipe.quantisation.method
+        return _SMOOTHQUANT if method == "int8_sq" and not self.quantizes else _ALGORITHMS[method]
+
+    @property
+    def kv_algorithm(self) -> str:
+        """Its ``kv_cache_quant_algo``."""
+        kind = self.recipe.quantisation.kv_cache
+        return "" if kind == "same" else kind.upper()
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What the largest rank needs."""
+        return estimate(self.recipe, self.tp, self.pp)
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that the model must lie in."""
+        return _FOLDERS[self.recipe.architecture.family]
+
+    @property
+    def places(self) -> Places:
+        """The places in the container."""
+        calibration = "/calibration" if self.calibration else ""
+        root = self.target.toolchain.root or "/scripts"
+        return Places(f"/model/{self.folder}", root, calibration=calibration)
+
+    @property
+    def products(self) -> dict[StepName, tuple[str, ...]]:
+        """The files of each step that must be there afterwards."""
+        ranks = range(self.ranks)
+        return {
+            "checkpoint": ("config.json", *(f"rank{rank}.safetensors" for rank in ranks)),
+            "engine": ("config.json", *(f"rank{rank}.engine" for rank in ranks)),
+            "tokenizer": ("config.json",),
+            "check": (ANSWER,),
+        }
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """What about this plan nobody has read in NVIDIA's files at this version."""
+        chain, version = self.target.toolchain, self.target.versions.tensorrt_llm
+        found = [*chain.unverified]
+        if version != chain.since:
+            found.append(f"{version} is taken to build as {chain.since} does")
+        return tuple(found)
+
+    def command(self, step: StepName, places: Places) -> list[str]:
+        """The command of a step; the tokenizer has none, it is copied."""
+        commands = {"checkpoint": self.checkpoint_command, "engine": self.engine_command}
+        return commands.get(step, self.check_command)(places)
+
+    def checkpoint_command(self, places: Places) -> list[str]:
+        """The command that converts or quantises the model."""
+        recipe, quantisation = self.recipe, self.recipe.quantisation
+        command = ["python3", f"{places.scripts}/{self.script}", "--model_dir", places.model]
+        command += ["--output_dir", places.checkpoint, "--dtype", recipe.dtype]
+        if recipe.architecture.family in self.target.toolchain.single:
+            size = "128k" if recipe.architecture.rope == "longrope" else "4k"
+            return [*command, "--model_type", f"Phi-3-mini-{size}-instruct"]
+        command += ["--tp_size", str(self.tp), "--pp_size", str(self.pp)]
+        if self.quantizes:
+            command += ["--qformat", quantisation.method, "--calib_size", str(quantisation.samples)]
+            command += ["--batch_size", str(quantisation.batch)]
+            if quantisation.method == "int4_awq":
+                command += ["--awq_block_size", str(quantisation.block_size)]
+            if quantisation.kv_cache != "same":
+                command += ["--kv_cache_dtype", quantisation.kv_cache]
+        else:
+            flags = {
+                "int8_wo": ["--use_weight_only", "--weight_only_precision", "int8"],
+                "int4_wo": ["--use_weight_only", "--weight_only_precision", "int4"],
+                "int8_sq": ["--smoothquant", "0.5", "--per_token", "--per_channel"],
+            }
+            command += flags.get(quantisation.method, [])
+            if quantisation.kv_cache == "int8":
+                command.append("--int8_kv_cache")
+        if places.calibration:
+            command += ["--calib_dataset", places.calibration]
+        return command
+
+    def engine_command(self, places: Places) -> list[str]:
+        """The ``trtllm-build`` that makes the engines."""
+        recipe, limits, chain = self.recipe, self.recipe.limits, self.target.toolchain
+        command = ["trtllm-build", "--checkpoint_dir", places.checkpoint, "--output_dir", places.engine]
+        command += ["--max_batch_size", str(limits.batch), "--max_input_len", str(limits.input)]
+        command += [f"--{chain.length}", str(self.longest), "--max_beam_width", str(limits.beams)]
+        command += ["--max_num_tokens", str(self.tokens)]
+        command += ["--gpt_attention_plugin", recipe.dtype, "--gemm_plugin", recipe.dtype]
+        command += ["--context_fmha", "enable", "--remove_input_padding", "enable", *chain.paged]
+        if self.ranks > 1:
+            command += ["--workers", str(self.ranks)]
+        return command
+
+    def check_command(self, places: Places) -> list[str]:
+        """The command that runs one prompt through the engines."""
+        limits = self.recipe.limits
+        ranks = ["mpirun", "--allow-run-as-root", "-n", str(self.ranks)] if self.ranks > 1 else []
+        command = [*ranks, "python3", f"{places.scripts}/{RUN}", "--engine_dir", places.engine]
+        command += ["--tokenizer_dir", places.tokenizer, "--input_text", PROMPT]
+        return [*command, "--max_output_len", str(min(_CHECK_TOKENS, limits.sequence - limits.input))]
+
+    def to_json(self) -> dict[str, object]:
+        """Everything there is to know before it is run."""
+        versions, places = self.target.versions, self.places
+        return {
+            "recipe": self.recipe.name,
+            "source": self.recipe.source,
+            "revision": self.recipe.revision,
+            "release": self.target.release,
+            "image": self.target.image,
+            "tensorrt_llm": versions.tensorrt_llm,
+            "tensorrt": versions.tensorrt,
+            "cuda": versions.cuda,
+            "python": versions.python,
+            "dtype": self.recipe.dtype,
+            "quantisation": vars(self.recipe.quantisation),
+            "calibration_set": self.calibration_set,
+            "tp": self.tp,
+            "pp": self.pp,
+            "gpu": self.gpu,
+            "scripts": self.clone or places.scripts,
+            "commands": {
+                "checkpoint": self.checkpoint_command(places),
+                "engine": self.engine_command(places),
+                "check": self.check_command(places),
+            },
+            "products": self.products,
+            "memory": self.memory.to_json(),
+            "unverified": self.unverified,
+        }
+
+    @property
+    def clone(self) -> str:
+        """The command that fetches the scripts, for an image that does not have them."""
+        if self.target.toolchain.root:
+            return ""
+        return f"git clone --depth 1 --branch v{self.target.versions.tensorrt_llm} {SOURCE} SCRIPTS"
+
+
+def plan_text(plan: Plan) -> str:
+    """Everything a plan will do, as a text with commands that can be copied."""
+    lines = [*_what(plan), *_steps(plan), *_memory(plan)]
+    lines += [f"unverified     {note}" for note in plan.unverified]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _what(plan: Plan) -> Iterator[str]:
+    recipe, places, versions = plan.recipe, plan.places, plan.target.versions
+    where = f"{recipe.source} at {recipe.revision}" if recipe.source else recipe.checkpoint
+    gated = ", after its licence was accepted on the hub" if recipe.gated else ""
+    built_with = f"TensorRT-LLM {versions.tensorrt_llm}, TensorRT {versions.tensorrt}, CUDA {versions.cuda}"
+    yield f"{recipe.name} for Triton {plan.target.release}"
+    yield f"container      {plan.target.image}"
+    yield f"versions       {built_with}, Python {versions.python}"
+    yield f"model          {where} ({recipe.licence}{gated}), mounted at {places.model}"
+    yield f"scripts        {plan.clone + ', mounted at ' if plan.clone else 'in the container: '}{places.scripts}"
+    yield f"ranks          {plan.ranks} (tensor parallelism {plan.tp}, pipeline parallelism {plan.pp})"
+    if places.calibration:
+        yield f"calibration    your texts, mounted at {places.calibration}"
+    if plan.calibration_set:
+        own = ", or texts of your own: --own-calibration" if plan.target.toolchain.calibration else ""
+        yield f"calibration    {plan.calibration_set}, which step 2 downloads from the hub{own}"
+
+
+def _steps(plan: Plan) -> Iterator[str]:
+    yield "step 1         tokenizer: copied from the model to /out/tokenizer"
+    yield "step 2         checkpoint"
+    yield f"  {_folded(plan.checkpoint_command(plan.places))}"
+    yield "step 3         engine"
+    yield f"  {_folded(plan.engine_command(plan.places))}"
+    yield "step 4         check: one prompt, and how the engine goes on"
+    yield f"  {_folded(plan.check_command(plan.places))}"
+    for name, files in plan.products.items():
+        yield f"afterwards     {name}/: {', '.join(files)}"
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    memory, limits = plan.memory, plan.recipe.limits
+    most = f"{limits.batch} requests of {limits.sequence} tokens"
+    yield f"GPU memory     about {gib(memory.least)} to start, {gib(memory.full)} for {most}, on each GPU"
+    parts = f"weights {gib(memory.weights)}, activations {gib(memory.activations)}"
+    yield f"  {parts}, KV cache {gib(memory.kv_one)} a request, other {gib(memory.overhead)}"
+    for part in FORMULA.split("; "):
+        yield f"  {part}"
+
+
+def _folded(command: Sequence[str]) -> str:
+    """A command on several lines, for a shell."""
+    parts: list[list[str]] = [[]]
+    for part in command:
+        if part.startswith("--"):
+            parts.append([])
+        parts[-1].append(part)
+    return " \\\n    ".join(shlex.join(part) for part in parts)

@@ -1,0 +1,188 @@
+"""Recipes of language models: what to build with TensorRT-LLM, how far quantised, and for which limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from vlmsearch._util.files import expand_home
+from vlmsearch._util.tables import as_dataclass, read_table, suggest
+from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import LANGUAGE, data_folder, recipe_names
+
+Family = Literal["gpt", "llama", "phi"]
+Rope = Literal["none", "default", "llama3", "longrope"]
+Dtype = Literal["float16", "bfloat16"]
+Method = Literal["none", "int8_wo", "int4_wo", "int8_sq", "int4_awq", "fp8"]
+KvCache = Literal["same", "int8", "fp8"]
+_BLOCK = 64
+"""Tokens in a block of the KV cache: 64 in TensorRT-LLM 0.10 and 32 in 1.2."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder's shape.
+
+    ``family`` is the folder of TensorRT-LLM's conversion script. ``hidden`` and ``ffn`` are widths, ``context`` the
+    positions it was trained for. ``tied`` decoders share the embedding with the output layer.
+    """
+
+    family: Family
+    layers: int
+    heads: int
+    kv_heads: int
+    hidden: int
+    ffn: int
+    vocab: int
+    context: int
+    rope: Rope = "default"
+    tied: bool = False
+
+    @property
+    def head_size(self) -> int:
+        """Numbers in a key or a value of one head."""
+        return self.hidden // self.heads
+
+    @property
+    def linear(self) -> int:
+        """Weights of one layer's matrices, those that quantisation touches."""
+        attention = self.hidden * self.head_size * 2 * (self.heads + self.kv_heads)
+        return attention + self.hidden * self.ffn * (2 if self.family == "gpt" else 3)
+
+    @property
+    def small(self) -> int:
+        """Biases and norms of one layer."""
+        return 9 * self.hidden + self.ffn if self.family == "gpt" else 2 * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All weights of the checkpoint."""
+        positions = self.context * self.hidden if self.rope == "none" else 0
+        last = 2 * self.hidden if self.family == "gpt" else self.hidden
+        embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
+        return embeddings + positions + last + self.layers * (self.linear + self.small)
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """How weights are stored: ``int8_wo`` and ``int4_wo`` are weight-only; the others are calibrated.
+
+    ``block_size`` is for ``int4_awq``, ``samples`` is how many texts calibration reads, ``batch`` how many at once
+    (one is not padded, and calibrates on what it says alone), and ``kv_cache`` is the type of cached keys and values:
+    that of the model unless it says otherwise.
+    """
+
+    method: Method = "none"
+    block_size: int = 128
+    samples: int = 512
+    batch: int = 1
+    kv_cache: KvCache = "same"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an engine accepts: requests in a batch, tokens of a prompt, of prompt and answer, and of a whole batch."""
+
+    batch: int
+    input: int
+    sequence: int
+    tokens: int
+    beams: int = 1
+
+
+@dataclass(frozen=True)
+class Chat:
+    """How the model is talked to: with the tokenizer's chat template or plainly, and what ends an answer."""
+
+    template: Literal["tokenizer", "none"] = "none"
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LlmRecipe:
+    """One language model: ``source`` and ``revision`` on the hub, or ``checkpoint``, a folder beside the recipe.
+
+    ``gated`` models are downloaded after their licence was accepted on the hub. ``release`` is the Triton release
+    that is built for unless another is named, ``tp`` and ``pp`` are tensor and pipeline parallelism; ``splits`` says
+    whether TensorRT-LLM's tables allow tensor parallelism for the model.
+    """
+
+    kind: Literal["llm"]
+    name: str
+    licence: str
+    architecture: Architecture
+    limits: Limits
+    release: str
+    source: str = ""
+    revision: str = ""
+    checkpoint: str = ""
+    gated: bool = False
+    dtype: Dtype = "float16"
+    tp: int = 1
+    pp: int = 1
+    splits: bool = True
+    quantisation: Quantisation = Quantisation()
+    chat: Chat = Chat()
+    folder: Path = field(default=Path(), metadata={"given": False})
+
+
+def find_llm_recipe(location: str) -> LlmRecipe:
+    """The recipe of a name, or of a file or folder (with a ``/`` or ``.toml``); ConfigError says which there are."""
+    if "/" in location or os.sep in location or location.endswith(".toml"):
+        path = expand_home(location)
+        return read_llm_recipe(path / "recipe.toml" if path.is_dir() else path)
+    known = recipe_names(LANGUAGE)
+    if location in recipe_names():
+        raise ConfigError(f"{location} is an encoder: `vlmsearch build {location}`; here are {', '.join(known)}")
+    if location not in known:
+        hint = suggest(location, known)
+        raise ConfigError(f"no language model {location!r}; {hint}there are {', '.join(known)}, and files (FILE.toml)")
+    return read_llm_recipe(data_folder("engines") / location / "recipe.toml")
+
+
+def read_llm_recipe(path: Path) -> LlmRecipe:
+    """The recipe in a file; ConfigError says what is wrong with it."""
+    table = read_table(path)
+    if table.get("kind") != LANGUAGE:
+        raise ConfigError(f'{path} is no recipe of a language model (kind = "llm"): `vlmsearch build` reads encoders')
+    recipe = dataclasses.replace(as_dataclass(LlmRecipe, table, str(path)), folder=path.parent)
+    _check(recipe, str(path))
+    return recipe
+
+
+def _check(recipe: LlmRecipe, where: str) -> None:
+    shape, limits = recipe.architecture, recipe.limits
+    parts = (shape, limits, recipe.quantisation, recipe)
+    small = [name for part in parts for name, value in _numbers(part).items() if value < 1]
+    rules = (
+        (
+            bool(recipe.source) != bool(recipe.checkpoint),
+            "give either source (on the hub) or checkpoint (a folder beside the recipe)",
+        ),
+        (not recipe.source or bool(recipe.revision), "revision must be given, so that everyone builds the same model"),
+        (bool(recipe.name) and not set("/:+, ") & set(recipe.name), f"name cannot be {recipe.name!r}"),
+        (not small, f"{', '.join(small)} must be at least 1"),
+        (shape.hidden % max(shape.heads, 1) == 0, f"hidden {shape.hidden} is not a multiple of heads {shape.heads}"),
+        (shape.heads % max(shape.kv_heads, 1) == 0, f"heads {shape.heads} is not a multiple of {shape.kv_heads}"),
+        (limits.input < limits.sequence, f"limits: input {limits.input} leaves no room in sequence {limits.sequence}"),
+        (
+            limits.sequence <= shape.context,
+            f"limits: sequence {limits.sequence} is longer than the model's context of {shape.context}",
+        ),
+        (limits.tokens >= limits.batch * limits.beams, "limits: tokens must be at least batch x beams"),
+        (
+            min(limits.tokens, limits.batch * limits.input) >= _BLOCK,
+            f"limits: tokens and batch x input must be at least {_BLOCK}, a block of the KV cache",
+        ),
+    )
+    for holds, message in rules:
+        if not holds:
+            raise ConfigError(f"{where}: {message}")
+
+
+def _numbers(value: object) -> dict[str, int]:
+    given = vars(value)
+    return {name: number for name, number in given.items() if isinstance(number, int) and not isinstance(number, bool)}

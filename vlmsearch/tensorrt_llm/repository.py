@@ -1,0 +1,240 @@
+"""Model repositories for engines, from NVIDIA's own templates; and for the LLM API, which needs no engines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.export.disk import folder_in_the_making, publish
+from vlmsearch.tensorrt_llm.templates import (
+    CONFIG,
+    MODELS,
+    assign,
+    fill,
+    find_templates,
+    parse,
+    placeholders,
+    read_templates,
+)
+from vlmsearch.tensorrt_llm.versions import Target, same_version
+from vlmsearch.triton.repository.check import check_repository
+from vlmsearch.triton.repository.options import INT32, check_numbers
+from vlmsearch.triton.repository.releases import Release
+
+Models = Literal["bls", "ensemble", "engine"]
+_MODELS: Mapping[Models, tuple[str, ...]] = {"bls": MODELS, "ensemble": MODELS[:-1], "engine": ("tensorrt_llm",)}
+_STRATEGIES = ("inflight_fused_batching", "inflight_batching", "V1")
+_YES = ("true", "True")
+_ONLY = {"engine_dir": ("tensorrt_llm",), "tokenizer_dir": ("preprocessing", "postprocessing")}
+"""Placeholders that other models have too, for uses that nobody asked for: several modalities, guided decoding."""
+
+
+@dataclass(frozen=True)
+class LlmRepoOptions:
+    """How the repository of a built engine is made.
+
+    ``engine`` is a folder that ``llm build`` made, or one with engines; ``engine_dir`` and ``tokenizer_dir`` are
+    where the server will find them, if not here. ``models`` are the ensemble's, those with ``tensorrt_llm_bls``, or the
+    engine's alone, for clients that send tokens. ``values`` fill placeholders, ``key`` or ``model.key``. Each of
+    ``instances`` runs on the GPUs of one group of ``gpu_groups`` ("0,1;2,3").
+    """
+
+    target: Target
+    engine: Path
+    templates: Path | None = None
+    engine_dir: str = ""
+    tokenizer_dir: str = ""
+    decoupled: bool = True
+    models: Models = "bls"
+    instances: int = 1
+    gpu_groups: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_llm_repository(out: Path, options: LlmRepoOptions) -> list[str]:
+    """Write the repository of an engine to ``out``, whole or not at all, and give the models' names.
+
+    ConfigError for a value that is missing, unknown or wrong, and for an engine that this release cannot run.
+    """
+    check_numbers((("--instances", options.instances, 1, INT32),))
+    source = find_templates(options.templates, options.target)
+    configs = make_llm_configs(source, options)
+    _check_target(out)
+    with folder_in_the_making(out) as folder:
+        for model, config in configs.items():
+            shutil.copytree(source / model, folder / model, ignore=shutil.ignore_patterns("__pycache__"))
+            (folder / model / "1").mkdir(exist_ok=True)
+            (folder / model / CONFIG).write_text(text_format.MessageToString(config), encoding="utf-8")
+        publish(folder, out)
+    return list(configs)
+
+
+def make_llm_configs(source: Path, options: LlmRepoOptions) -> dict[str, pb.ModelConfig]:
+    """The checked configuration of every model, by name."""
+    engine = _engine_config(options)
+    texts = read_templates(source, options.target, _MODELS[options.models])
+    given = assign(options.values, texts)
+    defaults = _defaults(options, engine)
+    configs = {}
+    for model, text in texts.items():
+        places = placeholders(text)
+        known = [name for name in places if name in defaults and model in _ONLY.get(name, MODELS)]
+        values = {**{name: defaults[name] for name in known}, **given[model]}
+        needed = {name for name, bare in places.items() if bare}
+        needed |= set(options.target.toolchain.mandatory.get(model, ()))
+        missing = sorted(needed - values.keys())
+        if missing:
+            raise ConfigError(f"{model}: {', '.join(missing)} must be given: --set {model}.{missing[0]}=VALUE")
+        configs[model] = parse(fill(text, values, model), model)
+    core = configs["tensorrt_llm"]
+    core.instance_group[0].count = options.instances
+    faults = [*_faults(core, engine, options)]
+    if faults:
+        raise ConfigError(f"this engine and these values do not fit: {'; '.join(faults)}")
+    check_repository(list(configs.values()), release=Release(options.target.release, ""))
+    return configs
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a repository on disk serves: its engine's ranks, its instances, and the folders that it reads."""
+
+    ranks: int
+    instances: int
+    folders: tuple[Path, ...]
+
+
+def read_repository(folder: Path) -> Served:
+    """A repository as it was written; ConfigError if it has no engine that can be read from here."""
+    path = folder / "tensorrt_llm" / CONFIG
+    try:
+        core = parse(path.read_text(encoding="utf-8"), "tensorrt_llm")
+    except OSError as exc:
+        raise ConfigError(f"{folder} serves no language model: {path}: {exc.strerror}; `vlmsearch llm repo`") from exc
+    configs = [core]
+    other = folder / "preprocessing" / CONFIG
+    if other.is_file():
+        configs.append(parse(other.read_text(encoding="utf-8"), "preprocessing"))
+    given = [value.string_value for config in configs for value in config.parameters.values()]
+    folders = tuple(dict.fromkeys(Path(text) for text in given if text.startswith("/") and Path(text).is_dir()))
+    place = core.parameters["gpt_model_path"].string_value if "gpt_model_path" in core.parameters else ""
+    if not place:
+        return Served(1, 1, folders)
+    mapping = read_engine(Path(place))["pretrained_config"]["mapping"]
+    ranks = mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1
+    return Served(ranks, core.instance_group[0].count, folders)
+
+
+def engine_folder(folder: Path) -> Path:
+    """Where the engines are: in ``engine/`` of what ``llm build`` made, or in the folder itself."""
+    return folder / "engine" if (folder / "engine" / "config.json").is_file() else folder
+
+
+def read_engine(folder: Path) -> dict[str, dict[str, object]]:
+    """An engine's config.json; ConfigError if the folder has none, or not all its ranks."""
+    path = engine_folder(folder) / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        mapping = config["pretrained_config"]["mapping"]
+        ranks = mapping["tp_size"] * mapping["pp_size"]
+    except OSError as exc:
+        raise ConfigError(f"{folder} has no engines: {path}: {exc.strerror}; `vlmsearch llm build` makes them") from exc
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ConfigError(f"{path} is no engine's configuration: {exc!r}") from exc
+    missing = [f"rank{rank}.engine" for rank in range(ranks) if not (path.parent / f"rank{rank}.engine").is_file()]
+    if missing:
+        raise ConfigError(f"{path.parent} has not all engines: {', '.join(missing)} missing")
+    found: dict[str, dict[str, object]] = config
+    return found
+
+
+def _engine_config(options: LlmRepoOptions) -> dict[str, dict[str, object]]:
+    config = read_engine(options.engine)
+    built, wanted = str(config.get("version")), options.target.versions.tensorrt_llm
+    if not same_version(built, wanted):
+        raise ConfigError(
+            f"the engine was built by TensorRT-LLM {built}, and Triton {options.target.release} has {wanted}, which "
+            "cannot run it: build it for this release, or name the release that it was built for"
+        )
+    return config
+
+
+def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+    """What is known without asking, for placeholders that a template has."""
+    build, pretrained = engine["build_config"], engine["pretrained_config"]
+    kind = "TYPE_BF16" if pretrained.get("dtype") == "bfloat16" else "TYPE_FP16"
+    folder = engine_folder(options.engine).absolute()
+    values = {
+        "triton_backend": "tensorrtllm",
+        "triton_max_batch_size": str(build["max_batch_size"]),
+        "decoupled_mode": str(options.decoupled).lower(),
+        "engine_dir": options.engine_dir or str(folder),
+        "batching_strategy": _STRATEGIES[0],
+        "batch_scheduler_policy": "guaranteed_no_evict",
+        "max_queue_delay_microseconds": "0",
+        "max_queue_size": "0",
+        "max_beam_width": str(build["max_beam_width"]),
+        "exclude_input_in_output": "true",
+        "preprocessing_instance_count": "1",
+        "postprocessing_instance_count": "1",
+        "bls_instance_count": "1",
+        "logits_datatype": "TYPE_FP32",
+        "encoder_input_features_data_type": kind,
+        "prompt_embedding_table_data_type": kind,
+    }
+    tokenizer = folder.parent / "tokenizer"
+    if options.tokenizer_dir or tokenizer.is_dir():
+        values["tokenizer_dir"] = options.tokenizer_dir or str(tokenizer)
+    if options.gpu_groups:
+        values["gpu_device_ids"] = options.gpu_groups
+    return values
+
+
+def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]], options: LlmRepoOptions) -> Iterator[str]:
+    """What the server would only find out when it loads the engine, or a request comes."""
+    build = engine["build_config"]
+    given = {key: value.string_value for key, value in core.parameters.items() if "${" not in value.string_value}
+    most = int(str(build["max_batch_size"]))
+    if core.max_batch_size > most:
+        yield f"triton_max_batch_size is {core.max_batch_size}, and the engine takes {most}"
+    beams = given.get("max_beam_width", "1")
+    if not beams.isdecimal() or int(beams) > int(str(build["max_beam_width"])):
+        yield f"max_beam_width is {beams}, and the engine takes {build['max_beam_width']}"
+    strategy = given.get("gpt_model_type", _STRATEGIES[0])
+    known = [name for name in _STRATEGIES if name != "V1" or not options.target.since("0.20.0")]
+    if strategy not in known:
+        yield f"batching_strategy is one of {', '.join(known)}, not {strategy!r}"
+    plugins = build.get("plugin_config")
+    paged = isinstance(plugins, dict) and plugins.get("use_paged_context_fmha") is True
+    for name in ("enable_kv_cache_reuse", "enable_chunked_context"):
+        if given.get(name) in _YES and not paged:
+            yield f"{name} needs an engine that was built with use_paged_context_fmha"
+    yield from _gpu_faults(given.get("gpu_device_ids", ""), engine, options)
+
+
+def _gpu_faults(groups: str, engine: Mapping[str, Mapping[str, object]], options: LlmRepoOptions) -> Iterator[str]:
+    if options.instances > 1 and not options.target.since("0.12.0"):
+        yield f"several instances need TensorRT-LLM 0.12 (24.08), not {options.target.versions.tensorrt_llm}"
+    mapping = engine["pretrained_config"]["mapping"]
+    ranks = mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1
+    if not groups:
+        return
+    parts = [group.split(",") for group in groups.split(";")]
+    if not all(number.strip().isdecimal() for part in parts for number in part):
+        yield f"gpu_device_ids is groups of numbers like 0,1;2,3, not {groups!r}"
+    elif len(parts) != options.instances or any(len(part) != ranks for part in parts):
+        yield f"gpu_device_ids {groups!r} must be {options.instances} group(s) of {ranks}: one instance, one rank each"
+
+
+def _check_target(out: Path) -> None:
+    ours = (out / "tensorrt_llm" / CONFIG).exists()
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not ours)):
+        raise ConfigError(f"{out} is there and is no repository of a language model: choose another --out")

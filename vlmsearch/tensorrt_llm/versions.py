@@ -1,0 +1,174 @@
+"""Which TensorRT-LLM each Triton release has, and how that version builds and serves: ``llm_versions.toml``, read."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vlmsearch._util.tables import as_dataclass, read_table, suggest
+from vlmsearch.errors import ConfigError
+
+SOURCE = "https://github.com/NVIDIA/TensorRT-LLM"
+"""Where conversion scripts come from, for images that do not have them."""
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What is in a release's container with TensorRT-LLM; "" is what is not known."""
+
+    tensorrt_llm: str = ""
+    tensorrt: str = ""
+    cuda: str = ""
+    python: str = ""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """How TensorRT-LLM builds from version ``since`` on.
+
+    ``scripts`` are paths of conversion scripts in its repository, a family each, and ``single`` the families whose
+    script converts for one GPU and unquantised; ``formats`` is what ``quantize`` takes. ``root`` is where the image
+    keeps ``examples/`` ("": nowhere). ``length`` is the flag for the longest request. ``clone`` and ``templates`` are
+    the repository of the Triton templates and the folder in it, ``mandatory`` what each needs a value for, ``absent``
+    what only other versions have. ``calibration``: whether it takes local texts; ``uneven``: whether layers need not
+    divide by pp. ``unverified`` is what was not read at this version's own tag.
+    """
+
+    since: str
+    scripts: Mapping[str, str]
+    quantize: str
+    formats: tuple[str, ...]
+    length: Literal["max_output_len", "max_seq_len"]
+    paged: tuple[str, ...]
+    root: str
+    clone: str
+    templates: str
+    calibration: bool
+    uneven: bool
+    llmapi: bool
+    least_sm: int
+    most_sm: int
+    mandatory: Mapping[str, tuple[str, ...]]
+    single: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Compute capability (90 is 9.0) and memory."""
+
+    sm: int
+    gib: int
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The whole file."""
+
+    releases: Mapping[str, Versions]
+    toolchains: tuple[Toolchain, ...]
+    gpus: Mapping[str, Gpu]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A Triton release with what its container builds with."""
+
+    release: str
+    versions: Versions
+    toolchain: Toolchain
+
+    @property
+    def image(self) -> str:
+        """The container."""
+        return f"nvcr.io/nvidia/tritonserver:{self.release}-trtllm-python-py3"
+
+    def since(self, version: str) -> bool:
+        """Whether its TensorRT-LLM is of that version or newer."""
+        return _order(self.versions.tensorrt_llm) >= _order(version)
+
+
+@functools.cache
+def matrix() -> Matrix:
+    """The versions that are known here."""
+    path = Path(__file__).with_name("llm_versions.toml")
+    table = read_table(path)
+    return as_dataclass(Matrix, {**table, "toolchains": _inherited(table["toolchains"])}, str(path))
+
+
+def targets() -> list[Target]:
+    """Every release whose engines can be planned, oldest first."""
+    found = []
+    for name, versions in matrix().releases.items():
+        toolchain = _toolchain(versions.tensorrt_llm)
+        if toolchain:
+            found.append(Target(name, versions, toolchain))
+    return found
+
+
+def find_target(release: str) -> Target:
+    """A release by its name; ConfigError says what is wrong with it and which is nearest."""
+    known = {target.release: target for target in targets()}
+    if release in known:
+        return known[release]
+    first, last = min(known), max(known)
+    if not re.fullmatch(r"\d\d\.(0[1-9]|1[0-2])", release):
+        raise ConfigError(f"a Triton release is written YY.MM, not {release!r}; there are {first} to {last}")
+    if release > last:
+        raise ConfigError(
+            f"Triton {release} has no container with TensorRT-LLM, and no stable TensorRT-LLM after "
+            f"{known[last].versions.tensorrt_llm} builds engines: the nearest that can is {last}; without engines use "
+            f"trtllm-serve, or `vlmsearch llm repo --platform llmapi` for {last}"
+        )
+    versions = matrix().releases.get(release)
+    if versions is not None:
+        number = versions.tensorrt_llm or "of a version that is not known here"
+        raise ConfigError(
+            f"Triton {release} has TensorRT-LLM {number}, which is older than the build commands that are known here: "
+            f"the nearest that can is {first}"
+        )
+    near = min(known, key=lambda name: abs(_months(name) - _months(release)))
+    raise ConfigError(f"there is no Triton {release} with TensorRT-LLM: the nearest is {near}")
+
+
+def find_gpu(name: str) -> Gpu:
+    """A GPU by its name, in any case; ConfigError lists those that are known."""
+    gpus = matrix().gpus
+    if name.lower() not in gpus:
+        raise ConfigError(f"no GPU {name!r} is known here; {suggest(name.lower(), gpus)}there are {', '.join(gpus)}")
+    return gpus[name.lower()]
+
+
+def same_version(one: str, other: str) -> bool:
+    """Whether two versions of TensorRT-LLM are the same, but for what comes after their third number."""
+    return _order(one) == _order(other)
+
+
+def _inherited(toolchains: Any) -> list[dict[str, object]]:
+    """Each toolchain with what it has from the one before it."""
+    chain: dict[str, Any] = {"mandatory": {}}
+    chains = []
+    for changes in toolchains:
+        mandatory = {**chain["mandatory"], **changes.get("mandatory", {})}
+        chain = {**chain, "unverified": [], **changes, "mandatory": mandatory}
+        chains.append(chain)
+    return chains
+
+
+def _toolchain(version: str) -> Toolchain | None:
+    fitting = [chain for chain in matrix().toolchains if version and _order(chain.since) <= _order(version)]
+    return max(fitting, key=lambda chain: _order(chain.since)) if fitting else None
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _months(release: str) -> int:
+    year, month = release.split(".")
+    return int(year) * 12 + int(month)

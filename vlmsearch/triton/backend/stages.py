@@ -1,0 +1,98 @@
+"""What the Python models of a repository compute; the same code as in process, without Triton's types."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.media.images import Preprocess
+from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
+from vlmsearch.models.bundle import Bundle, padded_length
+from vlmsearch.models.inputs import Ids, Piece, Pixels, TextBatches, available_cores, to_pixels
+from vlmsearch.triton.client.protocol import status_of
+
+_LONG_TEXTS = 4
+"""Whose tokens are kept while their pieces are asked for."""
+
+
+class ImageStage:
+    """Decodes and resizes the images of a batch on several threads; a bad one harms no other, large ones take turns."""
+
+    def __init__(
+        self, preprocess: Preprocess, *, limits: ImageLimits = SERVER_LIMITS, threads: int | None = None
+    ) -> None:
+        self._preprocess = preprocess
+        self._limits = limits
+        self._pool = ThreadPoolExecutor(threads or available_cores(), thread_name_prefix="decode")
+
+    def run(self, images: Sequence[bytes]) -> tuple[Pixels, list[str]]:
+        """Pixels, uint8 (n, size, size, 3), and for each item "" or why its pixels are black."""
+        size = self._preprocess.size
+        pixels = np.zeros((len(images), size, size, 3), np.uint8)
+        statuses = list(self._pool.map(self._decode, images, pixels))
+        return pixels, statuses
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _decode(self, image: bytes, out: Pixels) -> str:
+        try:
+            out[...] = to_pixels(image, self._preprocess, self._limits)
+        except InvalidInputError as exc:
+            return status_of(exc)
+        return ""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A batch of one space: ids and mask, int32 (n, length), and how many tokens each whole text has, int32 (n,)."""
+
+    ids: Ids
+    mask: Ids
+    counts: NDArray[np.int32]
+
+
+class TextStage(TextBatches):
+    """Tokenises for one bundle, with the pieces of long texts cut as they are in process."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle)
+        self._room = bundle.text.room
+        self._pad = bundle.text.pad
+        self._cut_again = lru_cache(_LONG_TEXTS)(self._cut)
+
+    def run(self, texts: Sequence[str], pieces: Sequence[int] | None = None) -> Tokens:
+        """Token arrays of the ``pieces`` of the texts; without, of as much of their beginnings as fits.
+
+        A piece past the end of a text is its last one.
+        """
+        different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        known = pieces is not None and len(different) == 1  # requests for all pieces of a long text follow each other
+        cut = [self._cut_again(texts[0])[0]] if known else self._cut(*different)
+        own = [cut[different[text]] for text in texts]
+        if pieces is None:
+            starts = [[id for piece in parts for id in piece.ids][: self._room] for parts in own]
+            chosen = [replace(parts[0], ids=start) for parts, start in zip(own, starts)]
+        else:
+            chosen = [parts[min(number, len(parts) - 1)] for parts, number in zip(own, pieces)]
+        counts = [sum(len(piece.ids) for piece in parts) for parts in own]
+        ids, mask = (self._widened(part, fill) for part, fill in zip(self._arrays(chosen), (self._pad, 0)))
+        return Tokens(ids, mask, np.array(counts, np.int32))
+
+    def _cut(self, *texts: str) -> list[list[Piece]]:
+        """The pieces of each text."""
+        found = self._pieces(texts, "document")
+        return [list(parts) for _, parts in itertools.groupby(found, key=lambda piece: piece.text)]
+
+    def _widened(self, part: Ids, fill: int) -> Ids:
+        """Columns added up to the next of a few lengths, so that requests of like lengths share a batch."""
+        width = padded_length(part.shape[1])
+        return np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=fill)

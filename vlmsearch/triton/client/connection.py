@@ -1,0 +1,282 @@
+"""A connection to a Triton server that outlives restarts of the server.
+
+Requests are pure functions of their inputs, so sending one again is safe, and is done where the server was not
+reached, was overloaded or lost a model's process. A request that is too slow is given up but never cancelled: Triton
+before 25.03 may crash when a request is cancelled (github.com/triton-inference-server/server, #7368 and #8034).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+
+import numpy as np
+import tritonclient.grpc as triton
+from numpy.typing import NDArray
+from tritonclient.grpc import model_config_pb2
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from vlmsearch.errors import BackendError, BackendUnavailableError
+from vlmsearch.triton.client.security import Security
+from vlmsearch.triton.client.shared_memory import SharedSlots, Slot
+
+Tensors = Mapping[str, NDArray[np.generic]]
+Prepared = tuple[triton.InferInput, ...]
+"""The inputs of a request in the form that is sent; they may be sent again and again."""
+
+_LARGEST_MESSAGE = 2**31 - 1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_CONNECT_SECONDS = 5.0
+_CLOSE_SECONDS = 10.0
+_RETRIED_STATUS = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
+_RETRIED_MESSAGES = ("Stub process", "Unable to find shared memory region", "unknown model", "not ready")
+"""A model that was there at connect comes back when the server has been restarted."""
+_TIMED_OUT = "timeout expired"
+
+
+class _TooSlowError(BackendUnavailableError):
+    """An attempt took all the time that it had; another one would add to the server's load."""
+
+
+class Connection:
+    """One server. May be used from several threads.
+
+    ``timeout`` is how long one attempt may take, ``deadline`` how long a request with all its attempts, in seconds.
+    Without ``retries`` there is one.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        security: Security,
+        timeout: float,
+        deadline: float,
+        slots: SharedSlots | None = None,
+        retries: bool = True,
+    ) -> None:
+        self.address = address
+        self._headers = dict(security.headers)
+        self._timeout = timeout
+        self._deadline = deadline
+        self._slots = slots
+        self._retries = retries
+        self._outstanding = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._security = security
+        self._client = self.new_client()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request carries."""
+        return self._headers
+
+    def new_client(self) -> triton.InferenceServerClient:
+        """A client of one's own, for a stream; close it."""
+        self._check_open()
+        return triton.InferenceServerClient(
+            self.address,
+            ssl=self._security.tls,
+            root_certificates=self._security.root,
+            private_key=self._security.key,
+            certificate_chain=self._security.certificate,
+            channel_args=[
+                ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+                ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", int(_CONNECT_SECONDS * 1000)),  # what a connection may take, too
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ],
+        )
+
+    def config(self, model: str) -> model_config_pb2.ModelConfig:
+        """The configuration of a model; BackendUnavailableError if the server is not reached."""
+        self._check_open()
+        try:
+            answer = self._client.get_model_config(model, headers=self._headers, client_timeout=_CONNECT_SECONDS)
+        except InferenceServerException as exc:
+            raise self.error(exc, model) from exc
+        config: model_config_pb2.ModelConfig = answer.config
+        return config
+
+    def infer(
+        self,
+        model: str,
+        inputs: Tensors | Prepared,
+        outputs: Sequence[str],
+        parameters: Mapping[str, str | bool] | None = None,
+        *,
+        on_recovery: Callable[[], None] | None = None,
+    ) -> dict[str, NDArray[np.generic]]:
+        """What a model makes of ``inputs``, by output.
+
+        Raises BackendUnavailableError when time is up, and BackendError for what another attempt would not change.
+        ``on_recovery`` is called before each attempt after a failure. An attempt that was too slow, or was cut short by
+        the deadline, is told with the failure before it, which may say what was wrong with the server.
+        """
+        end = time.monotonic() + self._deadline
+        pause = _FIRST_PAUSE
+        before: BackendError | None = None
+        while True:
+            try:
+                if before and on_recovery:
+                    on_recovery()
+                return self._attempt(model, inputs, outputs, parameters, end)
+            except (InferenceServerException, BackendUnavailableError) as exc:
+                error = self.error(exc, model) if isinstance(exc, InferenceServerException) else exc
+                wait = pause * random.uniform(0.5, 1.5)
+                if before and _is_too_slow(exc):
+                    raise BackendUnavailableError(f"{error}; the attempt before it: {before}") from exc
+                if not (self._retries and _is_retried(exc)) or time.monotonic() + wait >= end:
+                    raise error from exc
+                before = error
+            if self._slots:
+                self._slots.forget()
+            time.sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def prepare(self, inputs: Tensors) -> Prepared:
+        """Inputs for `infer`, to be sent many times with less work each."""
+        return self._tensors(inputs, None)
+
+    def close(self) -> None:
+        """Wait a little for requests that are under way, then let go of the channel and the shared memory."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.wait_for(lambda: self._outstanding == 0, _CLOSE_SECONDS)
+        if self._slots:
+            self._slots.close(self._client, self._headers)
+        self._client.close()
+
+    def _attempt(
+        self,
+        model: str,
+        inputs: Tensors | Prepared,
+        outputs: Sequence[str],
+        parameters: Mapping[str, str | bool] | None,
+        end: float,
+    ) -> dict[str, NDArray[np.generic]]:
+        with self._changed:
+            self._check_open()
+            self._outstanding += 1
+        slot: Slot | None = None
+        answer: Future[triton.InferResult] = Future()
+        sent = False
+        try:
+            slot = self._slots.take(end - time.monotonic()) if self._slots else None
+            tensors = inputs if isinstance(inputs, tuple) else self._tensors(inputs, slot)
+            if slot:
+                slot.share(self._client, self._headers, self._seconds(end))
+            seconds = self._seconds(end)
+            sent = True
+            try:
+                self._send(model, tensors, outputs, parameters, seconds, partial(self._done, answer, slot))
+            except Exception:
+                sent = False
+                raise
+            result = answer.result(seconds)
+        except FutureTimeoutError as exc:
+            raise _TooSlowError(f"Triton at {self.address} did not answer within {seconds:.3g} s") from exc
+        finally:
+            if not sent:
+                self._release(slot)
+        return {name: result.as_numpy(name) for name in outputs}
+
+    def _send(
+        self,
+        model: str,
+        tensors: Prepared,
+        outputs: Sequence[str],
+        parameters: Mapping[str, str | bool] | None,
+        seconds: float,
+        answered: Callable[[triton.InferResult | None, InferenceServerException | None], None],
+    ) -> None:
+        try:
+            self._client.async_infer(
+                model,
+                tensors,
+                answered,
+                outputs=[triton.InferRequestedOutput(name) for name in outputs],
+                headers=self._headers,
+                timeout=max(int(seconds * 1e6), 1),
+                parameters=dict(parameters or {}),
+            )
+        except Exception:
+            self._check_open()
+            raise
+
+    def _seconds(self, end: float) -> float:
+        """How long an attempt may take yet."""
+        return max(min(self._timeout, end - time.monotonic()), 0.0)
+
+    def _tensors(self, inputs: Tensors, slot: Slot | None) -> Prepared:
+        return tuple(self._tensor(name, array, slot) for name, array in inputs.items())
+
+    def _tensor(self, name: str, array: NDArray[np.generic], slot: Slot | None) -> triton.InferInput:
+        tensor = triton.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+        if slot:
+            slot.put(tensor, array)
+        else:
+            tensor.set_data_from_numpy(array)
+        return tensor
+
+    def _done(
+        self,
+        answer: Future[triton.InferResult],
+        slot: Slot | None,
+        result: triton.InferResult | None,
+        error: InferenceServerException | None,
+    ) -> None:
+        """What becomes of an answer, awaited or not; called from a thread of gRPC."""
+        self._release(slot)
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def _release(self, slot: Slot | None) -> None:
+        """One attempt less is under way."""
+        if slot and self._slots:
+            self._slots.give_back(slot)
+        with self._changed:
+            self._outstanding -= 1
+            self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BackendError(f"the connection to Triton at {self.address} is closed")
+
+    def error(self, exc: InferenceServerException, model: str) -> BackendError:
+        """What a failure of Triton's client means: BackendUnavailableError where another attempt may do better."""
+        status = str(exc.status()).removeprefix("StatusCode.")
+        message = self._security.redact(exc.message() or "no reason given")
+        if status in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or _TIMED_OUT in message:
+            return BackendUnavailableError(f"Triton at {self.address}: {message}")
+        if status == "NOT_FOUND" or "unknown model" in message:
+            return BackendUnavailableError(f"Triton at {self.address} does not serve {model}: {message}")
+        return BackendError(f"Triton at {self.address}: {model}: {message} ({status})")
+
+
+def _is_too_slow(exc: Exception) -> bool:
+    """Whether an attempt took all the time that it had, for this side or for the server."""
+    if isinstance(exc, InferenceServerException):
+        return _TIMED_OUT in (exc.message() or "")
+    return isinstance(exc, _TooSlowError)
+
+
+def _is_retried(exc: Exception) -> bool:
+    """Whether another attempt may do better, and does no harm."""
+    if _is_too_slow(exc):
+        return False
+    if not isinstance(exc, InferenceServerException):
+        return True
+    message = exc.message() or ""
+    return exc.status() in _RETRIED_STATUS or any(part in message for part in _RETRIED_MESSAGES)

@@ -1,0 +1,159 @@
+"""What client and server agree on: the names of models, tensors and parameters, and how one bad item is reported."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import get_args
+
+from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
+from vlmsearch.media.images import Preprocess
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.types import Modality, Space
+
+FORMAT = 2
+ENSEMBLE = "vlm"
+PREPROCESS = "image_preprocess"
+TOKENIZE = "text_tokenize"
+DEPLOYMENT = "vlmsearch"
+"""The ensemble's parameter that describes it, as JSON; see `Deployment`."""
+FINGERPRINT = "fingerprint"
+"""The parameter of every other model: that of the bundle it was made from. In a request: what the client expects."""
+MISMATCH = "this server has other models: "
+"""How the error of a server begins that is not what the client expects."""
+
+IMAGE = "IMAGE"
+"""Encoded images, BYTES [1]."""
+TEXT = "TEXT"
+"""UTF-8 texts, BYTES [1]."""
+PIECE = "PIECE"
+"""Which piece of a long text is meant, INT32 [1], from 0; without it, as much of its beginning as the model reads.
+
+Where it is given, an empty text stands for the one before it.
+"""
+STATUS = "IMAGE_STATUS"
+"""BYTES [1]: empty, or why an image has no vector; its row is then of no use."""
+PARTIAL = "partial"
+"""The parameter of a request that looks at ``IMAGE_STATUS``. Without it, a bad image fails its whole request."""
+ENCODED = "encoded"
+"""Encoded images between the models of the ensemble."""
+PIXELS = "pixels"
+IDS = "input_ids"
+MASK = "attention_mask"
+EMBEDDING = "embedding"
+
+
+def image_model(space: str) -> str:
+    """The model, and in upper case the ensemble's output, of an image tower."""
+    return f"{_word(space)}_image"
+
+
+def text_model(space: Space) -> str:
+    """The model, and in upper case the ensemble's output, of a text tower."""
+    return f"{_word(space.name)}_text" if "image" in space.modalities else _word(space.name)
+
+
+def ids_tensor(space: str) -> str:
+    """The token ids of one space between the models of the ensemble."""
+    return f"{_word(space).upper()}_IDS"
+
+
+def mask_tensor(space: str) -> str:
+    """The attention mask that goes with `ids_tensor`."""
+    return f"{_word(space).upper()}_MASK"
+
+
+def tokens_tensor(space: str) -> str:
+    """The ensemble's output with the number of tokens of each whole text, INT32 [1]."""
+    return f"{_word(space).upper()}_TOKENS"
+
+
+def _word(space: str) -> str:
+    return re.sub(r"\W", "_", space)
+
+
+def status_of(error: InvalidInputError) -> str:
+    """One refused item as the status output has it."""
+    return f"{error.code}: {error}"
+
+
+def texts_too_large(size: int, most: int) -> str:
+    """Why texts of ``size`` bytes, in one request, are refused: empty where the server takes that many."""
+    return f"too_large: the text has {size:,} bytes; this server takes {most:,} in a request" if size > most else ""
+
+
+def refusal(statuses: Sequence[str], parameters: str) -> str | None:
+    """Why a request fails as a whole, given its images' statuses and its parameters, as JSON; None if it does not."""
+    bad = next((item for item, status in enumerate(statuses) if status), None)
+    if bad is None or json.loads(parameters or "{}").get(PARTIAL):
+        return None
+    return f"image {bad}: {statuses[bad]} (with the parameter {PARTIAL} the other images get their vectors)"
+
+
+def error_of(status: str, item: int) -> InvalidInputError:
+    """The error that `status_of` wrote, for the item of a batch."""
+    code, _, message = status.partition(": ")
+    known: RejectCode = code if code in get_args(RejectCode) else "corrupt"  # type: ignore[assignment]
+    return InvalidInputError(known, message, item=item)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What an ensemble serves, as its parameter says.
+
+    ``rooms`` is the number of tokens of text that each space's model reads, ``towers`` the fingerprint that each model
+    must have, ``image_limits`` how large an image may be that the server takes, ``max_text_bytes`` the most of all
+    texts of a request: while it is split into tokens, others wait.
+    """
+
+    fingerprint: str
+    spaces: tuple[Space, ...]
+    preprocess: Preprocess | None
+    rooms: Mapping[str, int]
+    floors: Mapping[tuple[str, Modality], float]
+    towers: Mapping[str, str]
+    image_limits: ImageLimits
+    max_text_bytes: int
+
+    def to_json(self) -> str:
+        """The value of the parameter."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "fingerprint": self.fingerprint,
+                "spaces": [[space.name, space.dim, sorted(space.modalities)] for space in self.spaces],
+                "preprocess": asdict(self.preprocess) if self.preprocess else None,
+                "rooms": dict(self.rooms),
+                "floors": [[space, modality, floor] for (space, modality), floor in self.floors.items()],
+                "towers": dict(self.towers),
+                "image_limits": asdict(self.image_limits),
+                "max_text_bytes": self.max_text_bytes,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Deployment:
+        """What `to_json` wrote; ConfigError where this version cannot read it."""
+        try:
+            data = json.loads(text)
+            if data["format"] != FORMAT:
+                raise ConfigError(
+                    f"the server's models are of format {data['format']}, and this version reads {FORMAT}: make the "
+                    "repository again with `vlmsearch triton repo`"
+                )
+            return cls(
+                fingerprint=data["fingerprint"],
+                spaces=tuple(Space(name, dim, frozenset(kinds)) for name, dim, kinds in data["spaces"]),
+                preprocess=Preprocess(**data["preprocess"]) if data["preprocess"] else None,
+                rooms=data["rooms"],
+                floors={(space, modality): floor for space, modality, floor in data["floors"]},
+                towers=data["towers"],
+                image_limits=ImageLimits(**data["image_limits"]),
+                max_text_bytes=data["max_text_bytes"],
+            )
+        except (ValueError, KeyError, TypeError) as exc:
+            if isinstance(exc, ConfigError):
+                raise
+            raise ConfigError(f"the server's description of its models cannot be read: {exc!r}") from exc

@@ -1,0 +1,1 @@
+"""From bundles to a folder that Triton serves."""

@@ -1,0 +1,296 @@
+"""The configuration of each model of a repository, as Triton's own messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.media.images import Preprocess
+from vlmsearch.models.bundle import LENGTH_STEP, Bundle, Tower, cache_folder
+from vlmsearch.models.recipe import Shapes
+from vlmsearch.triton.client import protocol
+from vlmsearch.triton.repository.options import INT64, UINT32, RepoOptions
+
+_GRAPH_LENGTHS = (LENGTH_STEP, 2 * LENGTH_STEP, 4 * LENGTH_STEP)
+"""Lengths of texts that CUDA graphs are captured for: queries."""
+_WARM_LENGTH = 2 * LENGTH_STEP
+_ENTRIES = 2
+"""Instances of the model that every request goes through."""
+
+
+def preprocess_config(bundle: Bundle, options: RepoOptions) -> pb.ModelConfig:
+    """``image_preprocess``: encoded images to pixels."""
+    if bundle.preprocess is None:
+        raise ConfigError(f"{bundle.name} has no image tower")
+    size = bundle.preprocess.size
+    config = _python_model(protocol.PREPROCESS, options)
+    config.input.add(name=protocol.ENCODED, data_type=pb.TYPE_STRING, dims=[1])
+    config.output.add(name=protocol.PIXELS, data_type=pb.TYPE_UINT8, dims=[size, size, 3])
+    config.output.add(name=protocol.STATUS, data_type=pb.TYPE_STRING, dims=[1])
+    _put(config, protocol.FINGERPRINT, bundle.fingerprint)
+    _put_preprocess(config, bundle.preprocess, options)
+    if options.decode == "gpu":
+        config.instance_group[0].kind = pb.ModelInstanceGroup.KIND_GPU
+        config.instance_group[0].gpus.extend(options.gpus)
+    if options.warmup:
+        _warm_from_file(config, protocol.ENCODED)
+    return config
+
+
+def tokenize_config(bundles: Sequence[Bundle], options: RepoOptions) -> pb.ModelConfig:
+    """``text_tokenize``: texts to the token ids of every text tower; images are handed on as they are.
+
+    It alone sees what a client sent, one request at a time. That makes the ensemble robust: Triton gives the memory of
+    a request back as soon as one step fails, though others may be reading it, and a request without any input in a
+    batch with others stops Triton's Python backend for good.
+    """
+    config = _python_model(protocol.TOKENIZE, options)
+    config.ClearField("dynamic_batching")
+    config.instance_group[0].count = _ENTRIES
+    _add_inputs(config)
+    if any(bundle.preprocess for bundle in bundles):
+        config.output.add(name=protocol.ENCODED, data_type=pb.TYPE_STRING, dims=[1])
+    for bundle in bundles:
+        name = bundle.space.name
+        config.output.add(name=protocol.ids_tensor(name), data_type=pb.TYPE_INT32, dims=[-1])
+        config.output.add(name=protocol.mask_tensor(name), data_type=pb.TYPE_INT32, dims=[-1])
+        config.output.add(name=protocol.tokens_tensor(name), data_type=pb.TYPE_INT32, dims=[1])
+    _put(config, protocol.FINGERPRINT, "+".join(bundle.fingerprint for bundle in bundles))
+    _put(config, "bundles", json.dumps([bundle.name for bundle in bundles]))
+    _put(config, "max_text_bytes", str(options.max_text_bytes))
+    if options.warmup:
+        _warm_from_file(config, protocol.TEXT)
+    return config
+
+
+def tower_config(
+    bundle: Bundle, tower: Tower, shapes: Shapes, options: RepoOptions, *, profiles: int = 1
+) -> pb.ModelConfig:
+    """One tower: pixels or token ids to unit vectors. ``shapes`` and ``profiles`` are what a plan is made for.
+
+    Where it decodes by itself, an image tower takes encoded images.
+    """
+    image = tower == "image" and bundle.preprocess is not None
+    config = _model(
+        protocol.image_model(bundle.space.name) if image else protocol.text_model(bundle.space), options, shapes, tower
+    )
+    config.backend = options.platform
+    encoded = options.decodes_in_tower and image
+    if encoded and bundle.preprocess:
+        config.input.add(name=protocol.ENCODED, data_type=pb.TYPE_STRING, dims=[1])
+        config.output.add(name=protocol.STATUS, data_type=pb.TYPE_STRING, dims=[1])
+        _put_preprocess(config, bundle.preprocess, options)
+    elif image and bundle.preprocess:
+        size = bundle.preprocess.size
+        config.input.add(name=protocol.PIXELS, data_type=pb.TYPE_UINT8, dims=[size, size, 3])
+    else:
+        for name in (protocol.IDS, protocol.MASK):
+            config.input.add(name=name, data_type=pb.TYPE_INT32, dims=[-1])
+    config.output.add(name=protocol.EMBEDDING, data_type=pb.TYPE_FP32, dims=[bundle.space.dim])
+    _place(config, options, tower, profiles)
+    _put(config, protocol.FINGERPRINT, bundle.fingerprint)
+    _add_runtime(config, bundle, options, shapes, tower)
+    if options.warmup and encoded:
+        _warm_from_file(config, protocol.ENCODED)
+    elif options.warmup:
+        for size in sorted({1, config.max_batch_size}):
+            _warm_with_zeros(config, size)
+    return config
+
+
+def ensemble_config(bundles: Sequence[Bundle], options: RepoOptions, largest: int) -> pb.ModelConfig:
+    """``vlm``: everything from encoded images and texts to vectors, in batches of up to ``largest``."""
+    config = pb.ModelConfig(name=protocol.ENSEMBLE, platform="ensemble", max_batch_size=largest)
+    _set_versions(config, options)
+    _add_inputs(config)
+    if options.max_inflight:
+        config.ensemble_scheduling.max_inflight_requests = options.max_inflight
+    made: dict[str, str] = {}
+    for bundle in bundles:
+        name, model = bundle.space.name, protocol.text_model(bundle.space)
+        config.output.add(name=model.upper(), data_type=pb.TYPE_FP32, dims=[bundle.space.dim])
+        config.output.add(name=protocol.tokens_tensor(name), data_type=pb.TYPE_INT32, dims=[1])
+        arrays = {protocol.IDS: protocol.ids_tensor(name), protocol.MASK: protocol.mask_tensor(name)}
+        made |= {tensor: tensor for tensor in (*arrays.values(), protocol.tokens_tensor(name))}
+        _step(config, model, arrays, {protocol.EMBEDDING: model.upper()})
+    picture = next((bundle for bundle in bundles if bundle.preprocess), None)
+    if picture:
+        name = protocol.image_model(picture.space.name)
+        config.output.add(name=name.upper(), data_type=pb.TYPE_FP32, dims=[picture.space.dim])
+        config.output.add(name=protocol.STATUS, data_type=pb.TYPE_STRING, dims=[1])
+        _image_steps(config, name, options)
+        made[protocol.ENCODED] = protocol.ENCODED
+    _step(config, protocol.TOKENIZE, {tensor.name: tensor.name for tensor in config.input}, made)
+    _put(config, protocol.DEPLOYMENT, _deployment(bundles, options).to_json())
+    if options.response_cache:
+        config.response_cache.enable = True
+    return config
+
+
+def _image_steps(config: pb.ModelConfig, tower: str, options: RepoOptions) -> None:
+    """From encoded images to vectors and statuses, in one model or two."""
+    encoded, vectors = {protocol.ENCODED: protocol.ENCODED}, {protocol.EMBEDDING: tower.upper()}
+    statuses, pixels = {protocol.STATUS: protocol.STATUS}, {protocol.PIXELS: protocol.PIXELS}
+    if options.decodes_in_tower:
+        _step(config, tower, encoded, vectors | statuses)
+        return
+    _step(config, protocol.PREPROCESS, encoded, pixels | statuses)
+    _step(config, tower, pixels, vectors)
+
+
+def _add_inputs(config: pb.ModelConfig) -> None:
+    config.input.add(name=protocol.IMAGE, data_type=pb.TYPE_STRING, dims=[1], optional=True)
+    config.input.add(name=protocol.TEXT, data_type=pb.TYPE_STRING, dims=[1], optional=True)
+    config.input.add(name=protocol.PIECE, data_type=pb.TYPE_INT32, dims=[1], optional=True)
+
+
+def _deployment(bundles: Sequence[Bundle], options: RepoOptions) -> protocol.Deployment:
+    picture = next((bundle for bundle in bundles if bundle.preprocess), None)
+    towers = {protocol.text_model(bundle.space): bundle.fingerprint for bundle in bundles}
+    if picture:
+        towers[protocol.image_model(picture.space.name)] = picture.fingerprint
+        if not options.decodes_in_tower:
+            towers[protocol.PREPROCESS] = picture.fingerprint
+    together = "+".join(bundle.fingerprint for bundle in bundles)
+    return protocol.Deployment(
+        fingerprint=together,
+        spaces=tuple(bundle.space for bundle in bundles),
+        preprocess=picture.preprocess if picture else None,
+        rooms={bundle.space.name: bundle.text.room for bundle in bundles},
+        floors={(bundle.space.name, field): floor for bundle in bundles for field, floor in bundle.floors.items()},
+        towers=dict(sorted({**towers, protocol.TOKENIZE: together}.items())),
+        image_limits=options.image_limits,
+        max_text_bytes=options.max_text_bytes,
+    )
+
+
+def _step(config: pb.ModelConfig, model: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
+    step = config.ensemble_scheduling.step.add(model_name=model, model_version=-1)
+    step.input_map.update(inputs)
+    step.output_map.update(outputs)
+
+
+def _model(name: str, options: RepoOptions, shapes: Shapes | None, tower: Tower) -> pb.ModelConfig:
+    """What all models have: batching, queueing and versions."""
+    config = pb.ModelConfig(name=name, max_batch_size=options.max_batch_size)
+    if shapes and options.engines:
+        most = shapes.image_batch[2] if tower == "image" else shapes.text_batch[2]
+        config.max_batch_size = min(options.max_batch_size, most)
+    _set_versions(config, options)
+    queue, batching = options.queue, config.dynamic_batching
+    batching.preferred_batch_size.extend(size for size in queue.preferred if size <= config.max_batch_size)
+    batching.max_queue_delay_microseconds = queue.delay_us
+    policy = batching.default_queue_policy
+    policy.max_queue_size = queue.limit
+    policy.default_timeout_microseconds = queue.timeout_ms * 1000
+    policy.allow_timeout_override = True  # a request that nobody waits for any more is not computed
+    if queue.priorities:
+        batching.priority_levels = queue.priorities
+        batching.default_priority_level = (queue.priorities + 1) // 2
+    return config
+
+
+def _python_model(name: str, options: RepoOptions) -> pb.ModelConfig:
+    config = _model(name, options, None, "text")
+    config.backend = "python"
+    config.instance_group.add(kind=pb.ModelInstanceGroup.KIND_CPU, count=1)
+    _put(config, "threads", "0")
+    return config
+
+
+def _set_versions(config: pb.ModelConfig, options: RepoOptions) -> None:
+    kind, _, numbers = options.versions.partition(":")
+    try:
+        given = [int(number) for number in numbers.split(",")] if numbers else []
+    except ValueError:
+        given = [0]
+    if kind == "latest" and len(given) == 1 and 0 < given[0] <= UINT32:
+        config.version_policy.latest.num_versions = given[0]
+    elif kind == "specific" and given and min(given) > 0 and max(given) <= INT64:
+        if options.version not in given:
+            written = f"--model-version {options.version}, the only one that is written"
+            raise ConfigError(f"--versions {options.versions} serves nothing: it lacks {written}")
+        config.version_policy.specific.versions.extend(given)
+    elif options.versions == "all":
+        config.version_policy.all.SetInParent()
+    else:
+        raise ConfigError(f"--versions is latest:N, all or specific:N,M, not {options.versions!r}")
+
+
+def _place(config: pb.ModelConfig, options: RepoOptions, tower: Tower, profiles: int) -> None:
+    on_gpu = options.found_device == "gpu"
+    kind = pb.ModelInstanceGroup.KIND_GPU if on_gpu else pb.ModelInstanceGroup.KIND_CPU
+    gpus = options.gpus if on_gpu else ()
+    group = config.instance_group.add(kind=kind, count=options.found_instances(tower), gpus=gpus)
+    if options.platform == "tensorrt":
+        group.profile.extend(map(str, range(profiles)))
+
+
+def _add_runtime(config: pb.ModelConfig, bundle: Bundle, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
+    """What only one of the platforms has."""
+    if options.platform == "python":
+        _put(config, "threads", str(options.threads))
+    elif options.platform == "onnxruntime":
+        if options.found_device == "cpu":
+            _put(config, "intra_op_thread_count", str(options.threads))
+        if options.accelerate:
+            _accelerate(config, bundle, options, shapes, tower)
+    elif options.cuda_graphs:
+        _capture_graphs(config)
+
+
+def _accelerate(config: pb.ModelConfig, bundle: Bundle, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
+    # Engines are code, and are found by the graph's names whatever the weights are: a folder of the user's for each.
+    engines = cache_folder().absolute() / "onnxruntime" / "triton" / bundle.fingerprint.replace(":", "-")
+    accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
+    accelerator.parameters["precision_mode"] = options.accelerate or "FP32"
+    accelerator.parameters["trt_engine_cache_enable"] = "1"
+    accelerator.parameters["trt_engine_cache_path"] = str(engines / f"{tower}-{options.found_precision}")
+    batches = shapes.image_batch if tower == "image" else shapes.text_batch
+    for word, batch, length in zip(("min", "opt", "max"), batches, shapes.columns):
+        forms = []
+        for tensor in config.input:
+            dims = [min(batch, config.max_batch_size), *(dim if dim > 0 else length for dim in tensor.dims)]
+            forms.append(f"{tensor.name}:{'x'.join(map(str, dims))}")
+        accelerator.parameters[f"trt_profile_{word}_shapes"] = ",".join(forms)
+
+
+def _capture_graphs(config: pb.ModelConfig) -> None:
+    cuda = config.optimization.cuda
+    cuda.graphs = True
+    cuda.busy_wait_events = True
+    cuda.output_copy_stream = True
+    text = -1 in config.input[0].dims
+    sizes = {1} if text else {1, *config.dynamic_batching.preferred_batch_size, config.max_batch_size}
+    for size in sorted(sizes):
+        for length in _GRAPH_LENGTHS if text else (0,):
+            spec = cuda.graph_spec.add(batch_size=size)
+            for tensor in config.input:
+                spec.input[tensor.name].dim.extend(dim if dim > 0 else length for dim in tensor.dims)
+
+
+def _warm_with_zeros(config: pb.ModelConfig, size: int) -> None:
+    sample = config.model_warmup.add(name=f"batch of {size}", batch_size=size)
+    for tensor in config.input:
+        dims = [dim if dim > 0 else _WARM_LENGTH for dim in tensor.dims]
+        sample.inputs[tensor.name].CopyFrom(pb.ModelWarmup.Input(data_type=tensor.data_type, dims=dims, zero_data=True))
+
+
+def _warm_from_file(config: pb.ModelConfig, tensor: str) -> None:
+    """One item whose bytes lie in the model's folder ``warmup``, in a file named like the tensor."""
+    sample = config.model_warmup.add(name="one item", batch_size=1)
+    form = pb.ModelWarmup.Input(data_type=pb.TYPE_STRING, dims=[1], input_data_file=tensor)
+    sample.inputs[tensor].CopyFrom(form)
+
+
+def _put_preprocess(config: pb.ModelConfig, preprocess: Preprocess, options: RepoOptions) -> None:
+    _put(config, "preprocess", json.dumps(asdict(preprocess)))
+    _put(config, "image_limits", json.dumps(asdict(options.image_limits)))
+
+
+def _put(config: pb.ModelConfig, name: str, value: str) -> None:
+    config.parameters[name].string_value = value

@@ -1,0 +1,233 @@
+"""From bundles to a folder that Triton serves."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+
+import PIL.Image
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+import vlmsearch
+from vlmsearch.errors import ConfigError
+from vlmsearch.export.disk import folder_in_the_making, publish
+from vlmsearch.models.bundle import Bundle, Tower, data_folder, find_bundles, recipe_names
+from vlmsearch.models.recipe import Shapes, find_recipe
+from vlmsearch.triton.client import protocol
+from vlmsearch.triton.repository.check import Profile, check_repository
+from vlmsearch.triton.repository.config import ensemble_config, preprocess_config, tokenize_config, tower_config
+from vlmsearch.triton.repository.options import RepoOptions, check_options
+from vlmsearch.triton.repository.plans import CODEC, TowerPlan, build_command, find_tower_plan, requirements_of
+from vlmsearch.triton.server.install import requirements
+
+CONFIG = "config.pbtxt"
+_DATA = {"vlmsearch/tensorrt/engine/resizing.py": ("vlmsearch/tensorrt/engine/resize.ptx",)}
+"""Files that modules of the library read."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What was written: the folder, its models, and the TensorRT plans that are still to be put there.
+
+    ``commands`` build those plans on a machine with the GPU, after which the repository is to be written again.
+    """
+
+    folder: Path
+    models: tuple[str, ...]
+    missing: tuple[Path, ...]
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One tower of one bundle, and the plan that it gets."""
+
+    bundle: Bundle
+    tower: Tower
+    given: Shapes
+    plan: TowerPlan | None = None
+
+    @property
+    def name(self) -> str:
+        if self.tower == "image":
+            return protocol.image_model(self.bundle.space.name)
+        return protocol.text_model(self.bundle.space)
+
+    @property
+    def shapes(self) -> Shapes:
+        return self.plan.shapes(self.given) if self.plan else self.given
+
+    @property
+    def profile(self) -> Profile:
+        if self.tower == "image":
+            return Profile(self.shapes.image_batch)
+        return Profile(self.shapes.text_batch, self.shapes.columns)
+
+
+def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Path | None = None) -> Repository:
+    """Write the repository of a profile, a name or bundles (a comma between them) to ``out``, whole or not at all.
+
+    TensorRT plans are those that were built here, or lie in the folder ``plans`` as ``<model>.plan`` (with
+    ``<model>.json``, which describes it, if it was built by this library); those that are not there are named in the
+    result. An older repository at ``out`` is replaced; ConfigError if anything else is there.
+    """
+    check_options(options)
+    bundles = [bundle for name in models.split(",") for bundle in find_bundles(name.strip())]
+    _check_bundles(bundles)
+    _check_target(out)
+    parts = _parts(bundles, options, plans)
+    configs = _configs(bundles, parts, options)
+    with folder_in_the_making(out) as folder:
+        for config in configs.values():
+            (folder / config.name / str(options.version)).mkdir(parents=True)
+            (folder / config.name / CONFIG).write_text(text_format.MessageToString(config), encoding="utf-8")
+        for part in parts:
+            _write_tower(folder / part.name, part, options)
+        _write_stages(folder, bundles, options)
+        needed = "".join(f"{line}\n" for line in _requirements(parts, options))
+        (folder / "requirements.txt").write_text(needed, encoding="utf-8")
+        publish(folder, out)
+    lacking = [part for part in parts if options.engines and part.plan is None]
+    missing = [out / part.name / str(options.version) / "model.plan" for part in lacking]
+    commands = dict.fromkeys(build_command(part.bundle, options) for part in lacking)
+    return Repository(out, tuple(configs), tuple(missing), tuple(commands))
+
+
+def make_configs(bundles: Sequence[Bundle], options: RepoOptions) -> Mapping[str, pb.ModelConfig]:
+    """The checked configuration of every model, by name, the ensemble last."""
+    return _configs(
+        bundles, [_Part(bundle, tower, _shapes(bundle)) for bundle in bundles for tower in bundle.towers], options
+    )
+
+
+def _configs(bundles: Sequence[Bundle], parts: Sequence[_Part], options: RepoOptions) -> dict[str, pb.ModelConfig]:
+    made = [
+        tower_config(part.bundle, part.tower, part.shapes, options, profiles=part.plan.count if part.plan else 1)
+        for part in parts
+    ]
+    if not options.decodes_in_tower:
+        made += [preprocess_config(bundle, options) for bundle in bundles if bundle.preprocess]
+    made.append(tokenize_config(bundles, options))
+    largest = min(config.max_batch_size for config in made)
+    made.append(ensemble_config(bundles, options, largest))
+    profiles = {part.name: part.profile for part in parts} if options.engines else {}
+    check_repository(made, release=options.found_release, profiles=profiles)
+    return {config.name: config for config in made}
+
+
+def _parts(bundles: Sequence[Bundle], options: RepoOptions, plans: Path | None) -> list[_Part]:
+    parts = []
+    for bundle in bundles:
+        for tower in bundle.towers:
+            part = _Part(bundle, tower, _shapes(bundle))
+            found = find_tower_plan(bundle, tower, part.name, options, plans) if options.engines else None
+            parts.append(replace(part, plan=found))
+    return parts
+
+
+def _requirements(parts: Sequence[_Part], options: RepoOptions) -> list[str]:
+    """What the Python models need."""
+    engines = {line for part in parts if part.plan for line in requirements_of(part.plan)} if options.engines else set()
+    codec = set(CODEC) if options.decode == "gpu" else set()
+    return sorted({*requirements(onnx=options.runtime == "onnxruntime"), *engines, *codec})
+
+
+def _check_bundles(bundles: Sequence[Bundle]) -> None:
+    names, spaces = {bundle.name for bundle in bundles}, {bundle.space.name for bundle in bundles}
+    if min(len(names), len(spaces)) < len(bundles) or sum(bundle.preprocess is not None for bundle in bundles) > 1:
+        raise ConfigError(f"these models cannot work together: {', '.join(bundle.name for bundle in bundles)}")
+
+
+def _check_target(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / protocol.ENSEMBLE / CONFIG).exists())):
+        raise ConfigError(f"{out} is there and is no repository of vlmsearch: choose another --out")
+
+
+def _shapes(bundle: Bundle) -> Shapes:
+    return find_recipe(bundle.name).shapes if bundle.name in recipe_names() else Shapes()
+
+
+def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:
+    version = folder / str(options.version)
+    if options.engines and part.plan:
+        shutil.copyfile(part.plan.path, version / "model.plan")
+        if part.plan.plan:
+            shutil.copyfile(part.plan.path.with_suffix(".json"), version / "model.json")
+    if not options.engines:
+        (version / "model.onnx").write_bytes(part.bundle.model(part.tower, options.found_precision))
+    if options.decodes_in_tower and part.tower == "image":
+        write_model(version, protocol.PREPROCESS, "encoded_tower")
+    elif options.platform == "python":
+        write_model(version, "tower", "engine_tower" if options.engines else "tower")
+
+
+def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions) -> None:
+    """``image_preprocess``, ``text_tokenize``, and what the models that take encoded data warm up with."""
+    for bundle in bundles:
+        place = folder / protocol.TOKENIZE / str(options.version) / "bundles" / bundle.name
+        place.mkdir(parents=True)
+        for name in ("bundle.json", "tokenizer.json"):
+            shutil.copyfile(bundle.folder / name, place / name)
+    picture = BytesIO()
+    PIL.Image.new("RGB", (320, 240), "grey").save(picture, "JPEG")
+    samples = {protocol.TOKENIZE: (protocol.TEXT, b"a dog in the snow")}
+    stages = [protocol.TOKENIZE]
+    for bundle in (bundle for bundle in bundles if bundle.preprocess):
+        decoder = protocol.PREPROCESS
+        if options.decodes_in_tower:
+            decoder = protocol.image_model(bundle.space.name)
+        else:
+            stages.append(decoder)
+        samples[decoder] = (protocol.ENCODED, picture.getvalue())
+    for model in stages:
+        write_model(folder / model / str(options.version), model, *_late(model, options))
+    for model, (tensor, sample) in samples.items():
+        if options.warmup:
+            (folder / model / "warmup").mkdir()
+            (folder / model / "warmup" / tensor).write_bytes(struct.pack("<I", len(sample)) + sample)
+
+
+def _late(model: str, options: RepoOptions) -> tuple[str, ...]:
+    if model != protocol.PREPROCESS:
+        return ()
+    return ("gpu_stage",) if options.decode == "gpu" else ("stages",)
+
+
+def write_model(folder: Path, source: str, *serving: str) -> None:
+    """A model.py, and beside it the modules of the library that it uses; ``serving`` are those imported late."""
+    model = data_folder("model_repository") / source / "1" / "model.py"
+    shutil.copyfile(model, folder / "model.py")
+    library = Path(vlmsearch.__file__).parent
+    late = [library / "serving" / f"{name}.py" for name in serving]
+    own = {str(path.relative_to(library.parent)) for path in late}
+    for module in sorted(own | library_modules(model, *late)):
+        target = folder / module
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(library.parent / module, target)
+        for data in _DATA.get(module, ()):
+            shutil.copyfile(library.parent / data, folder / data)
+        (target.parent / "__init__.py").write_text(
+            f'"""From vlmsearch {vlmsearch.__version__}: what this model needs of it."""\n', encoding="utf-8"
+        )
+
+
+def library_modules(*models: Path) -> set[str]:
+    """The modules of the library that files import, and those that they import, as paths from beside the package."""
+    library = Path(vlmsearch.__file__).parent
+    found: set[str] = set()
+    waiting = list(models)
+    while waiting:
+        for node in ast.parse(waiting.pop().read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("vlmsearch"):
+                continue
+            name = f"{(node.module or '').replace('.', '/')}.py"
+            if name not in found and (library.parent / name).is_file():
+                found.add(name)
+                waiting.append(library.parent / name)
+    return found

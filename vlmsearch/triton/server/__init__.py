@@ -1,0 +1,1 @@
+"""A Triton server on this machine: installed, started, watched, stopped."""

@@ -1,0 +1,117 @@
+"""The commands that serve a model repository with Triton: a program on this machine, or NVIDIA's container."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vlmsearch._util.address import is_loopback
+from vlmsearch.errors import ConfigError
+
+_STUB_SECONDS = 120
+"""How long a Python model may take to load."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A server program: what it needs in its environment, and where its backends and caches are, if not as built."""
+
+    program: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    backends: Path | None = None
+    caches: Path | None = None
+
+
+def on_path() -> Binary | None:
+    """The ``tritonserver`` on PATH, as in NVIDIA's containers."""
+    found = shutil.which("tritonserver")
+    return Binary(found) if found else None
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where a server listens."""
+
+    host: str = "127.0.0.1"
+    http: int = 8000
+    grpc: int = 8001
+    metrics: int = 8002
+
+    @property
+    def reach(self) -> str:
+        """The host to connect to."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+
+    def url(self, path: str) -> str:
+        """A URL of the HTTP endpoint."""
+        host = f"[{self.reach}]" if ":" in self.reach else self.reach
+        return f"http://{host}:{self.http}/{path}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it."""
+        return is_loopback(self.host)
+
+
+def shm_prefix(ends: Endpoints) -> str:
+    """What the shared memory of a server's Python models is called, so that it can be removed.
+
+    It begins with the prefix that Triton keeps for itself: a client cannot register such memory as its own.
+    """
+    return f"triton_python_backend_shm_region_vlmsearch_{ends.grpc}_{os.getpid()}_"
+
+
+def server_command(
+    binary: Binary,
+    folder: Path,
+    ends: Endpoints,
+    *,
+    cache_mib: int = 0,
+    client_shm: bool = False,
+    extra: Sequence[str] = (),
+) -> list[str]:
+    """The command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server.
+
+    Unless ``client_shm``, clients cannot hand over shared memory. From 26.05 on Triton itself does not let them; older
+    servers would let them register any, also that of the Python models where they do not refuse its name.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
+    command = [binary.program, f"--model-repository={folder.absolute()}", "--exit-on-error=false"]
+    for protocol, port in (("http", ends.http), ("grpc", ends.grpc), ("metrics", ends.metrics)):
+        command += [f"--{protocol}-address={ends.host}", f"--{protocol}-port={port}"]
+    command.append(f"--backend-config=python,stub-timeout-seconds={_STUB_SECONDS}")
+    if binary.backends:
+        command.append(f"--backend-directory={binary.backends}")
+    if not client_shm:
+        needed = f"shared-memory:vlmsearch={secrets.token_hex()}"  # nobody is told
+        command += [f"--grpc-restricted-protocol={needed}", f"--http-restricted-api={needed}"]
+    if cache_mib:
+        command.append(f"--cache-config=local,size={cache_mib * 2**20}")
+        if binary.caches:
+            command.append(f"--cache-directory={binary.caches}")
+    return [*command, *extra]
+
+
+def docker_command(
+    folder: Path, ends: Endpoints, image: str, *, gpu: bool = False, cache_mib: int = 0, extra: Sequence[str] = ()
+) -> list[str]:
+    """The ``docker run`` that serves a repository with NVIDIA's container, after installing what its models need."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
+    inside = Endpoints("0.0.0.0")  # noqa: S104 - in the container; outside it is what was asked for
+    ports = ((ends.http, inside.http), (ends.grpc, inside.grpc), (ends.metrics, inside.metrics))
+    serve = server_command(Binary("tritonserver"), folder, inside, cache_mib=cache_mib, extra=extra)
+    serve[1] = "--model-repository=/models"
+    script = f"pip install --quiet -r /models/requirements.txt && exec {shlex.join(serve)}"
+    return [
+        *("docker", "run", "--rm", "--init", "--shm-size=1g", "--ulimit", "memlock=-1"),
+        *(("--gpus", "all") if gpu else ()),
+        *(part for outer, inner in ports for part in ("-p", f"{ends.host}:{outer}:{inner}")),
+        *("-v", f"{folder.absolute()}:/models:ro", image, "bash", "-c", script),
+    ]

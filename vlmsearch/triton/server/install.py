@@ -1,0 +1,178 @@
+"""A Triton server for this machine, without Docker: the one that a wheel carries, in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.export.disk import folder_in_the_making, publish
+from vlmsearch.models.bundle import cache_folder
+from vlmsearch.triton.server.commands import Binary
+
+WHEEL = "nvidia-pytriton==0.7.0"
+SERVER = "2.51.0"
+"""The version of the server in the wheel."""
+ADVICE = (
+    f"Triton {SERVER} is the newest in a wheel, and without the fixes of 25.07 for CVE-2025-23319, CVE-2025-23320 and "
+    "CVE-2025-23334: let only clients reach it that you trust, or serve with --docker"
+)
+_PYTHONS = ("3.12", "3.11", "3.10")
+"""Pythons that its Python backend has a build for and that have wheels of numpy below 2, which it needs."""
+_HASHED = {
+    WHEEL: ("21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df",),
+    "numpy==1.26.4": (  # the last below 2; for Python 3.10, 3.11 and 3.12
+        "ffa75af20b44f8dba823498024771d5ac50620e6915abac414251bd971b4529f",
+        "666dbfb6ec68962c033a450943ded891bed2d54e6755e35e5835d63f4f6931d5",
+        "675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed",
+    ),
+}
+"""What is the same for everyone, with the SHA-256 of its wheels for Linux on x86-64."""
+_SHARED = ("pillow", "tokenizers", "typing-extensions")
+_OPTIONAL = ("pillow-heif",)
+_MARK = "server.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class _Python:
+    """An interpreter: its path, its version and where its shared library lies."""
+
+    path: str
+    version: str
+    libraries: str
+
+
+def requirements(*, onnx: bool = True) -> list[str]:
+    """What the Python models need, in the versions that are installed here, so that vectors are the same.
+
+    Without ``onnx``, what they need beside TensorRT.
+    """
+    names = ("onnxruntime", *_SHARED) if onnx else _SHARED
+    found = [f"{name}=={version(name)}" for name in names]
+    for name in _OPTIONAL:
+        try:
+            found.append(f"{name}=={version(name)}")
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def server_folder() -> Path:
+    """Where the server is installed."""
+    return cache_folder() / "triton" / SERVER
+
+
+def installed() -> Binary | None:
+    """The server that `install` made; None if there is none, or its packages are not those of this environment."""
+    try:
+        mark = json.loads((server_folder() / _MARK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if mark.get("format") != _FORMAT or mark.get("requirements") != requirements():
+        return None
+    return _binary(server_folder(), mark["python"], mark["libraries"])
+
+
+def install(*, python: str | None = None, report: Callable[[str], None]) -> Binary:
+    """Make the server's environment and give the server; an older one is replaced.
+
+    ``python`` is the interpreter for the Python models: 3.10 to 3.12, with its shared library. ModelUnavailableError
+    says what is missing.
+    """
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        raise ModelUnavailableError("the wheel's Triton is for Linux on x86-64; elsewhere use `triton serve --docker`")
+    chosen = _choose(python)
+    target = server_folder()
+    with folder_in_the_making(target) as folder:
+        report(f"making an environment with Python {chosen.version}")
+        _run([chosen.path, "-m", "venv", str(folder / "env")])
+        pip = [str(folder / "env" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        report(f"installing Triton {SERVER} ({WHEEL})")
+        pip += ["--no-deps", "--only-binary", ":all:"]  # these versions, nothing that they name, and no code run
+        hashes = folder / "hashes.txt"
+        lines = (" ".join([name, *(f"--hash=sha256:{digest}" for digest in all)]) for name, all in _HASHED.items())
+        hashes.write_text("\n".join(lines), encoding="utf-8")
+        _run([*pip, "--require-hashes", "-r", str(hashes)])
+        report(f"installing {', '.join(requirements())}")
+        _run([*pip, *requirements()])
+        home = _tritonserver(folder, chosen.version)
+        stub = home / "python_backend_stubs" / chosen.version / "triton_python_backend_stub"
+        shutil.copy(stub, home / "backends" / "python")
+        binary = _binary(folder, chosen.version, chosen.libraries)
+        _check_stub(home / "backends" / "python" / stub.name, binary.environment, chosen)
+        mark = {
+            "format": _FORMAT,
+            "python": chosen.version,
+            "libraries": chosen.libraries,
+            "requirements": requirements(),
+        }
+        (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
+        publish(folder, target)
+    report(ADVICE)
+    return _binary(target, chosen.version, chosen.libraries)
+
+
+def _tritonserver(folder: Path, python: str) -> Path:
+    return folder / "env" / "lib" / f"python{python}" / "site-packages" / "pytriton" / "tritonserver"
+
+
+def _binary(folder: Path, python: str, libraries: str) -> Binary:
+    home = _tritonserver(folder, python)
+    environment = {
+        "PATH": os.pathsep.join([str(folder / "env" / "bin"), os.environ.get("PATH", os.defpath)]),
+        "PYTHONNOUSERSITE": "1",
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [libraries, os.environ.get("LD_LIBRARY_PATH", "")])),
+    }
+    return Binary(str(home / "bin" / "tritonserver"), environment, home / "backends", home / "caches")
+
+
+def _choose(python: str | None) -> _Python:
+    """The interpreter that was asked for, else this one, else the newest on PATH that will do."""
+    names = [python] if python else [sys.executable, *(f"python{number}" for number in _PYTHONS)]
+    seen = []
+    for name in names:
+        path = shutil.which(name)
+        found = _look_at(path) if path else None
+        if found and found.version in _PYTHONS:
+            return found
+        seen.append(f"{name} ({found.version if found else 'not found'})")
+    raise ConfigError(
+        f"Triton {SERVER} runs Python models with Python {', '.join(_PYTHONS)}, and there is {', '.join(seen)}: "
+        "name one with --python"
+    )
+
+
+def _look_at(path: str) -> _Python | None:
+    code = "import sys, sysconfig as s; print('%d.%d' % sys.version_info[:2]); print(s.get_config_var('LIBDIR') or '')"
+    done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    lines = done.stdout.splitlines()
+    return _Python(path, lines[0], lines[1]) if done.returncode == 0 and len(lines) > 1 else None
+
+
+def _check_stub(stub: Path, environment: Mapping[str, str], python: _Python) -> None:
+    """Run the program that hosts Python models, to see that the loader finds all its libraries."""
+    done = subprocess.run(  # noqa: S603
+        [str(stub)], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+    missing = re.search(r"loading shared libraries: (\S+):", done.stderr)
+    if missing:
+        raise ModelUnavailableError(
+            f"{missing[1]} is missing, which Triton needs to run Python models with {python.path}: install the "
+            f"package libpython{python.version}, or name a Python built with its shared library (--python)"
+        )
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        tail = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        raise ModelUnavailableError(f"{' '.join(command)} failed: {' '.join(tail)}")
