@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from vlmsearch.demo.description import Group
-    from vlmsearch.demo.scenes import Scene
+from vlmsearch.demo.description import Description, Group
 
 __all__ = ["canonical", "phrase", "position", "setting", "varied"]
 
@@ -118,12 +116,12 @@ def phrase(group: Group) -> str:
     return _join(_COUNT_WORDS[group.count], group.size, texture, group.colour, noun)
 
 
-def setting(scene: Scene) -> str:
+def setting(scene: Description) -> str:
     """Return what the background is called in canonical captions."""
     return _BACKGROUNDS[scene.background][0]
 
 
-def position(scene: Scene, group: Group) -> str:
+def position(scene: Description, group: Group) -> str:
     """Return where a group lies, in the words of canonical captions."""
     if len(scene.groups) == 1:
         return _PLACES[scene.place][0]
@@ -135,7 +133,7 @@ def position(scene: Scene, group: Group) -> str:
     return _THIRD[scene.place][0]
 
 
-def canonical(scene: Scene) -> str:
+def canonical(scene: Description) -> str:
     """Return the caption that names everything in the scene in fixed words."""
     first = phrase(scene.groups[0])
     if len(scene.groups) == 1:
@@ -147,7 +145,7 @@ def canonical(scene: Scene) -> str:
     return f"{pair}, with {phrase(third)} {position(scene, third)}, against {setting(scene)}"
 
 
-def varied(scene: Scene, count: int, rng: random.Random, style: str) -> list[str]:
+def varied(scene: Description, count: int, rng: random.Random, style: str) -> list[str]:
     """Return ``count`` captions of one style: "full", "partial", "short", or "mixed" for all three."""
     makers = {"full": _full, "partial": _partial, "short": _short}
     if style != "mixed" and style not in makers:
@@ -156,12 +154,12 @@ def varied(scene: Scene, count: int, rng: random.Random, style: str) -> list[str
     return [makers[_pick(rng, mixed) if style == "mixed" else style](scene, rng) for _ in range(count)]
 
 
-def _full(scene: Scene, rng: random.Random) -> str:
+def _full(scene: Description, rng: random.Random) -> str:
     """Phrase everything the canonical caption says in other words."""
     return _sentence(scene, rng, _FULL, third=True)
 
 
-def _partial(scene: Scene, rng: random.Random) -> str:
+def _partial(scene: Description, rng: random.Random) -> str:
     """Leave out attributes, a group or the background."""
     detail = _Detail(0.5, 0.5, 0.9, 0.75, 0.5)
     if len(scene.groups) > 1 and rng.random() < 0.35:
@@ -170,7 +168,7 @@ def _partial(scene: Scene, rng: random.Random) -> str:
     return _sentence(scene, rng, detail, third=rng.random() < 0.6)
 
 
-def _short(scene: Scene, rng: random.Random) -> str:
+def _short(scene: Description, rng: random.Random) -> str:
     """Return a query of a few words that fits the scene."""
     group = _pick(rng, scene.groups)
     colour, place = _pick(rng, _COLOURS.get(group.colour, (group.colour,))), _pick(rng, _BACKGROUNDS[scene.background])
@@ -198,7 +196,7 @@ def _short(scene: Scene, rng: random.Random) -> str:
     return _group(group, rng, _Detail(0, 0, 1, 1))
 
 
-def _sentence(scene: Scene, rng: random.Random, detail: _Detail, *, third: bool) -> str:
+def _sentence(scene: Description, rng: random.Random, detail: _Detail, *, third: bool) -> str:
     """Phrase a scene with the given amount of detail."""
     if len(scene.groups) == 1:
         text = _group(scene.groups[0], rng, detail)
@@ -217,7 +215,7 @@ def _sentence(scene: Scene, rng: random.Random, detail: _Detail, *, third: bool)
     return _with_background(text, scene, rng, detail)
 
 
-def _pair(scene: Scene, rng: random.Random, detail: _Detail) -> str:
+def _pair(scene: Description, rng: random.Random, detail: _Detail) -> str:
     """Phrase how the first two groups lie to each other, from either side."""
     first, second = (_group(group, rng, detail) for group in scene.groups[:2])
     relation = scene.relation
@@ -228,7 +226,7 @@ def _pair(scene: Scene, rng: random.Random, detail: _Detail) -> str:
     return f"{first} {_pick(rng, _RELATIONS[relation])} {second}"
 
 
-def _with_background(text: str, scene: Scene, rng: random.Random, detail: _Detail, *, comma: bool = False) -> str:
+def _with_background(text: str, scene: Description, rng: random.Random, detail: _Detail, *, comma: bool = False) -> str:
     """Add an opening and, with the given probability, the background before or after a phrase."""
     if rng.random() >= detail.background:
         return _pick(rng, _OPENINGS) + text

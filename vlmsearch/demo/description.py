@@ -29,3 +29,19 @@ class Group:
     def count(self) -> int:
         """Number of objects in the group."""
         return len(self.items)
+
+
+@dataclass(frozen=True)
+class Description:
+    """A described picture: one to three groups of objects, how they relate, and the background.
+
+    ``relation`` says how the first group lies to the second ("left of", "right of", "above", "below", "inside"; empty
+    for a single group). ``place`` is where the single group lies on the canvas, or, in scenes of three groups, on
+    which side of the first two the third one lies; it is empty in scenes of two groups.
+    """
+
+    seed: int
+    groups: tuple[Group, ...]
+    relation: str
+    place: str
+    background: str

@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
 from vlmsearch.demo.backgrounds import RGB, mix, paint_background
-
-if TYPE_CHECKING:
-    from vlmsearch.demo.description import Group, Item
-    from vlmsearch.demo.scenes import Scene
+from vlmsearch.demo.description import Description, Group, Item
 
 __all__ = ["COLOURS", "CONTOURS", "render"]
 
@@ -105,7 +101,7 @@ CONTOURS: dict[str, Callable[[], list[Points]]] = {
 _POINTS = {name: contour() for name, contour in CONTOURS.items()}
 
 
-def render(scene: Scene, size: int) -> Image.Image:
+def render(scene: Description, size: int) -> Image.Image:
     """Draw the scene as an RGB image, larger first and then reduced for smooth edges."""
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")

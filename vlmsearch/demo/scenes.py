@@ -17,7 +17,7 @@ from PIL import Image
 from vlmsearch.demo import captions as _captions
 from vlmsearch.demo import drawing as _drawing
 from vlmsearch.demo.backgrounds import BACKGROUNDS
-from vlmsearch.demo.description import Group, Item
+from vlmsearch.demo.description import Description, Group, Item
 
 __all__ = ["COLOURS", "SHAPES", "TEXTURES", "Group", "Item", "Scene", "draw_scene", "make_scene"]
 
@@ -48,19 +48,8 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A described picture: one to three groups of objects, how they relate, and the background.
-
-    ``relation`` says how the first group lies to the second ("left of", "right of", "above", "below", "inside"; empty
-    for a single group). ``place`` is where the single group lies on the canvas, or, in scenes of three groups, on
-    which side of the first two the third one lies; it is empty in scenes of two groups.
-    """
-
-    seed: int
-    groups: tuple[Group, ...]
-    relation: str
-    place: str
-    background: str
+class Scene(Description):
+    """A described picture that can be drawn and put into words."""
 
     def draw(self, size: int = CANVAS) -> Image.Image:
         """Render the scene as an anti-aliased square RGB image of ``size`` pixels a side."""

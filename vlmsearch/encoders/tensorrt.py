@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,10 @@ from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.models.builders import find_builder
 from vlmsearch.models.bundle import Bundle, Tower, find_bundles
 from vlmsearch.models.inputs import Ids, Pixels, available_cores
-from vlmsearch.models.recipe import Range, read_batches
+from vlmsearch.models.recipe import read_batches
 from vlmsearch.tensorrt.engine.cuda import find_gpu
 from vlmsearch.tensorrt.engine.engine import Engine
 from vlmsearch.tensorrt.engine.plans import EnginePrecision, Plan, read_or_discard, read_plan
@@ -35,13 +35,6 @@ _FEW = 16  # images that the CPU decodes sooner
 _HIGHEST_LEVEL = 5
 _Inputs = Mapping[str, NDArray[np.generic]]
 _importing = threading.Lock()
-
-
-class _Which(TypedDict):
-    precision: EnginePrecision
-    profile: Range | None
-    level: int | None
-    device: int
 
 
 class EngineFallbackWarning(UserWarning):
@@ -223,21 +216,20 @@ class TensorRTEncoder(BundleEncoder):
 
     def _engine(self, bundle: Bundle, tower: Tower, *, build: bool, aloud: bool = False) -> Engine | None:
         """The engine of a tower, built if need be and allowed, with progress shown where ``aloud``."""
-        from vlmsearch.export.progress import steps
-        from vlmsearch.tensorrt.build.engines import ensure_engine, find_engine
-
         device = self.gpu.index
-        which: _Which = {
-            "precision": self.precision, "profile": self._profile, "level": self._level, "device": device,
-        }  # fmt: skip
 
         def find() -> Plan | None:
-            found = find_engine(bundle, tower, **which)
-            if found or not build:
-                return found
-            shown = steps(bundle.name) if aloud else nullcontext(None)
-            with shown as progress:
-                return ensure_engine(bundle, tower, **which, progress=progress)
+            plan = find_builder("engine")(
+                bundle,
+                tower,
+                precision=self.precision,
+                profile=self._profile,
+                level=self._level,
+                device=device,
+                build=build,
+                aloud=aloud,
+            )
+            return cast("Plan | None", plan)
 
         plan, here = find(), this_machine(device)
         data = read_or_discard(plan, here=here) if plan else None

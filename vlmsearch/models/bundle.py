@@ -13,12 +13,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
+from vlmsearch.models.builders import find_builder
 from vlmsearch.types import Modality, Space
 
 Tower = Modality
@@ -232,13 +233,13 @@ def _open_named(folder: Path, name: str) -> Bundle:
 def _build(name: str) -> Bundle:
     """The bundle of a recipe, built now."""
     try:
-        from vlmsearch.export.progress import build_with_progress
+        build = find_builder("bundle")
     except ImportError as exc:
         raise MissingDependencyError(
             f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[export]'; "
             "after that it runs without. onnx:demo works offline, with nothing to install"
         ) from exc
-    return build_with_progress(name)
+    return cast("Bundle", build(name))
 
 
 def open_bundle(folder: Path) -> Bundle:

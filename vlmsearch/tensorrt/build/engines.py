@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 
+from vlmsearch.export.progress import steps
 from vlmsearch.export.quantize import Report, silent
 from vlmsearch.models.bundle import Bundle, Tower, recipe_names
 from vlmsearch.models.recipe import Range, Recipe, Shapes, find_recipe
@@ -80,6 +82,27 @@ def find_engine(
     free = _OF_A_RECIPE - {"batches"} if profile else _OF_A_RECIPE
     wanted = _but_for(choice, free)
     return next((plan for other, plan in all_choices() if _but_for(other, free) == wanted), None)
+
+
+def engine_plan(
+    bundle: Bundle,
+    tower: Tower,
+    *,
+    precision: EnginePrecision,
+    device: int,
+    profile: Range | None,
+    level: int | None,
+    build: bool,
+    aloud: bool,
+) -> Plan | None:
+    """Return the plan in the cache; where there is none, build it if ``build``, with progress shown if ``aloud``."""
+    found = find_engine(bundle, tower, precision=precision, device=device, profile=profile, level=level)
+    if found or not build:
+        return found
+    with steps(bundle.name) if aloud else nullcontext(None) as progress:
+        return ensure_engine(
+            bundle, tower, precision=precision, device=device, profile=profile, level=level, progress=progress
+        )
 
 
 def _but_for(choice: Choice, free: frozenset[str]) -> Choice:
