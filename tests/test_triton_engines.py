@@ -129,7 +129,7 @@ def test_the_python_backend_brings_its_own_tensorrt(tmp_path: Path) -> None:
     assert made.missing == ()
     assert {path.name for path in version.iterdir()} == {"model.plan", "model.json", "model.py", "vlmsearch"}
     assert (version / "vlmsearch" / "gpu" / "engine.py").is_file()
-    assert not (version / "vlmsearch" / "serving" / "tower.py").exists()
+    assert not (version / "vlmsearch" / "triton" / "backend" / "towers.py").exists()
     config = config_of(tmp_path / "R", "clip_image")
     assert config.backend == "python"
     assert config.instance_group[0].kind == pb.ModelInstanceGroup.KIND_GPU
@@ -155,12 +155,12 @@ def test_images_are_decoded_where_it_is_said(tmp_path: Path) -> None:
     assert list(config.instance_group[0].gpus) == [1]
     library = tmp_path / "R" / "image_preprocess" / "1" / "vlmsearch"
     assert (library / "gpu" / "resize.ptx").stat().st_size > 10_000
-    assert (library / "serving" / "gpu_stage.py").is_file()
+    assert (library / "triton" / "backend" / "gpu_stage.py").is_file()
     needed = (tmp_path / "R" / "requirements.txt").read_text().splitlines()
     assert "nvidia-nvimgcodec-cu12[nvjpeg]" in needed
     write_repository("demo", tmp_path / "S", RepoOptions())
     library = tmp_path / "S" / "image_preprocess" / "1" / "vlmsearch"
-    assert (library / "serving" / "stages.py").is_file()
+    assert (library / "triton" / "backend" / "stages.py").is_file()
     assert not (library / "gpu").exists()
 
 
@@ -178,14 +178,14 @@ def test_a_python_tower_with_an_engine_decodes_by_itself(tmp_path: Path) -> None
     version = tmp_path / "R" / "clip_image" / "1"
     assert {path.name for path in version.iterdir()} == {"model.plan", "model.json", "model.py", "vlmsearch"}
     assert (version / "vlmsearch" / "gpu" / "resize.ptx").is_file()
-    assert not (version / "vlmsearch" / "serving" / "engine_tower.py").exists()
+    assert not (version / "vlmsearch" / "triton" / "backend" / "engine_tower.py").exists()
     ensemble = config_of(tmp_path / "R", "vlm")
     step = next(step for step in ensemble.ensemble_scheduling.step if step.model_name == "clip_image")
     assert dict(step.input_map) == {"encoded": "encoded"}
     assert dict(step.output_map) == {"embedding": "CLIP_IMAGE", "IMAGE_STATUS": "IMAGE_STATUS"}
     towers = Deployment.from_json(ensemble.parameters["vlmsearch"].string_value).towers
     assert sorted(towers) == ["clip_image", "clip_text", "minilm", "text_tokenize"]
-    assert (tmp_path / "R" / "clip_text" / "1" / "vlmsearch" / "serving" / "engine_tower.py").is_file()
+    assert (tmp_path / "R" / "clip_text" / "1" / "vlmsearch" / "triton" / "backend" / "engine_tower.py").is_file()
 
 
 def test_what_is_not_built_is_named_with_the_command(tmp_path: Path) -> None:

@@ -139,8 +139,9 @@ def model_file(tower: Tower, precision: Precision) -> str:
 
 def data_folder(name: Literal["engines", "model_repository"]) -> Path:
     """Where the project's data lies: beside the package in a checkout, inside it in a wheel."""
-    packed = Path(__file__).parent / "_data" / name
-    return packed if packed.is_dir() else Path(__file__).parents[1] / name
+    package = Path(__file__).parents[1]
+    packed = package / "_data" / name
+    return packed if packed.is_dir() else package.parent / name
 
 
 def cache_folder() -> Path:

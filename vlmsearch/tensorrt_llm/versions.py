@@ -1,4 +1,4 @@
-"""Which TensorRT-LLM each Triton release has, and how that version builds and serves: ``llm_versions.toml``, read."""
+"""Which TensorRT-LLM each Triton release has, and how that version builds and serves: ``versions.toml``, read."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Target:
 @functools.cache
 def matrix() -> Matrix:
     """The versions that are known here."""
-    path = Path(__file__).with_name("llm_versions.toml")
+    path = Path(__file__).with_name("versions.toml")
     table = read_table(path)
     return as_dataclass(Matrix, {**table, "toolchains": _inherited(table["toolchains"])}, str(path))
 

@@ -36,9 +36,9 @@ class State:
 def digest_version(record: Record) -> str:
     """The version of a record by its content."""
     digest = hashlib.blake2b(digest_size=8)
-    for field in sorted(record.vectors, key=str):
-        digest.update(str(field).encode())
-        digest.update(np.ascontiguousarray(record.vectors[field], "<f4").tobytes())
+    for asked in sorted(record.vectors, key=str):
+        digest.update(str(asked).encode())
+        digest.update(np.ascontiguousarray(record.vectors[asked], "<f4").tobytes())
     digest.update(json.dumps(filterable(record.document.metadata), sort_keys=True).encode())
     return "d" + digest.hexdigest()[:15]
 

@@ -164,7 +164,7 @@ def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:
     if options.decodes_in_tower and part.tower == "image":
         write_model(version, protocol.PREPROCESS, "encoded_tower")
     elif options.platform == "python":
-        write_model(version, "tower", "engine_tower" if options.engines else "tower")
+        write_model(version, "tower", "engine_tower" if options.engines else "towers")
 
 
 def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions) -> None:
@@ -199,12 +199,12 @@ def _late(model: str, options: RepoOptions) -> tuple[str, ...]:
     return ("gpu_stage",) if options.decode == "gpu" else ("stages",)
 
 
-def write_model(folder: Path, source: str, *serving: str) -> None:
-    """A model.py, and beside it the modules of the library that it uses; ``serving`` are those imported late."""
+def write_model(folder: Path, source: str, *backend: str) -> None:
+    """A model.py, and beside it the modules of the library that it uses; ``backend`` are those imported late."""
     model = data_folder("model_repository") / source / "1" / "model.py"
     shutil.copyfile(model, folder / "model.py")
     library = Path(vlmsearch.__file__).parent
-    late = [library / "serving" / f"{name}.py" for name in serving]
+    late = [library / "triton" / "backend" / f"{name}.py" for name in backend]
     own = {str(path.relative_to(library.parent)) for path in late}
     for module in sorted(own | library_modules(model, *late)):
         target = folder / module
