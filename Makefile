@@ -23,6 +23,7 @@ exhaustive: $(VENV)/.test
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy engines/demo-minilm/train.py
 	$(VENV)/bin/mypy engines/demo-gpt2/train.py
