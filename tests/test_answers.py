@@ -25,7 +25,7 @@ from vlmsearch import (
     Match,
     Pipeline,
 )
-from vlmsearch._util.text import plain
+from vlmsearch._util.text import sanitise
 from vlmsearch.answers.prompts import (
     NOTHING_FOUND,
     SOURCE_CHARS,
@@ -97,23 +97,23 @@ def test_whatever_is_retrieved_the_prompt_has_the_same_lines(texts: list[str], q
 
 @given(HOSTILE)
 def test_no_token_of_a_chat_template_survives(text: str) -> None:
-    for shown in (plain(text), unicodedata.normalize("NFKC", plain(text))):
+    for shown in (sanitise(text), unicodedata.normalize("NFKC", sanitise(text))):
         assert not re.search(r"<\S|[\[\]]", shown)
         assert not any(token in shown for token in TOKENS)
-    assert all(unicodedata.category(char) not in ("Cc", "Cs", "Zl", "Zp") for char in plain(text))
-    assert len(plain(text).splitlines()) <= 1
+    assert all(unicodedata.category(char) not in ("Cc", "Cs", "Zl", "Zp") for char in sanitise(text))
+    assert len(sanitise(text).splitlines()) <= 1
 
 
 @given(HOSTILE)
 def test_plain_text_stays_plain(text: str) -> None:
-    assert plain(plain(text)) == plain(text)
+    assert sanitise(sanitise(text)) == sanitise(text)
 
 
 @pytest.mark.parametrize(
     "text", ["a red star, two blue rings", "x < y > z", "Σ ünï 漢字 «quoted» 100 %", "نامه‌ای", "👩‍🚀 (1) {2}"]
 )
 def test_ordinary_text_is_left_as_it_is(text: str) -> None:
-    assert plain(text) == text
+    assert sanitise(text) == text
 
 
 def test_every_square_bracket_of_unicode_is_known() -> None:
@@ -124,7 +124,7 @@ def test_every_square_bracket_of_unicode_is_known() -> None:
         and re.search("SQUARE|TORTOISE|LENTICULAR", unicodedata.name(chr(code), ""))
     ]
     assert len(named) > 30
-    assert [char for char in named if plain(char) not in ("(", ")")] == []
+    assert [char for char in named if sanitise(char) not in ("(", ")")] == []
 
 
 def test_long_sources_are_cut() -> None:

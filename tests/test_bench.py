@@ -9,17 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from tests.checkpoints import ENGINES, make_clip
-from vlmsearch.bench.encode import OURS, Timing, open_setting, ratios
+from vlmsearch.bench.encode import OURS, EncodeTiming, open_setting, ratios
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError, VlmsearchError
 
 
 def test_rates_are_medians_and_ratios_compare_within_a_task() -> None:
     timings = [
-        Timing("a", OURS, 10, (1.0, 100.0, 2.0)),
-        Timing("a", "peer", 10, (4.0, 4.0, 5.0)),
-        Timing("b", OURS, 10, (1.0,)),
-        Timing("b", "peer", 10, (3.0,)),
+        EncodeTiming("a", OURS, 10, (1.0, 100.0, 2.0)),
+        EncodeTiming("a", "peer", 10, (4.0, 4.0, 5.0)),
+        EncodeTiming("b", OURS, 10, (1.0,)),
+        EncodeTiming("b", "peer", 10, (3.0,)),
     ]
     assert timings[0].rate == 5
     assert ratios(timings) == {f"a: {OURS} / peer": 2.0, f"b: {OURS} / peer": 3.0}

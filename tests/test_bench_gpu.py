@@ -74,7 +74,7 @@ def test_engines_are_built_and_measured_in_processes_of_their_own(gpu: Any, tmp_
     said: list[str] = []
     sts = tmp_path / "pairs.csv"
     sts.write_text("a red star,a red ring,1\na blue circle,two blue circles,3\na cat,a green heart on a meadow,0\n")
-    task = bench.Task(["demo-minilm"], tmp_path, gpus=(0, 1), engines=("fp32", "fp16"), sts=sts)
+    task = bench.BenchTask(["demo-minilm"], tmp_path, gpus=(0, 1), engines=("fp32", "fp16"), sts=sts)
     found: Any = bench.run_sections(task, ["engines"], tmp_path / "report.json", said.append)["engines"]
     assert [(row["precision"], row["tower"]) for row in found["rows"]] == [("fp32", "text")]
     assert found["published"] == {"demo-minilm text": "fp32"}
@@ -103,7 +103,7 @@ def test_rows_outlive_an_engine_that_takes_no_sentences(gpu: Any, tmp_path: Path
     sts = tmp_path / "pairs.csv"
     sts.write_text("a red star,a red ring,1\na blue circle,two blue circles,3\n")
     said: list[str] = []
-    task = bench.Task(["demo-minilm"], tmp_path, engines=("fp32",), sts=sts)
+    task = bench.BenchTask(["demo-minilm"], tmp_path, engines=("fp32",), sts=sts)
     found: Any = bench.run_sections(task, ["engines"], tmp_path / "report.json", said.append)["engines"]
     assert len(found["rows"]) == 1
     assert found["spearman"]["demo-minilm fp32"] is None
@@ -169,7 +169,7 @@ def test_a_section_without_its_packages_is_left_out_and_named(gpu: Any, tmp_path
     from vlmsearch.bench.gpu import sections as bench
 
     said: list[str] = []
-    task = bench.Task(["demo-clip"], tmp_path)
+    task = bench.BenchTask(["demo-clip"], tmp_path)
     out = tmp_path / "report.json"
     out.write_text(json.dumps({"torch": {"rows": []}}))
     odd: dict[str, Any] = {
@@ -193,7 +193,7 @@ def test_a_section_that_needs_no_cuda_bindings_is_kept_without_them(gpu: Any, tm
     monkeypatch.setattr(bench, "SECTIONS", {"onnx": (("onnxruntime",), lambda task, say: iter([{"rows": [1]}]))})
     monkeypatch.setattr(bench, "_is_installed", lambda package: not package.startswith("cuda"))
     monkeypatch.setitem(sys.modules, "vlmsearch.tensorrt.engine.cuda", None)
-    bench.run_sections(bench.Task([], tmp_path), ["onnx"], tmp_path / "report.json", print)
+    bench.run_sections(bench.BenchTask([], tmp_path), ["onnx"], tmp_path / "report.json", print)
     found = json.loads((tmp_path / "report.json").read_text())
     assert found["onnx"] == {"rows": [1]}
     assert "python_of_onnx" in found["machine"]
@@ -248,7 +248,7 @@ def test_what_is_no_report_is_named_before_anything_is_measured(gpu: Any, tmp_pa
         out.write_text(content, encoding="latin-1")
     said: list[str] = []
     with pytest.raises(ConfigError, match=r"report\.json is (a folder|no report)"):
-        bench.run_sections(bench.Task(["demo-minilm"], tmp_path), ["onnx"], out, said.append)
+        bench.run_sections(bench.BenchTask(["demo-minilm"], tmp_path), ["onnx"], out, said.append)
     assert said == []
 
 
@@ -275,7 +275,7 @@ def test_spearman_is_that_of_scipy(gpu: Any, tmp_path: Path) -> None:
 def test_random_clip_has_the_sizes_of_the_real_one(monkeypatch: Any, tmp_path: Path, gpu: Any) -> None:
     from vlmsearch.bench.gpu import models as gpu_models
 
-    small = gpu_models.Sizes((64, 2, 2), 32, (64, 2, 2), 32)
+    small = gpu_models.ClipSizes((64, 2, 2), 32, (64, 2, 2), 32)
     monkeypatch.setitem(gpu_models.SIZES, "clip-vit-base-patch32", small)
     bundle = gpu_models.make_random_clip("clip-vit-base-patch32", tmp_path / "clip", lambda step, done, total: None)
     assert bundle.precisions == ["fp32", "fp16", "qdq"]

@@ -15,7 +15,7 @@ from tests.tensorrt_standin import standing_in
 from tests.test_onnx_gpu import Runtime
 from vlmsearch.bench.gpu.onnx import measure_onnx
 from vlmsearch.bench.photographs import draw_photographs
-from vlmsearch.bench.triton import Level
+from vlmsearch.bench.triton import TritonLevel
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.models import session as onnx_session
@@ -70,10 +70,14 @@ def test_the_stage_that_limits_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_best_level_is_set_beside_this_process() -> None:
-    from vlmsearch.bench.gpu.serving import Served
+    from vlmsearch.bench.gpu.serving import ServingRates
 
-    levels = (Level(1, 50.0, 10, 0.1, 0.2, 0.3), Level(8, 90.0, 10, 0.1, 0.2, 0.4), Level(16, 80.0, 9, 0.1, 0.2, 0.9))
-    served = Served("images", 32, levels, 100.0)
+    levels = (
+        TritonLevel(1, 50.0, 10, 0.1, 0.2, 0.3),
+        TritonLevel(8, 90.0, 10, 0.1, 0.2, 0.4),
+        TritonLevel(16, 80.0, 9, 0.1, 0.2, 0.9),
+    )
+    served = ServingRates("images", 32, levels, 100.0)
     assert served.share == pytest.approx(0.9)
     assert served.to_json()["best"] == levels[1].to_json()
 

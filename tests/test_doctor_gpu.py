@@ -19,7 +19,7 @@ from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.gpu import Device, Driver
 from vlmsearch.cli import cli
 from vlmsearch.cli import doctor as doctor_gpu
-from vlmsearch.cli.doctor import Finding
+from vlmsearch.cli.doctor import CheckResult
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.tensorrt.engine.plans import Machine, PlanKey, ShapeRange, store_plan
 
@@ -51,7 +51,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt", tensorrt)
 
 
-def findings() -> dict[str, Finding]:
+def findings() -> dict[str, CheckResult]:
     return {finding.check: finding for finding in doctor_gpu.gpu_findings()}
 
 

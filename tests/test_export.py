@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from tests.checkpoints import edit_json, make_bert, make_clip
 from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
 from vlmsearch.export.fetch import text_input
-from vlmsearch.export.graph import Graph
+from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.export.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
 from vlmsearch.export.layers import CpuInt8Layers
 from vlmsearch.export.quantize import export
@@ -169,7 +169,7 @@ def test_fused_layers_and_float16_stay_near(tmp_path: Path, make: Callable[[Path
         feeds = small_feeds(checkpoint, tower)
         plain, _ = run(export(checkpoint, tower), feeds)
         half, _ = run(export(checkpoint, tower, np.float16), feeds)
-        graph = Graph(tower)
+        graph = OnnxGraph(tower)
         checkpoint.write(tower, CpuInt8Layers(graph, {}))
         fused, _ = run(graph.to_bytes(), feeds)
         assert (plain * fused).sum(axis=1).min() > 0.99999
@@ -187,7 +187,7 @@ def small_feeds(checkpoint: Checkpoint, tower: Tower) -> Feeds:
 
 def test_the_table_of_tokens_is_half_as_large_for_a_cpu(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(make_bert(tmp_path))
-    graph = Graph("text")
+    graph = OnnxGraph("text")
     checkpoint.write("text", CpuInt8Layers(graph, {}))
     (tokens,) = (t for t in onnx.load_from_string(graph.to_bytes()).graph.initializer if t.name == "tokens")
     assert numpy_helper.to_array(tokens).dtype == np.float16
@@ -203,7 +203,7 @@ def test_a_written_model_is_an_ordinary_file(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_a_graph_is_noticed() -> None:
-    graph = Graph("wrong")
+    graph = OnnxGraph("wrong")
     x = graph.input("x", TensorProto.FLOAT, ["n"])
     graph.output(graph.op("NoSuchOperator", x, scope="here"), "y", TensorProto.FLOAT, ["n"])
     with pytest.raises(onnx.checker.ValidationError, match="NoSuchOperator"):

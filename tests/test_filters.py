@@ -13,7 +13,7 @@ from vlmsearch_mocks import MemoryStore
 from vlmsearch import ConfigError, Document, Field, Record, Space
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
-from vlmsearch.stores.filters import Comparison, Filter, Group, parse_filter
+from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, parse_filter
 from vlmsearch.types import Scalar
 
 FIELD = Field("clip", "image")
@@ -28,10 +28,10 @@ SPACE = Space("clip", 4, frozenset({"image"}))
         ({"city": ""}, Comparison("city", "$eq", "")),
         ({"year": {"$gte": 2020}}, Comparison("year", "$gte", 2020.0)),
         ({"a.b": {"$in": (1, "x", False)}}, Comparison("a.b", "$in", (1.0, "x", False))),
-        ({"$or": [{"a": 1}]}, Group("$or", (Comparison("a", "$eq", 1.0),))),
+        ({"$or": [{"a": 1}]}, FilterGroup("$or", (Comparison("a", "$eq", 1.0),))),
         (
             {"year": {"$gte": 2020, "$lt": 2024}, "city": "Bonn"},
-            Group(
+            FilterGroup(
                 "$and",
                 (
                     Comparison("year", "$gte", 2020.0),

@@ -25,7 +25,7 @@ from tests.llm_servers import BUNDLE, prompts
 from vlmsearch.answers.prompts import TEMPLATE
 from vlmsearch.demo.questions import UNANSWERED, Gallery
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError, ModelUnavailableError
-from vlmsearch.export.gpt2 import Sizes, add_graph
+from vlmsearch.export.gpt2 import Gpt2Sizes, add_graph
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.generators.local.onnx import OnnxGenerator
 from vlmsearch.generators.local.sampling import Sampler
@@ -274,7 +274,7 @@ def test_a_graph_is_written_for_other_sizes_and_types(tmp_path: Path, prefix: st
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(BUNDLE / name, tmp_path / name)
     add_graph(tmp_path)
-    assert Sizes.read(tmp_path).context == 96
+    assert Gpt2Sizes.read(tmp_path).context == 96
     with OnnxGenerator(str(tmp_path)) as onnx, TransformersGenerator(str(tmp_path)) as local:
         options = GenerationOptions(max_tokens=30)
         for prompt in ("a red star", "one two three"):

@@ -14,7 +14,7 @@ import pytest
 from tests.llm_servers import llm, llm_binary, post, stream_raw
 from tests.triton_server import Running, binary
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.triton.backend.llm_engine import Task
+from vlmsearch.triton.backend.llm_engine import GenerationTask
 from vlmsearch.triton.backend.llm_requests import Arrays, read_tasks
 from vlmsearch.triton.repository.transformers import LlmOptions, make_configs, write_repository
 
@@ -56,7 +56,7 @@ class Unanswered:
         return False
 
 
-def tasks(rows: int, **more: int) -> list[Task]:
+def tasks(rows: int, **more: int) -> list[GenerationTask]:
     given = {"input_ids": 5, "input_lengths": 1, "request_output_len": 3, **more}
     return read_tasks(
         {name: np.full((rows, 1), value, np.int32) for name, value in given.items()},

@@ -13,7 +13,7 @@ from tests.test_cli import ok, run
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import data_folder, find_bundles, recipe_names
 from vlmsearch.models.recipe import find_recipe
-from vlmsearch.tensorrt_llm.plan import PROMPT, Plan, plan_text
+from vlmsearch.tensorrt_llm.plan import PROMPT, LlmPlan, plan_text
 from vlmsearch.tensorrt_llm.recipe import Quantisation, find_llm_recipe, read_llm_recipe
 from vlmsearch.tensorrt_llm.rules import make_plan
 from vlmsearch.tensorrt_llm.versions import find_gpu, find_target, matrix, targets
@@ -143,7 +143,7 @@ def test_every_command_is_taken_by_its_version(release: str, method: str) -> Non
             quantisation = Quantisation(method, kv_cache=kv_cache)  # type: ignore[arg-type]
             target, calibrated = find_target(release), method in ("int8_sq", "int4_awq", "fp8") or kv_cache == "int8"
             own_texts = calibrated and target.toolchain.calibration and recipe.architecture.family != "phi"
-            made = Plan(replace(recipe, quantisation=quantisation), target, tp, 1, calibration=own_texts)
+            made = LlmPlan(replace(recipe, quantisation=quantisation), target, tp, 1, calibration=own_texts)
             version = made.target.versions.tensorrt_llm
             checkpoint, engine = made.checkpoint_command(made.places), made.engine_command(made.places)
             family = recipe.architecture.family

@@ -20,7 +20,7 @@ from tests.mongo_servers import make_certificates, mongo_server
 from tests.servers import free_port
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, InvalidInputError, Pipeline, Record
 from vlmsearch.registry import open_store
-from vlmsearch.stores.filters import Comparison, Group
+from vlmsearch.stores.filters import Comparison, FilterGroup
 from vlmsearch.stores.mongodb import cache as mongo_cache
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb.values import compile_filter
@@ -272,7 +272,8 @@ def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
         store.bind("e", SPACES)
         store.upsert(make_records(50))
         code = (
-            f"import os, signal; from vlmsearch.stores.mongodb.store import MongoStore; store = MongoStore({location!r})\n"
+            f"import os, signal; from vlmsearch.stores.mongodb.store import MongoStore\n"
+            f"store = MongoStore({location!r})\n"
             "with store._changes.writing(): store.manifest(); os.kill(os.getpid(), signal.SIGKILL)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
@@ -367,18 +368,18 @@ def test_no_key_is_an_operator_or_a_path(key: str, mongo_address: str) -> None:
 
 
 def test_a_filter_that_is_nested_too_deep_is_refused_and_a_long_chain_is_not(mongo_address: str) -> None:
-    deep: Comparison | Group = Comparison("number", "$eq", 0.0)
-    chain: Comparison | Group = deep
+    deep: Comparison | FilterGroup = Comparison("number", "$eq", 0.0)
+    chain: Comparison | FilterGroup = deep
     for turn in range(400):
-        deep = Group("$or" if turn % 2 else "$and", (deep, Comparison("x", "$ne", 1.0)))
-        chain = Group("$and", (chain, Comparison("x", "$ne", 1.0)))
+        deep = FilterGroup("$or" if turn % 2 else "$and", (deep, Comparison("x", "$ne", 1.0)))
+        chain = FilterGroup("$and", (chain, Comparison("x", "$ne", 1.0)))
     with MongoStore(f"//{mongo_address}/deep") as store:
         store.bind("e", SPACES)
         store.upsert(make_records(2))
         assert [hit.id for hit in store.search(IMAGE, unit_vectors(1), limit=3, where=chain)[0]] == ["id-0"]
         with pytest.raises(ConfigError, match="at most 80 deep"):
             store.search(IMAGE, unit_vectors(1), limit=3, where=deep)
-        nested: Comparison | Group = Comparison("number", "$eq", 0.0)
+        nested: Comparison | FilterGroup = Comparison("number", "$eq", 0.0)
         for turn in range(79):
-            nested = Group("$or" if turn % 2 else "$and", (nested, Comparison("x", "$ne", 1.0)))
+            nested = FilterGroup("$or" if turn % 2 else "$and", (nested, Comparison("x", "$ne", 1.0)))
         assert store.search(IMAGE, unit_vectors(1), limit=3, where=nested)

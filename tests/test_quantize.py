@@ -22,7 +22,16 @@ from vlmsearch.export.data import sentences
 from vlmsearch.export.fetch import text_input
 from vlmsearch.export.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
 from vlmsearch.export.layers import quantise_weight
-from vlmsearch.export.quantize import Drift, Plan, Subject, describe, export, neighbour_overlap, quantise, write
+from vlmsearch.export.quantize import (
+    Drift,
+    QuantisationPlan,
+    Subject,
+    describe,
+    export,
+    neighbour_overlap,
+    quantise,
+    write,
+)
 from vlmsearch.models.bundle import Precision, Tower
 from vlmsearch.models.recipe import Calibration, TowerGate
 
@@ -99,7 +108,7 @@ def test_explicit_quantisation_is_what_tensorrt_reads(clip: Checkpoint) -> None:
     for tower in clip.towers:
         subject, seen = subject_of(clip, tower, TowerGate())
         kept = list(seen)[1]
-        model = onnx.load_from_string(write(subject, "qdq", Plan("static", excluded=(kept,)), seen))
+        model = onnx.load_from_string(write(subject, "qdq", QuantisationPlan("static", excluded=(kept,)), seen))
         assert [(o.domain, o.version) for o in model.opset_import] == [("", 17)]
         constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
         kinds = [node.op_type for node in model.graph.node]
@@ -126,7 +135,7 @@ def test_cpu_int8_leaves_a_bit_free_and_quantises_the_linears(clip: Checkpoint) 
     subject, seen = subject_of(clip, "image", TowerGate())
     methods: tuple[Literal["static", "dynamic"], ...] = ("static", "dynamic")
     for method in methods:
-        model = onnx.load_from_string(write(subject, "int8", Plan(method), seen))
+        model = onnx.load_from_string(write(subject, "int8", QuantisationPlan(method), seen))
         integers = [numpy_helper.to_array(t) for t in model.graph.initializer if t.name.endswith("weight_int8")]
         assert len(integers) == len(seen)
         assert max(int(np.abs(array.astype(int)).max()) for array in integers) == 63
@@ -141,14 +150,14 @@ def test_int8_stays_near_float32(clip: Checkpoint, bert: Checkpoint, precision: 
     for checkpoint in (clip, bert):
         for tower in checkpoint.towers:
             subject, seen = subject_of(checkpoint, tower, TowerGate())
-            drift = subject.measure(write(subject, precision, Plan("static", smoothing=smoothing), seen))
+            drift = subject.measure(write(subject, precision, QuantisationPlan("static", smoothing=smoothing), seen))
             assert drift.mean_cosine > 0.995
 
 
 def test_static_ranges_make_vectors_independent_of_the_batch(clip: Checkpoint) -> None:
     subject, seen = subject_of(clip, "image", TowerGate())
     pixels = RNG.integers(0, 256, (8, 32, 32, 3), np.uint8)
-    session = open_session(write(subject, "int8", Plan("static"), seen))
+    session = open_session(write(subject, "int8", QuantisationPlan("static"), seen))
     together = session.run(["embedding"], {"pixels": pixels})[0]
     alone = np.concatenate([session.run(["embedding"], {"pixels": pixels[i : i + 1]})[0] for i in range(8)])
     np.testing.assert_allclose(together, alone, atol=1e-5)
@@ -165,7 +174,7 @@ def test_a_passing_plain_model_is_taken(bert: Checkpoint) -> None:
 def test_without_trusted_data_ranges_are_measured_at_run_time(bert: Checkpoint) -> None:
     subject, seen = subject_of(bert, "text", TowerGate(0.9, 0.5))
     result = quantise(subject, "int8", seen, Calibration(), quiet, trusted=False)
-    assert result.plan == Plan("dynamic")
+    assert result.plan == QuantisationPlan("dynamic")
     assert quantise(subject, "qdq", seen, Calibration(), quiet, trusted=False).plan is not None
 
 
@@ -174,7 +183,11 @@ def test_harmful_linears_stay_in_high_precision_until_the_gate_holds(bert: Check
     subject, seen = subject_of(bert, "text", TowerGate(2, 2))
     plain = max(
         subject.measure(write(subject, precision, plan, seen)).mean_cosine
-        for plan in (Plan("static"), Plan("static", 99.999), Plan("dynamic" if precision == "int8" else "static"))
+        for plan in (
+            QuantisationPlan("static"),
+            QuantisationPlan("static", 99.999),
+            QuantisationPlan("dynamic" if precision == "int8" else "static"),
+        )
     )
     strict = dataclasses.replace(subject, gate=TowerGate(1 - (1 - plain) * 0.6, 0.0))
     result = quantise(strict, precision, seen, Calibration(most_excluded=1.0), quiet, trusted=True)
@@ -213,8 +226,8 @@ def test_smoothing_repairs_a_channel_that_stands_out(tmp_path: Path) -> None:
         weights[f"{prefix}layer_norm2.bias"][:3] *= 100
         weights[f"{prefix}mlp.fc1.weight"][:, :3] /= 100
     subject, seen = subject_of(dataclasses.replace(checkpoint, weights=weights), "image", TowerGate())
-    plain = subject.measure(write(subject, "qdq", Plan("static"), seen)).mean_cosine
-    smooth = subject.measure(write(subject, "qdq", Plan("static", smoothing=0.5), seen)).mean_cosine
+    plain = subject.measure(write(subject, "qdq", QuantisationPlan("static"), seen)).mean_cosine
+    smooth = subject.measure(write(subject, "qdq", QuantisationPlan("static", smoothing=0.5), seen)).mean_cosine
     assert 1 - smooth < (1 - plain) / 3
     half = dataclasses.replace(subject, gate=TowerGate(1 - (1 - plain) / 2, 0.0))
     result = quantise(half, "qdq", seen, Calibration(), quiet, trusted=True)
@@ -251,9 +264,9 @@ def test_a_gate_needs_both_figures() -> None:
 
 
 def test_plans_are_told_in_words() -> None:
-    assert describe(Plan("dynamic")) == "dynamic"
+    assert describe(QuantisationPlan("dynamic")) == "dynamic"
     assert (
-        describe(Plan("static", 99.99, 0.5, ("a", "b")))
+        describe(QuantisationPlan("static", 99.99, 0.5, ("a", "b")))
         == "static, 99.99 %, smoothed by 0.5, 2 Linears in high precision"
     )
 

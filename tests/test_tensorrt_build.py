@@ -421,10 +421,10 @@ def test_auto_reports_every_engine_that_was_tried(at: Any, built: tuple[Path, Pa
 
 def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> None:
     from vlmsearch.export.inputs import run
-    from vlmsearch.tensorrt.build.accuracy import prepare_exam
+    from vlmsearch.tensorrt.build.accuracy import prepare_check
     from vlmsearch.tensorrt.engine.texts import engine_length
 
-    exam = prepare_exam(at.bundle, "text", at.recipe, lambda step, done, total: None)
+    exam = prepare_check(at.bundle, "text", at.recipe, lambda step, done, total: None)
     lengths = [batch["input_ids"].shape[1] for batch in exam.feeds.batches]
     longest = at.bundle.text.longest
     assert lengths == [engine_length(length, longest) for length in lengths]

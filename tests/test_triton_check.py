@@ -7,7 +7,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.triton_bundles import BOTH
 from vlmsearch.errors import ConfigError
-from vlmsearch.triton.repository.check import Profile, check_repository
+from vlmsearch.triton.repository.check import PlanProfile, check_repository
 from vlmsearch.triton.repository.options import Queue, RepoOptions, check_options
 from vlmsearch.triton.repository.releases import RELEASES, find_release
 from vlmsearch.triton.repository.writer import make_configs
@@ -103,7 +103,7 @@ def test_what_would_not_work_is_found(case: str) -> None:
 
 def test_batches_beyond_a_profile_are_found() -> None:
     configs = make_configs(BOTH, RepoOptions(platform="tensorrt"))
-    profiles = {"clip_image": Profile((1, 8, 32)), "minilm": Profile((1, 8, 64), (1, 8, 16))}
+    profiles = {"clip_image": PlanProfile((1, 8, 32)), "minilm": PlanProfile((1, 8, 64), (1, 8, 16))}
     with pytest.raises(ConfigError) as caught:
         check_repository(list(configs.values()), release=find_release("26.07"), profiles=profiles)
     assert "clip_image: batches are of 1 to 64, and its plan takes 1 to 32" in str(caught.value)

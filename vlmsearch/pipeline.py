@@ -171,8 +171,8 @@ class Pipeline(Closable):
     ) -> list[Match]:
         """The ``limit`` best matches for a text, an image or both, best first.
 
-        ``where`` filters on metadata (see `vlmsearch.stores.filters`); ``weights`` counts some fields more than others. An
-        index that holds nothing gives nothing. Raises IndexMismatchError if another encoder built the index, and
+        ``where`` filters on metadata (see `vlmsearch.stores.filters`); ``weights`` counts some fields more than
+        others. An index that holds nothing gives nothing. Raises IndexMismatchError if another encoder built it, and
         InvalidInputError for a query that cannot be used.
         """
         self._check_process()

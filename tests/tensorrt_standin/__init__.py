@@ -19,7 +19,7 @@ from tests.tensorrt_standin.versions import FULL, Version, cut, make_enums, make
 
 _REPLACED = ("tensorrt", "cuda")
 _RELOADED = (
-    "vlmsearch.tensorrt.engine.", "vlmsearch.encoders.tensorrt", "vlmsearch.tensorrt.build.engines", "vlmsearch.bench.gpu.sections",
+    "vlmsearch.tensorrt.engine.", "vlmsearch.tensorrt.build.", "vlmsearch.encoders.tensorrt", "vlmsearch.bench.gpu.",
     "vlmsearch.triton.backend.engine_tower", "vlmsearch.triton.backend.gpu_stage",
 )  # fmt: skip
 _KEPT = ("vlmsearch._util.files", "vlmsearch.tensorrt.engine.plans")

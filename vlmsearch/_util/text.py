@@ -17,7 +17,7 @@ _JOINERS = "\u200c\u200d"
 """Format characters that writing needs, in Persian and in emoji; no token of a chat template has them."""
 
 
-def plain(text: str) -> str:
+def sanitise(text: str) -> str:
     """``text`` as one line that is neither a source, nor a citation, nor a token of a chat template.
 
     Line breaks of every kind become spaces; control and format characters go. Square brackets and what looks like

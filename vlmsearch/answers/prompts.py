@@ -11,7 +11,7 @@ from string import Template
 from typing import Union
 
 from vlmsearch._util.closing import Closable
-from vlmsearch._util.text import plain
+from vlmsearch._util.text import sanitise
 from vlmsearch.answers.citations import CitationChecker
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
@@ -49,8 +49,8 @@ def build_prompt(question: str, matches: Sequence[Match], template: Template = T
 
     Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
     """
-    sources = "\n".join(f"[{i}] {plain(_describe(match.document))}" for i, match in enumerate(matches, 1))
-    return template.substitute(sources=sources, question=plain(question))
+    sources = "\n".join(f"[{i}] {sanitise(_describe(match.document))}" for i, match in enumerate(matches, 1))
+    return template.substitute(sources=sources, question=sanitise(question))
 
 
 def default_options(generator: Generator) -> GenerationOptions:

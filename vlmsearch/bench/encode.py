@@ -33,7 +33,7 @@ Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Timing:
+class EncodeTiming:
     """How long one contender took for a task, each round in seconds."""
 
     task: str
@@ -96,7 +96,7 @@ def _silent(task: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def time_texts(setting: Setting, texts: Sequence[str]) -> list[Timing]:
+def time_texts(setting: Setting, texts: Sequence[str]) -> list[EncodeTiming]:
     """Texts to vectors."""
     with ExitStack() as stack:
         contenders: dict[str, Contender] = {
@@ -109,7 +109,7 @@ def time_texts(setting: Setting, texts: Sequence[str]) -> list[Timing]:
         return _race("texts", contenders, len(texts), setting)
 
 
-def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
+def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
     """Images that are decoded and resized already, to vectors."""
     from vlmsearch.export.torch import load_reference
 
@@ -127,7 +127,7 @@ def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
         return _race("pixels to vectors", contenders, len(pixels), setting)
 
 
-def time_files(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
+def time_files(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
     """JPEG files in memory to vectors; transformers' processor and model take turns in a loop."""
     from vlmsearch.export.torch import ClipReference, image_processor, load_reference
 
@@ -150,7 +150,7 @@ def time_files(setting: Setting, images: Sequence[bytes]) -> list[Timing]:
         return _race("JPEG to vectors", contenders, len(images), setting)
 
 
-def ratios(timings: Sequence[Timing]) -> dict[str, float]:
+def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:
     """How many times faster our INT8 is than each other contender at its task."""
     ours = {timing.task: timing.rate for timing in timings if timing.contender == OURS}
     return {
@@ -165,7 +165,7 @@ def _run_all(encoder: OnnxEncoder, batches: Sequence[Pixels]) -> None:
         encoder.run_images(encoder.bundles[0], batch)
 
 
-def _race(task: str, contenders: Mapping[str, Contender], items: int, setting: Setting) -> list[Timing]:
+def _race(task: str, contenders: Mapping[str, Contender], items: int, setting: Setting) -> list[EncodeTiming]:
     """Everyone's times, in turns, after one turn each that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     turns = [turn for _ in range(setting.rounds + 1) for turn in contenders.items()]
@@ -174,7 +174,7 @@ def _race(task: str, contenders: Mapping[str, Contender], items: int, setting: S
         begun = time.perf_counter()
         work()
         seconds[name].append(time.perf_counter() - begun)
-    return [Timing(task, name, items, tuple(times[1:])) for name, times in seconds.items()]
+    return [EncodeTiming(task, name, items, tuple(times[1:])) for name, times in seconds.items()]
 
 
 def _sentence_transformers(setting: Setting, texts: Sequence[str], stack: ExitStack) -> dict[str, Contender]:

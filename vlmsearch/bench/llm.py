@@ -46,7 +46,7 @@ class Percentiles:
 
 
 @dataclass(frozen=True)
-class Request:
+class GenerationRequest:
     """One answered request: seconds to its first piece and to its end, and the text."""
 
     first: float
@@ -104,7 +104,7 @@ class Level:
 class _Taken:
     """What clients have got so far; ``lock`` guards it."""
 
-    requests: list[Request] = field(default_factory=list)
+    requests: list[GenerationRequest] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -201,7 +201,7 @@ def _ask(generator: Generator, prompt: str, options: GenerationOptions, taken: _
         return
     took = time.perf_counter() - started
     with taken.lock:
-        taken.requests.append(Request(times[0] if times else took, took, "".join(pieces), len(pieces)))
+        taken.requests.append(GenerationRequest(times[0] if times else took, took, "".join(pieces), len(pieces)))
 
 
 def _level(taken: _Taken, concurrency: int, took: float, count: Count | None, *, is_interrupted: bool) -> Level:

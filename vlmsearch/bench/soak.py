@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlmsearch.bench.triton import Level, Load
+from vlmsearch.bench.triton import TritonLevel, TritonLoad
 from vlmsearch.errors import ConfigError
 
 _LISTEN = "0A"
@@ -32,7 +32,7 @@ class Sample:
 class Soak:
     """What a long run showed."""
 
-    level: Level
+    level: TritonLevel
     samples: tuple[Sample, ...]
 
     @property
@@ -60,7 +60,7 @@ class Soak:
 
 
 def soak(
-    load: Load, concurrency: int, seconds: float, *, port: int, on_sample: Callable[[Sample], None] | None = None
+    load: TritonLoad, concurrency: int, seconds: float, *, port: int, on_sample: Callable[[Sample], None] | None = None
 ) -> Soak:
     """Run ``load`` for so long; the server is the process on this host that listens on ``port``."""
     server = listening_process(port)

@@ -29,7 +29,7 @@ _START_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Level:
+class TritonLevel:
     """What one number of clients got: items a second, seconds that requests took, and errors by message."""
 
     concurrency: int
@@ -65,7 +65,7 @@ class _Count:
     errors: Counter[str] = field(default_factory=Counter)
 
 
-class Load(Closable):
+class TritonLoad(Closable):
     """Requests to one ensemble, ``items`` to a request, of ``data`` in turn; no failed request is repeated."""
 
     def __init__(self, location: str, kind: Kind, data: Sequence[bytes], *, items: int = 1, tls: bool = False) -> None:
@@ -87,7 +87,9 @@ class Load(Closable):
         self._requests = [self._connection.prepare({self._input: column}) for column in columns]
         self._items = items
 
-    def run(self, concurrency: int, seconds: float, *, on_second: Callable[[int, int], None] | None = None) -> Level:
+    def run(
+        self, concurrency: int, seconds: float, *, on_second: Callable[[int, int], None] | None = None
+    ) -> TritonLevel:
         """What ``concurrency`` clients get in ``seconds``, after a moment to get going.
 
         ``on_second`` is told of requests and errors so far.
@@ -111,7 +113,7 @@ class Load(Closable):
             for client in clients:
                 client.result()
         rate = len(times) * self._items / took
-        return Level(concurrency, rate, len(times), *_percentiles(times), tuple(count.errors.items()))
+        return TritonLevel(concurrency, rate, len(times), *_percentiles(times), tuple(count.errors.items()))
 
     def close(self) -> None:
         """Close the connection."""
@@ -147,12 +149,12 @@ def in_process(encoder: Encoder, kind: Kind, data: Sequence[bytes], seconds: flo
     return done / (time.perf_counter() - started)
 
 
-def median_level(rounds: Sequence[Level]) -> Level:
+def median_level(rounds: Sequence[TritonLevel]) -> TritonLevel:
     """One level measured several times: the median of each figure, all errors."""
     errors: Counter[str] = Counter()
     for level in rounds:
         errors.update(dict(level.errors))
-    return Level(
+    return TritonLevel(
         rounds[0].concurrency,
         statistics.median(level.items_per_second for level in rounds),
         sum(level.requests for level in rounds),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vlmsearch.types import Answer, Citation
 
 
-class _Text(click.types.StringParamType):
+class _PlainText(click.types.StringParamType):
     """Texts, of which an environment variable has one a line."""
 
     envvar_list_splitter = "\n"
@@ -55,7 +55,7 @@ class _Text(click.types.StringParamType):
 @option(
     "--stop",
     multiple=True,
-    type=_Text(),
+    type=_PlainText(),
     metavar="TEXT",
     help="End the answer before this text; may be given several times.",
 )

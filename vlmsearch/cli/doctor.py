@@ -23,7 +23,7 @@ from vlmsearch.tensorrt.engine.plans import Machine, Plan, mismatches, open_plan
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One check: its name, whether it passed, what was found, and what to do where something is missing."""
 
     check: str
@@ -38,7 +38,7 @@ _CODEC_WHEELS = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
 _CODEC = "pip install 'vlmsearch[nvimgcodec]'"
 
 
-def gpu_findings() -> list[Finding]:
+def gpu_findings() -> list[CheckResult]:
     """Every check that has to do with GPUs; where there is no driver, only what concerns the CPU as well."""
     driver = diagnosis.find_driver()
     findings = [_wheels(), _driver(driver)]
@@ -48,16 +48,16 @@ def gpu_findings() -> list[Finding]:
     return [*findings, *_plans(driver)]
 
 
-def _wheels() -> Finding:
+def _wheels() -> CheckResult:
     try:
         wheels = diagnosis.onnx_wheels()
     except ImportError as exc:
         names = f"{diagnosis.CPU_WHEEL} {diagnosis.GPU_WHEEL}"
         have = ", ".join(f"{name} {number}" for name, number in _installed().items()) or "none is installed"
         mend = f"pip uninstall -y {names} && pip install --force-reinstall {diagnosis.CPU_WHEEL}"
-        return Finding("onnxruntime", False, f"{have}; it cannot be loaded: {exc}", mend)
+        return CheckResult("onnxruntime", False, f"{have}; it cannot be loaded: {exc}", mend)
     fault, mend = diagnosis.wheel_fault(wheels, gpu=False)
-    return Finding("onnxruntime", not fault, fault or _described(wheels), mend, required=False)
+    return CheckResult("onnxruntime", not fault, fault or _described(wheels), mend, required=False)
 
 
 def _installed() -> dict[str, str]:
@@ -69,49 +69,49 @@ def _described(wheels: Wheels) -> str:
     return f"{wheels.module} {wheels.version}{built}, with {', '.join(wheels.providers)}"
 
 
-def _driver(driver: Driver) -> Finding:
+def _driver(driver: Driver) -> CheckResult:
     if driver.fault:
         advice = "" if driver.cuda == (0, 0) else "nvidia-smi shows what the driver sees"
-        return Finding("gpu", False, driver.fault, advice, required=False)
+        return CheckResult("gpu", False, driver.fault, advice, required=False)
     names = ", ".join(
         f"{device.name} (sm_{device.capability[0]}{device.capability[1]}, {device.memory / 2**30:.0f} GiB)"
         for device in driver.devices
     )
-    return Finding("gpu", True, f"{names}; the driver runs CUDA {_dotted(driver.cuda)}", required=False)
+    return CheckResult("gpu", True, f"{names}; the driver runs CUDA {_dotted(driver.cuda)}", required=False)
 
 
-def _onnx_on_gpu() -> Finding:
+def _onnx_on_gpu() -> CheckResult:
     """Whether ``onnx:...?device=cuda:0`` works: tried with the demo model."""
     try:
         from vlmsearch.encoders.onnx import OnnxEncoder
 
         with OnnxEncoder("demo", device="cuda:0") as encoder:
             encoder.encode_texts(["a red circle"])
-            return Finding("onnx on gpu", True, f"onnx:demo runs on {encoder.providers[0]}", required=False)
+            return CheckResult("onnx on gpu", True, f"onnx:demo runs on {encoder.providers[0]}", required=False)
     except ModelUnavailableError:
         fault, mend = diagnosis.gpu_fault("cuda", 0)
-        return Finding("onnx on gpu", False, fault, mend, required=False)
+        return CheckResult("onnx on gpu", False, fault, mend, required=False)
     except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is
-        return Finding("onnx on gpu", False, f"{type(exc).__name__}: {exc}", required=False)
+        return CheckResult("onnx on gpu", False, f"{type(exc).__name__}: {exc}", required=False)
 
 
-def _cuda() -> Finding:
+def _cuda() -> CheckResult:
     try:
-        return Finding("cuda", True, f"cuda-bindings {version('cuda-bindings')}", required=False)
+        return CheckResult("cuda", True, f"cuda-bindings {version('cuda-bindings')}", required=False)
     except PackageNotFoundError:
         advice = "pip install 'vlmsearch[tensorrt]', for the encoder tensorrt:"
-        return Finding("cuda", False, "cuda-bindings is not installed", advice, required=False)
+        return CheckResult("cuda", False, "cuda-bindings is not installed", advice, required=False)
 
 
-def _cudnn() -> Finding:
+def _cudnn() -> CheckResult:
     number = diagnosis.library_version("libcudnn.so.9", "cudnnGetVersion")
     if not number:
         advice = "ONNX Runtime may need it on a GPU: pip install 'onnxruntime-gpu[cuda,cudnn]'"
-        return Finding("cudnn", False, "libcudnn.so.9 is not found", advice, required=False)
-    return Finding("cudnn", True, f"{number // 10000}.{number // 100 % 100}.{number % 100}", required=False)
+        return CheckResult("cudnn", False, "libcudnn.so.9 is not found", advice, required=False)
+    return CheckResult("cudnn", True, f"{number // 10000}.{number // 100 % 100}.{number % 100}", required=False)
 
 
-def _tensorrt() -> Finding:
+def _tensorrt() -> CheckResult:
     wheels = diagnosis.installed(_TENSORRT_WHEELS)
     have = ", ".join(f"{name} {number}" for name, number in wheels.items())
     try:
@@ -119,28 +119,28 @@ def _tensorrt() -> Finding:
     except Exception as exc:  # noqa: BLE001 - its libraries fail in many ways
         advice = "pip install 'vlmsearch[tensorrt]'"
         fault = f"{have}; it cannot be loaded: {exc}" if have else "not installed"
-        return Finding("tensorrt", False, fault, advice, required=False)
+        return CheckResult("tensorrt", False, fault, advice, required=False)
     with_cublas = f", with cuBLAS {number}" if (number := cublas()) else ""
-    return Finding("tensorrt", True, f"{found}{with_cublas}", required=False)
+    return CheckResult("tensorrt", True, f"{found}{with_cublas}", required=False)
 
 
 def _tensorrt_version() -> str:
     return str(importlib.import_module("tensorrt").__version__)
 
 
-def _codec() -> Finding:
+def _codec() -> CheckResult:
     wheels = diagnosis.installed(_CODEC_WHEELS)
     if not wheels:
-        return Finding("nvimgcodec", False, "not installed: JPEGs are decoded on the CPU", _CODEC, required=False)
+        return CheckResult("nvimgcodec", False, "not installed: JPEGs are decoded on the CPU", _CODEC, required=False)
     found = ", ".join(f"{name} {number}" for name, number in wheels.items())
     major = next(iter(wheels))[-2:]
     jpeg = "nvidia-nvjpeg" if major == "13" else "nvidia-nvjpeg-cu12"
     if not diagnosis.installed((jpeg,)) and not diagnosis.has_library(f"libnvjpeg.so.{major}"):
-        return Finding("nvimgcodec", False, f"{found} without nvJPEG", f"pip install {jpeg}", required=False)
-    return Finding("nvimgcodec", True, found, required=False)
+        return CheckResult("nvimgcodec", False, f"{found} without nvJPEG", f"pip install {jpeg}", required=False)
+    return CheckResult("nvimgcodec", True, found, required=False)
 
 
-def _plans(driver: Driver) -> list[Finding]:
+def _plans(driver: Driver) -> list[CheckResult]:
     """The plans in the cache, those that fit this machine and those that do not."""
     plans, damaged = _cached_plans()
     try:
@@ -153,8 +153,10 @@ def _plans(driver: Driver) -> list[Finding]:
         faults = min((mismatches(plan.key, machine) for machine in machines), key=len)
         found = f"{plan.report.get('model', plan.path.stem)} {plan.key.precision}, {plan.size / 2**20:.0f} MiB"
         advice = "it is built again when it is needed" if faults else ""
-        findings.append(Finding("plan", not faults, f"{found}: {'; '.join(faults) or 'fits'}", advice, required=False))
-    return findings + [Finding("plan", False, reason, required=False) for reason in damaged]
+        findings.append(
+            CheckResult("plan", not faults, f"{found}: {'; '.join(faults) or 'fits'}", advice, required=False)
+        )
+    return findings + [CheckResult("plan", False, reason, required=False) for reason in damaged]
 
 
 def _architecture(device: diagnosis.Device) -> str:
@@ -201,29 +203,29 @@ def doctor(as_json: bool) -> None:
         sys.exit(1)
 
 
-def _python() -> list[Finding]:
+def _python() -> list[CheckResult]:
     found = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
-    return [Finding("python", sys.version_info >= (3, 10), found)]
+    return [CheckResult("python", sys.version_info >= (3, 10), found)]
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[CheckResult]:
     findings = []
     for name in ("vlmsearch", "numpy", "tokenizers", "chromadb", "pillow"):
         try:
-            findings.append(Finding(name, True, version(name)))
+            findings.append(CheckResult(name, True, version(name)))
         except PackageNotFoundError:
-            findings.append(Finding(name, False, "not installed", f"pip install {name}"))
+            findings.append(CheckResult(name, False, "not installed", f"pip install {name}"))
     return findings
 
 
-def _models() -> list[Finding]:
-    findings = [Finding("model cache", True, str(cache_folder()))]
+def _models() -> list[CheckResult]:
+    findings = [CheckResult("model cache", True, str(cache_folder()))]
     built = {bundle.name: bundle.fingerprint for bundle in built_bundles()}
     for profile, names in PROFILES.items():
         missing = [name for name in names if name not in built]
         found = " and ".join(built.get(name, f"{name} is not built") for name in names)
         advice = f"vlmsearch build {' '.join(missing)}" if missing else ""
-        findings.append(Finding(f"onnx:{profile}", not missing, found, advice, required=profile == "demo"))
+        findings.append(CheckResult(f"onnx:{profile}", not missing, found, advice, required=profile == "demo"))
     findings.append(_try("encoding", _encode, "reinstall vlmsearch"))
     return findings
 
@@ -241,26 +243,26 @@ def _encode() -> str:
         return f"onnx:demo runs on {', '.join(encoder.providers)}"
 
 
-def _images() -> list[Finding]:
+def _images() -> list[CheckResult]:
     from PIL import features
 
     formats = [name for name, codec in _CODECS.items() if not codec or features.check(codec)]
-    findings = [Finding("images", {"jpeg", "png"} <= set(formats), ", ".join(formats))]
+    findings = [CheckResult("images", {"jpeg", "png"} <= set(formats), ", ".join(formats))]
     try:
-        findings.append(Finding("heic", True, f"pillow-heif {version('pillow-heif')}", required=False))
+        findings.append(CheckResult("heic", True, f"pillow-heif {version('pillow-heif')}", required=False))
     except PackageNotFoundError:
-        findings.append(Finding("heic", False, "not installed", "pip install 'vlmsearch[heic]'", required=False))
+        findings.append(CheckResult("heic", False, "not installed", "pip install 'vlmsearch[heic]'", required=False))
     return findings
 
 
-def _gpu() -> list[Finding]:
+def _gpu() -> list[CheckResult]:
 
     return gpu_findings()
 
 
-def _try(check: str, run: Callable[[], str], advice: str) -> Finding:
+def _try(check: str, run: Callable[[], str], advice: str) -> CheckResult:
     """A finding of something that may fail in any way."""
     try:
-        return Finding(check, True, run())
+        return CheckResult(check, True, run())
     except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is
-        return Finding(check, False, f"{type(exc).__name__}: {exc}", advice)
+        return CheckResult(check, False, f"{type(exc).__name__}: {exc}", advice)

@@ -92,13 +92,13 @@ def build(
     import shutil
 
     from vlmsearch.cli.step_lines import StepLines
-    from vlmsearch.tensorrt_llm.build import Job, build_engine
+    from vlmsearch.tensorrt_llm.build import BuildJob, build_engine
     from vlmsearch.tensorrt_llm.checkpoint import model_folder
     from vlmsearch.tensorrt_llm.rules import make_plan
 
     made = make_plan(recipe, calibration=calibration is not None, **choices)
     outside = docker if docker is not None else shutil.which("trtllm-build") is None and bool(shutil.which("docker"))
-    job = Job(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
+    job = BuildJob(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
     with StepLines(verbose=verbose) as lines:
         folder = build_engine(job, say=lines.say, show=lines.show)
     click.echo(f"{made.ranks} engine(s) in {folder}")
@@ -265,11 +265,11 @@ def serve(
     With --load-model Triton is under explicit model control: every client that reaches it may load and unload models.
     """
     from vlmsearch.cli.triton import gpu_numbers, run_server
-    from vlmsearch.tensorrt_llm.repository import Served, read_repository
+    from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
     from vlmsearch.tensorrt_llm.serve import Ranks, ranks_docker_command
     from vlmsearch.triton.server.commands import Endpoints
 
-    served = Served(world_size, 1, ()) if world_size and not docker else read_repository(folder)
+    served = ServedEngine(world_size, 1, ()) if world_size and not docker else read_repository(folder)
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
     ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus), load)
     if docker:

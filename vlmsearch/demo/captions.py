@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from vlmsearch.demo.description import Description, Group
+from vlmsearch.demo.description import Description, ShapeGroup
 
 __all__ = ["canonical", "phrase", "position", "setting", "varied"]
 
@@ -109,7 +109,7 @@ class _Detail:
 _FULL = _Detail()
 
 
-def phrase(group: Group) -> str:
+def phrase(group: ShapeGroup) -> str:
     """Return what a group is called in canonical captions."""
     texture = "" if group.texture == "plain" else group.texture
     noun = _SHAPES[group.shape][0][group.count > 1]
@@ -121,7 +121,7 @@ def setting(scene: Description) -> str:
     return _BACKGROUNDS[scene.background][0]
 
 
-def position(scene: Description, group: Group) -> str:
+def position(scene: Description, group: ShapeGroup) -> str:
     """Return where a group lies, in the words of canonical captions."""
     if len(scene.groups) == 1:
         return _PLACES[scene.place][0]
@@ -236,7 +236,7 @@ def _with_background(text: str, scene: Description, rng: random.Random, detail: 
     return f"{_pick(rng, _OPENINGS)}{text}{',' if comma else ''} {preposition} {background}"
 
 
-def _group(group: Group, rng: random.Random, detail: _Detail) -> str:
+def _group(group: ShapeGroup, rng: random.Random, detail: _Detail) -> str:
     """Phrase a group of objects, leaving out attributes with the probabilities given."""
     counted = rng.random() < detail.count
     plural = group.count > 1 if counted else rng.random() < 0.5

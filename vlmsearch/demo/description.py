@@ -16,7 +16,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Group:
+class ShapeGroup:
     """One to four equal objects of a scene that lie together."""
 
     shape: str
@@ -41,7 +41,7 @@ class Description:
     """
 
     seed: int
-    groups: tuple[Group, ...]
+    groups: tuple[ShapeGroup, ...]
     relation: str
     place: str
     background: str

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from PIL import Image, ImageDraw
 
 from vlmsearch.demo.backgrounds import RGB, mix, paint_background
-from vlmsearch.demo.description import Description, Group, Item
+from vlmsearch.demo.description import Description, Item, ShapeGroup
 
 __all__ = ["COLOURS", "CONTOURS", "render"]
 
@@ -115,7 +115,7 @@ def render(scene: Description, size: int) -> Image.Image:
     return canvas.reduce(_SUPERSAMPLING)
 
 
-def _paint_item(canvas: Image.Image, group: Group, item: Item, shade: RGB, scale: float) -> None:
+def _paint_item(canvas: Image.Image, group: ShapeGroup, item: Item, shade: RGB, scale: float) -> None:
     """Paint one object with texture, outline and a soft shadow."""
     patch_side = int(item.diameter * scale * 1.3) + 4
     radius, middle = item.diameter * scale / 2, patch_side / 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from vlmsearch.demo.captions import phrase, position, setting
-from vlmsearch.demo.description import Group
+from vlmsearch.demo.description import ShapeGroup
 from vlmsearch.demo.scenes import COLOURS, SHAPES, Scene, make_scene
 
 UNANSWERED = "The sources do not answer the question."
@@ -45,7 +45,7 @@ class _Wanted:
             return False
         return any(self.group_fits(group) for group in scene.groups)
 
-    def group_fits(self, group: Group) -> bool:
+    def group_fits(self, group: ShapeGroup) -> bool:
         return (
             self.shape in (None, group.shape)
             and self.colour in (None, group.colour)
@@ -247,7 +247,7 @@ def _target(rng: random.Random, scenes: _Scenes) -> tuple[int, Scene | None]:
     return number, scenes[number - 1]
 
 
-def _entity(rng: random.Random, scenes: _Scenes) -> tuple[int | None, Group, str]:
+def _entity(rng: random.Random, scenes: _Scenes) -> tuple[int | None, ShapeGroup, str]:
     """A group, the number of its source (None if nothing says), and in which source the question looks for it."""
     number, scene = _target(rng, scenes)
     if scene is None or rng.random() < 0.08:
@@ -267,11 +267,11 @@ def _after(place: str) -> str:
     return f" in {place}" if place else ""
 
 
-def _named(rng: random.Random, group: Group) -> str:
+def _named(rng: random.Random, group: ShapeGroup) -> str:
     return f"{group.colour} " if rng.random() < 0.5 else ""
 
 
-def _subject(group: Group) -> tuple[str, str]:
+def _subject(group: ShapeGroup) -> tuple[str, str]:
     return (f"the {_plural(group.shape)}", "are") if group.count > 1 else (f"the {group.shape}", "is")
 
 

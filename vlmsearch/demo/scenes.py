@@ -17,9 +17,9 @@ from PIL import Image
 from vlmsearch.demo import captions as _captions
 from vlmsearch.demo import drawing as _drawing
 from vlmsearch.demo.backgrounds import BACKGROUNDS
-from vlmsearch.demo.description import Description, Group, Item
+from vlmsearch.demo.description import Description, Item, ShapeGroup
 
-__all__ = ["COLOURS", "SHAPES", "TEXTURES", "Group", "Item", "Scene", "draw_scene", "make_scene"]
+__all__ = ["COLOURS", "SHAPES", "TEXTURES", "Item", "Scene", "ShapeGroup", "draw_scene", "make_scene"]
 
 CANVAS = 256
 SHAPES = tuple(_drawing.CONTOURS)
@@ -109,15 +109,15 @@ def _between(rng: random.Random, low: int, high: int) -> int:
     return low + int(rng.random() * (high - low + 1))
 
 
-def _make_groups(rng: random.Random, boxes: Sequence[_Box], background: str) -> tuple[Group, ...]:
+def _make_groups(rng: random.Random, boxes: Sequence[_Box], background: str) -> tuple[ShapeGroup, ...]:
     """Fill each box with a group; shapes never repeat within a scene."""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ShapeGroup, ...] = ()
     for box in boxes:
         groups += (_make_group(rng, box, background, tuple(group.shape for group in groups)),)
     return groups
 
 
-def _make_group(rng: random.Random, box: _Box, background: str, used_shapes: Sequence[str]) -> Group:
+def _make_group(rng: random.Random, box: _Box, background: str, used_shapes: Sequence[str]) -> ShapeGroup:
     """Choose a group whose colour stands out from the background and whose objects fit into the box."""
     shape = _pick(rng, [name for name in SHAPES if name not in used_shapes])
     colour = _pick(rng, _visible_colours(BACKGROUNDS[background].tones))
@@ -130,10 +130,10 @@ def _make_group(rng: random.Random, box: _Box, background: str, used_shapes: Seq
     if size == "large" and count > 2:
         high = 94
     items = _arrange(rng, box, count, _between(rng, low, high))
-    return Group(shape, colour, size, texture, items)
+    return ShapeGroup(shape, colour, size, texture, items)
 
 
-def _make_nested(rng: random.Random, background: str) -> tuple[Group, ...]:
+def _make_nested(rng: random.Random, background: str) -> tuple[ShapeGroup, ...]:
     """Choose a large container and a group of small objects inside it."""
     container = _pick(rng, tuple(_CONTAINER_HALF_WIDTH))
     tones = BACKGROUNDS[background].tones
@@ -146,8 +146,8 @@ def _make_nested(rng: random.Random, background: str) -> tuple[Group, ...]:
     shape = _pick(rng, [name for name in SHAPES if name != container])
     count = _between(rng, 1, 4)
     inner = _arrange(rng, (x - half, y - half, x + half, y + half), count, _between(rng, 40, 46))
-    outer = Group(container, outer_colour, "large", "plain", (Item(x, y, diameter, 0),))
-    return Group(shape, inner_colour, "small", _pick_texture(rng, shape), inner), outer
+    outer = ShapeGroup(container, outer_colour, "large", "plain", (Item(x, y, diameter, 0),))
+    return ShapeGroup(shape, inner_colour, "small", _pick_texture(rng, shape), inner), outer
 
 
 def _pick_texture(rng: random.Random, shape: str) -> str:

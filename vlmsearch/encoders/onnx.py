@@ -19,7 +19,7 @@ from vlmsearch.models.session import (
     CoresSession,
     OnnxSession,
     Place,
-    Profile,
+    SessionProfile,
     check_threads,
     gpu_index,
 )
@@ -121,14 +121,14 @@ def _file(precision: Literal["int8", "fp32", "fp16"], provider: Provider | None)
     return "qdq" if precision == "int8" and provider else precision
 
 
-def _profile(bundle: Bundle, tower: Tower, most: int) -> Profile:
+def _profile(bundle: Bundle, tower: Tower, most: int) -> SessionProfile:
     sizes = (1, min(_BATCH, most), most)
     if tower == "image" and bundle.preprocess:
         side = bundle.preprocess.size
         least, usual, greatest = ((size, side, side, 3) for size in sizes)
-        return Profile({"pixels": (least, usual, greatest)})
+        return SessionProfile({"pixels": (least, usual, greatest)})
     longest = bundle.text.max_tokens
     shortest = len(bundle.text.prefix) + len(bundle.text.suffix)
     lengths = (max(shortest, 1), min(_USUAL_LENGTH, longest), longest)
     few, some, many = zip(sizes, lengths)
-    return Profile(dict.fromkeys(("input_ids", "attention_mask"), (few, some, many)))
+    return SessionProfile(dict.fromkeys(("input_ids", "attention_mask"), (few, some, many)))

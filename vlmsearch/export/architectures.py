@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from onnx import TensorProto
 
-from vlmsearch.export.graph import Graph
+from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.export.layers import Activation, Array, Layers, Linear, Mask, Norm
 from vlmsearch.models.bundle import padded_length
 
@@ -270,7 +270,7 @@ def _first_rows(layers: Layers, table: Array, length: str) -> str:
     return graph.op("Slice", layers.weight(whole, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
 
 
-def _first_token(graph: Graph) -> Pool:
+def _first_token(graph: OnnxGraph) -> Pool:
     """The class token."""
     return lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool")
 

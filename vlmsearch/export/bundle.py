@@ -19,7 +19,7 @@ from vlmsearch.export.data import Samples, gather
 from vlmsearch.export.disk import Json, check_target, folder_in_the_making, publish, write_description
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
 from vlmsearch.export.inputs import Feeds, machine, run
-from vlmsearch.export.quantize import Plan, Report, Result, Subject, export, quantise, silent
+from vlmsearch.export.quantize import QuantisationPlan, QuantisedTower, Report, Subject, export, quantise, silent
 from vlmsearch.models.bundle import Bundle, Precision, Tower, cache_folder, model_file, open_bundle
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Recipe
@@ -169,7 +169,9 @@ def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) 
         work.quantisation[model_file(tower, precision)] = _story(result, work.fitted.origin[tower])
 
 
-def _lower(work: _Work, subject: Subject, precisions: Sequence[Precision]) -> Iterator[tuple[Precision, Result]]:
+def _lower(
+    work: _Work, subject: Subject, precisions: Sequence[Precision]
+) -> Iterator[tuple[Precision, QuantisedTower]]:
     """The lower precisions of one tower, one after the other."""
     from vlmsearch.export.verify import tower_feeds
 
@@ -180,7 +182,7 @@ def _lower(work: _Work, subject: Subject, precisions: Sequence[Precision]) -> It
         if precision == "fp16":
             work.report(f"{tower}: fp16", 0, 1)
             model = export(work.checkpoint, tower, np.float16)
-            yield precision, Result(model, None, subject.measure(model))
+            yield precision, QuantisedTower(model, None, subject.measure(model))
             continue
         if seen is None:
             samples = tower_feeds(work.checkpoint, tower, work.fitted, work.described.text, work.tokenizer, work.report)
@@ -204,7 +206,7 @@ def _together(first: Samples, second: Samples, images: int, texts: int) -> Sampl
     )
 
 
-def _story(result: Result, origin: str) -> Json:
+def _story(result: QuantisedTower, origin: str) -> Json:
     """How a file was quantised, and what else was tried."""
     if result.plan is None:
         return {"method": "cast"}
@@ -212,7 +214,7 @@ def _story(result: Result, origin: str) -> Json:
     return _plan(result.plan) | {"calibration": origin, "tried": tried}
 
 
-def _plan(plan: Plan) -> Json:
+def _plan(plan: QuantisationPlan) -> Json:
     return dataclasses.asdict(plan)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vlmsearch.export.checkpoint import Checkpoint
-from vlmsearch.export.graph import Graph
+from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.export.inputs import Feed, Feeds, open_session
 from vlmsearch.export.layers import Array, Layers
 from vlmsearch.models.bundle import Tower
@@ -93,7 +93,7 @@ def calibrate(
 
     Values are looked at in batches small enough to stay within a fixed budget of memory.
     """
-    graph = Graph(tower)
+    graph = OnnxGraph(tower)
     layers = Layers(graph)
     checkpoint.write(tower, layers)
     for value in layers.linear_inputs.values():

@@ -17,7 +17,7 @@ import numpy as np
 from onnx import TensorProto
 
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.export.graph import Graph
+from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.models.generator import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, WEIGHTS
 
 _TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "BF16": TensorProto.BFLOAT16}
@@ -26,7 +26,7 @@ _HIDDEN = -1e9
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Gpt2Sizes:
     """The sizes of a GPT-2, and the tokens that end its texts."""
 
     layers: int
@@ -37,7 +37,7 @@ class Sizes:
     ends: tuple[int, ...]
 
     @classmethod
-    def read(cls, folder: Path) -> Sizes:
+    def read(cls, folder: Path) -> Gpt2Sizes:
         """The sizes of a checkpoint; ConfigError unless it is a GPT-2 of the usual form."""
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ class Sizes:
 
 def add_graph(folder: Path) -> None:
     """Write the graph and ``generator.json`` beside the GPT-2 checkpoint of a folder."""
-    sizes = Sizes.read(folder)
+    sizes = Gpt2Sizes.read(folder)
     (folder / GRAPH).write_bytes(write_graph(folder, sizes))
     files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (GRAPH, WEIGHTS, TOKENIZER)}
     description = {
@@ -74,13 +74,13 @@ def add_graph(folder: Path) -> None:
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
 
 
-def write_graph(folder: Path, sizes: Sizes) -> bytes:
+def write_graph(folder: Path, sizes: Gpt2Sizes) -> bytes:
     """The graph of a checkpoint.
 
     ``input_ids`` int64 (batch, length) after ``past.N.key`` and ``past.N.value`` float32 (batch, heads, past, size)
     give ``logits`` float32 (batch, vocabulary) of the next token, and ``present.N.key`` and ``.value``.
     """
-    graph = Graph("gpt2")
+    graph = OnnxGraph("gpt2")
     writer = _Writer(graph, _Stored(graph, folder), sizes)
     ids = graph.input("input_ids", TensorProto.INT64, ["batch", "length"])
     writer.write(ids)
@@ -99,7 +99,7 @@ class _Entry:
 class _Stored:
     """The tensors of a safetensors file, as float32 constants of a graph."""
 
-    def __init__(self, graph: Graph, folder: Path) -> None:
+    def __init__(self, graph: OnnxGraph, folder: Path) -> None:
         try:
             with (folder / WEIGHTS).open("rb") as file:
                 self._start = 8 + int.from_bytes(file.read(8), "little")
@@ -125,7 +125,7 @@ class _Stored:
 
 
 class _Writer:
-    def __init__(self, graph: Graph, weights: _Stored, sizes: Sizes) -> None:
+    def __init__(self, graph: OnnxGraph, weights: _Stored, sizes: Gpt2Sizes) -> None:
         self._graph = graph
         self._weights = weights
         self._sizes = sizes

@@ -21,7 +21,7 @@ _MICROSOFT = "com.microsoft"
 Attribute = int | float | str | Sequence[int]
 
 
-class Graph:
+class OnnxGraph:
     """Collects nodes and constants; `to_bytes` gives the finished, checked ONNX model.
 
     Values are named by strings, as in ONNX itself. Nodes are named after the scope they belong to, so that a layer

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from vlmsearch.export.graph import Graph
+from vlmsearch.export.graph import OnnxGraph
 
 Array = NDArray[np.float32]
 Arithmetic = type[np.float32 | np.float16]
@@ -72,7 +72,7 @@ class Quantised:
 class Layers:
     """Writes layers as plain ai.onnx operators, with weights and arithmetic in ``dtype``."""
 
-    def __init__(self, graph: Graph, dtype: Arithmetic = np.float32) -> None:
+    def __init__(self, graph: OnnxGraph, dtype: Arithmetic = np.float32) -> None:
         self.graph = graph
         self.dtype = dtype
         self.type = TensorProto.FLOAT if dtype is np.float32 else TensorProto.FLOAT16
@@ -179,7 +179,7 @@ class QdqLayers(Layers):
     calls explicit quantisation: QuantizeLinear and DequantizeLinear with zero points of 0.
     """
 
-    def __init__(self, graph: Graph, quantised: Mapping[str, Quantised]) -> None:
+    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
         super().__init__(graph)
         self._quantised = quantised
 
@@ -213,7 +213,7 @@ class CpuInt8Layers(Layers):
     processors give the same result. The table of tokens is kept in float16, at half the size.
     """
 
-    def __init__(self, graph: Graph, quantised: Mapping[str, Quantised]) -> None:
+    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
         super().__init__(graph)
         self._quantised = quantised
 

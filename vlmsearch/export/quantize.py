@@ -12,7 +12,7 @@ import numpy as np
 
 from vlmsearch.export.calibrate import Observation
 from vlmsearch.export.checkpoint import Checkpoint
-from vlmsearch.export.graph import Graph
+from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.export.inputs import Feeds, run
 from vlmsearch.export.layers import Arithmetic, CpuInt8Layers, Layers, QdqLayers, Quantised
 from vlmsearch.models.bundle import Precision, Tower
@@ -34,7 +34,7 @@ def silent(step: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class QuantisationPlan:
     """How a tower is quantised.
 
     Static ranges are fixed, from ``percentile`` of the calibration values; dynamic ones are those of each batch.
@@ -62,13 +62,13 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Result:
+class QuantisedTower:
     """A model, how it was quantised (None: it was not), how it differs from float32, and what else was tried."""
 
     model: bytes
-    plan: Plan | None
+    plan: QuantisationPlan | None
     drift: Drift
-    tried: tuple[tuple[Plan, Drift], ...] = ()
+    tried: tuple[tuple[QuantisationPlan, Drift], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ def neighbour_overlap(reference: Vectors, vectors: Vectors) -> float:
 
 def export(checkpoint: Checkpoint, tower: Tower, dtype: Arithmetic = np.float32) -> bytes:
     """One tower with all arithmetic in ``dtype``."""
-    graph = Graph(tower)
+    graph = OnnxGraph(tower)
     checkpoint.write(tower, Layers(graph, dtype))
     return graph.to_bytes()
 
 
-def write(subject: Subject, precision: Precision, plan: Plan, seen: Mapping[str, Observation]) -> bytes:
+def write(subject: Subject, precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation]) -> bytes:
     """One tower in ``int8`` (for ONNX Runtime on a CPU) or ``qdq`` (for TensorRT)."""
-    graph = Graph(subject.tower)
+    graph = OnnxGraph(subject.tower)
     parts = {
         name: _ranges(plan, observation, symmetric=precision == "qdq")
         for name, observation in seen.items()
@@ -134,27 +134,27 @@ def quantise(
     report: Report,
     *,
     trusted: bool,
-) -> Result:
+) -> QuantisedTower:
     """The first that passes the gate: plain, smoothed, or with the most harmful Linears in high precision.
 
     ``trusted`` says that calibration saw what the model will see. Without that, ``int8`` gets dynamic ranges, because
     fixed ones would cut off what calibration did not see. If nothing passes, the result is the nearest there is.
     """
-    tried: list[tuple[Plan, Drift]] = []
+    tried: list[tuple[QuantisationPlan, Drift]] = []
 
-    def attempt(plan: Plan) -> Result:
+    def attempt(plan: QuantisationPlan) -> QuantisedTower:
         report(f"{precision}: {describe(plan)}", len(tried), len(tried) + 1)
         model = write(subject, precision, plan, seen)
         tried.append((plan, subject.measure(model)))
-        return Result(model, plan, tried[-1][1], tuple(tried))
+        return QuantisedTower(model, plan, tried[-1][1], tuple(tried))
 
-    static = attempt(Plan("static"))
+    static = attempt(QuantisationPlan("static"))
     for share in PERCENTILES:
-        narrower = attempt(Plan("static", share))
+        narrower = attempt(QuantisationPlan("static", share))
         static = narrower if _is_better(narrower, static, subject.gate) else static
     found = [static] if precision == "qdq" or trusted else []
     if precision == "int8":
-        found.append(attempt(Plan("dynamic")))
+        found.append(attempt(QuantisationPlan("dynamic")))
     for result in found:
         if result.drift.passes(subject.gate):
             return dataclasses.replace(result, tried=tuple(tried))
@@ -168,7 +168,7 @@ def quantise(
     return dataclasses.replace(best, tried=tuple(tried))
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: QuantisationPlan) -> str:
     """A plan in a few words."""
     words = [plan.method] + ([f"{plan.percentile:g} %"] if plan.method == "static" and plan.percentile < 100 else [])
     words += [f"smoothed by {plan.smoothing:g}"] if plan.smoothing is not None else []
@@ -176,7 +176,7 @@ def describe(plan: Plan) -> str:
     return ", ".join(words)
 
 
-def _ranges(plan: Plan, seen: Observation, *, symmetric: bool) -> Quantised:
+def _ranges(plan: QuantisationPlan, seen: Observation, *, symmetric: bool) -> Quantised:
     smooth = None if plan.smoothing is None else seen.smoothing(plan.smoothing)
     if plan.method == "dynamic":
         return Quantised(smooth=smooth)
@@ -188,25 +188,25 @@ def _ranges(plan: Plan, seen: Observation, *, symmetric: bool) -> Quantised:
     return Quantised(scale, round(-least / scale), smooth)
 
 
-def _is_better(narrower: Result, wider: Result, gate: TowerGate) -> bool:
+def _is_better(narrower: QuantisedTower, wider: QuantisedTower, gate: TowerGate) -> bool:
     """Whether a narrower static range is worth what it cuts off: it alone passes, or it is much nearer to float32."""
     if narrower.drift.passes(gate) != wider.drift.passes(gate):
         return narrower.drift.passes(gate)
     return _nearness(narrower) > _nearness(wider) + _WORTH_CLIPPING
 
 
-def _nearness(result: Result) -> float:
+def _nearness(result: QuantisedTower) -> float:
     return result.drift.mean_cosine
 
 
-def _plan(result: Result) -> Plan:
+def _plan(result: QuantisedTower) -> QuantisationPlan:
     if result.plan is None:
         raise ValueError("this model was not quantised")
     return result.plan
 
 
 def _by_damage(
-    subject: Subject, precision: Precision, plan: Plan, seen: Mapping[str, Observation], report: Report
+    subject: Subject, precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation], report: Report
 ) -> list[str]:
     """The Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do."""
     names, part = list(seen), subject.some(_SEARCH_SAMPLES)
@@ -226,8 +226,12 @@ def _by_damage(
 
 
 def _exclude(
-    best: Result, order: Sequence[str], most: int, gate: TowerGate, attempt: Callable[[Plan], Result]
-) -> Result:
+    best: QuantisedTower,
+    order: Sequence[str],
+    most: int,
+    gate: TowerGate,
+    attempt: Callable[[QuantisationPlan], QuantisedTower],
+) -> QuantisedTower:
     """The model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
     if most < 1:
         return best

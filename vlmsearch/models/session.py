@@ -46,7 +46,7 @@ def gpu_index(device: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Profile:
+class SessionProfile:
     """The shapes that TensorRT compiles a model for: per input the least, usual and greatest."""
 
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
@@ -72,7 +72,7 @@ class Place:
     index: int | None = None
     provider: Provider = "cuda"
     precision: Literal["fp32", "fp16", "int8"] = "fp32"
-    profile: Profile | None = None
+    profile: SessionProfile | None = None
     cache: Path | None = None
 
     @property

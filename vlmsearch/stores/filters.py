@@ -51,7 +51,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Group:
+class FilterGroup:
     """Conditions of which all (``$and``) or at least one (``$or``) must hold."""
 
     operator: Literal["$and", "$or"]
@@ -63,7 +63,7 @@ class Group:
         return combine(part.matches(metadata) for part in self.filters)
 
 
-Filter: TypeAlias = Union[Comparison, Group]
+Filter: TypeAlias = Union[Comparison, FilterGroup]
 
 
 def normalise(value: Scalar) -> str | bool | float:
@@ -98,7 +98,7 @@ def _parse(where: object) -> Filter:
     if not isinstance(where, Mapping) or not where:
         raise ConfigError(f'a filter is a JSON object such as {{"year": {{"$gte": 2020}}}}, not {where!r}')
     parts = [part for key, value in where.items() for part in _parse_entry(key, value)]
-    return parts[0] if len(parts) == 1 else Group("$and", tuple(parts))
+    return parts[0] if len(parts) == 1 else FilterGroup("$and", tuple(parts))
 
 
 def _parse_entry(key: object, value: object) -> list[Filter]:
@@ -106,7 +106,7 @@ def _parse_entry(key: object, value: object) -> list[Filter]:
         if not isinstance(value, Sequence) or isinstance(value, str) or not value:
             raise ConfigError(f"{key} takes a list of filters, not {value!r}")
         parts = tuple(_parse(part) for part in value)
-        return [Group("$and" if key == "$and" else "$or", parts)]
+        return [FilterGroup("$and" if key == "$and" else "$or", parts)]
     if not isinstance(key, str) or not key or key[0] == "$":
         raise ConfigError(f"no such operator: {key!r}; beside keys of the metadata there are $and and $or")
     if not isinstance(value, Mapping):

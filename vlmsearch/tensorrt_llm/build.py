@@ -21,7 +21,7 @@ from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.export.disk import folder_in_the_making, publish
 from vlmsearch.tensorrt_llm.check import check_product
 from vlmsearch.tensorrt_llm.checkpoint import check_model, check_scripts, copy_tokenizer, listing, mounted
-from vlmsearch.tensorrt_llm.plan import ANSWER, PROMPT, RUN, Places, Plan, StepName
+from vlmsearch.tensorrt_llm.plan import ANSWER, PROMPT, RUN, LlmPlan, Places, StepName
 from vlmsearch.tensorrt_llm.versions import same_version
 
 STATE = "build.json"
@@ -32,14 +32,14 @@ _ANSWERED = re.compile(r'^Output \[Text 0 Beam 0\]: "(.*?)"$', re.MULTILINE | re
 
 
 @dataclass(frozen=True)
-class Job:
+class BuildJob:
     """A plan with the folders it is run on.
 
     ``scripts`` is a checkout of TensorRT-LLM, needed where the container has no examples. ``docker`` runs each step
     in the release's container; otherwise this is one.
     """
 
-    plan: Plan
+    plan: LlmPlan
     model: Path
     out: Path
     scripts: Path | None = None
@@ -48,7 +48,7 @@ class Job:
     gpus: str = "all"
 
 
-def build_engine(job: Job, *, say: Callable[[str], None], show: Show) -> Path:
+def build_engine(job: BuildJob, *, say: Callable[[str], None], show: Show) -> Path:
     """Run a job's steps, those that are done already excepted, and give the folder of the engines.
 
     ``say`` is told of each step, ``show`` each line that one prints. ConfigError before anything is run, BackendError
@@ -76,7 +76,7 @@ def build_engine(job: Job, *, say: Callable[[str], None], show: Show) -> Path:
     return job.out / "engine"
 
 
-def _run_step(job: Job, step: StepName, show: Show) -> None:
+def _run_step(job: BuildJob, step: StepName, show: Show) -> None:
     log = job.out / "logs" / f"{step}.log"
     log.parent.mkdir(exist_ok=True)
     with folder_in_the_making(job.out / step) as folder:
@@ -98,7 +98,7 @@ def _run_step(job: Job, step: StepName, show: Show) -> None:
         publish(folder, job.out / step)
 
 
-def _command(job: Job, step: StepName, folder: Path) -> Command:
+def _command(job: BuildJob, step: StepName, folder: Path) -> Command:
     """The command of a step that writes into ``folder``."""
     plan, where = job.plan, folder.name
     if not job.docker:
@@ -136,14 +136,14 @@ def _command(job: Job, step: StepName, folder: Path) -> Command:
     return Command(arguments, on_stop=("docker", "kill", name))
 
 
-def _describe(job: Job, step: StepName) -> str:
+def _describe(job: BuildJob, step: StepName) -> str:
     if step == "tokenizer":
         return f"from {job.model}"
     program = {"checkpoint": job.plan.script, "engine": "trtllm-build"}.get(step, RUN)
     return f"{program}, TensorRT-LLM {job.plan.target.versions.tensorrt_llm}, log in {job.out / 'logs'}/{step}.log"
 
 
-def _named_model(job: Job) -> Path:
+def _named_model(job: BuildJob) -> Path:
     """A path of the model whose last part is what the conversion script looks for."""
     link = job.out.absolute() / ".model" / job.plan.folder
     link.parent.mkdir(exist_ok=True)
@@ -152,11 +152,11 @@ def _named_model(job: Job) -> Path:
     return link
 
 
-def _scripts(job: Job) -> Path:
+def _scripts(job: BuildJob) -> Path:
     return job.scripts.absolute() if job.scripts else Path(job.plan.target.toolchain.root)
 
 
-def _check_job(job: Job) -> None:
+def _check_job(job: BuildJob) -> None:
     plan = job.plan
     if job.calibration and not job.calibration.is_dir():
         raise ConfigError(f"{job.calibration} is no folder: --calibration is a folder with texts")
@@ -175,7 +175,7 @@ def _check_job(job: Job) -> None:
     _check_here(plan)
 
 
-def _check_here(plan: Plan) -> None:
+def _check_here(plan: LlmPlan) -> None:
     """That this machine is the plan's container, as far as it matters."""
     if shutil.which("trtllm-build") is None:
         raise ConfigError(f"there is no trtllm-build here: run this in {plan.target.image}, or with --docker")
@@ -190,7 +190,7 @@ def _check_here(plan: Plan) -> None:
         raise ConfigError(f"there is {has} here, and Triton {plan.target.release} has {wanted}: plan for what is here")
 
 
-def _check_target(job: Job) -> None:
+def _check_target(job: BuildJob) -> None:
     ours = {STATE, ".lock", ".model", "logs", *_STEPS}
     strange = [path.name for path in job.out.iterdir() if path.name not in ours and not path.name.endswith(".building")]
     if strange and not (job.out / STATE).exists():
@@ -213,7 +213,7 @@ def _locked(out: Path) -> Iterator[None]:
         lock.close()
 
 
-def _keys(job: Job) -> Mapping[StepName, str]:
+def _keys(job: BuildJob) -> Mapping[StepName, str]:
     """What each step depends on, as a digest."""
     plan, places = job.plan, job.plan.places
     model, image = listing(job.model), plan.target.image
@@ -241,7 +241,7 @@ def read_state(out: Path) -> dict[str, object]:
     return state if isinstance(state, dict) and state.get("format") == _FORMAT else {}
 
 
-def _is_done(job: Job, step: StepName, key: str) -> bool:
+def _is_done(job: BuildJob, step: StepName, key: str) -> bool:
     steps = read_state(job.out).get("steps")
     entry = steps.get(step) if isinstance(steps, dict) else None
     if not isinstance(entry, dict) or entry.get("key") != key:
@@ -253,12 +253,12 @@ def _is_done(job: Job, step: StepName, key: str) -> bool:
     return True
 
 
-def _is_spent(job: Job, keys: Mapping[StepName, str]) -> bool:
+def _is_spent(job: BuildJob, keys: Mapping[StepName, str]) -> bool:
     """Whether the checkpoint was removed, and nothing needs it any more."""
     return not (job.out / "checkpoint").exists() and _is_done(job, "engine", keys["engine"])
 
 
-def _write_state(job: Job, step: StepName, entry: Mapping[str, object]) -> None:
+def _write_state(job: BuildJob, step: StepName, entry: Mapping[str, object]) -> None:
     steps = read_state(job.out).get("steps")
     state = {
         "format": _FORMAT,

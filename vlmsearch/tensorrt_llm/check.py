@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vlmsearch.errors import BackendError
-from vlmsearch.tensorrt_llm.plan import Plan, StepName
+from vlmsearch.tensorrt_llm.plan import LlmPlan, StepName
 from vlmsearch.tensorrt_llm.versions import same_version
 
 Json = Mapping[str, object]
@@ -15,7 +15,7 @@ VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Files that a tokenizer is made from: one is enough."""
 
 
-def check_product(folder: Path, step: StepName, plan: Plan) -> None:
+def check_product(folder: Path, step: StepName, plan: LlmPlan) -> None:
     """Raise BackendError, with every fault in it, unless ``folder`` holds what the step had to make."""
     faults = [*_files(folder, step, plan)]
     if not faults and step in ("checkpoint", "engine"):
@@ -29,7 +29,7 @@ def check_product(folder: Path, step: StepName, plan: Plan) -> None:
         raise BackendError(f"{step} is not what was planned: {'; '.join(faults)}")
 
 
-def _files(folder: Path, step: StepName, plan: Plan) -> Iterator[str]:
+def _files(folder: Path, step: StepName, plan: LlmPlan) -> Iterator[str]:
     if step == "tokenizer" and not any((folder / name).is_file() for name in VOCABULARIES):
         yield f"none of {', '.join(VOCABULARIES)} is there"
     for name in plan.products[step]:
@@ -44,7 +44,7 @@ def _files(folder: Path, step: StepName, plan: Plan) -> Iterator[str]:
         yield f"{name} is one too many for tp {plan.tp} x pp {plan.pp}"
 
 
-def _checkpoint(config: Json, plan: Plan) -> Iterator[str]:
+def _checkpoint(config: Json, plan: LlmPlan) -> Iterator[str]:
     shape, quantisation = plan.recipe.architecture, plan.recipe.quantisation
     # what a checkpoint leaves out, as Phi's of 0.10 does, TensorRT-LLM takes so
     left_out = {"num_key_value_heads": config.get("num_attention_heads"), "mapping.tp_size": 1, "mapping.pp_size": 1}
@@ -67,7 +67,7 @@ def _checkpoint(config: Json, plan: Plan) -> Iterator[str]:
         yield from _compare(config, {"quantization.group_size": quantisation.block_size}, {})
 
 
-def _engine(config: Json, plan: Plan) -> Iterator[str]:
+def _engine(config: Json, plan: LlmPlan) -> Iterator[str]:
     limits, pretrained = plan.recipe.limits, config.get("pretrained_config")
     if not isinstance(pretrained, dict) or not isinstance(config.get("build_config"), dict):
         yield "config.json has no pretrained_config and build_config"

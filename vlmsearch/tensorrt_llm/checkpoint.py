@@ -12,7 +12,7 @@ from pathlib import Path
 from vlmsearch._util.text import drawing_allowed
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 from vlmsearch.tensorrt_llm.check import VOCABULARIES
-from vlmsearch.tensorrt_llm.plan import RUN, Plan
+from vlmsearch.tensorrt_llm.plan import RUN, LlmPlan
 from vlmsearch.tensorrt_llm.recipe import LlmRecipe
 from vlmsearch.tensorrt_llm.versions import same_version
 
@@ -69,7 +69,7 @@ def model_folder(recipe: LlmRecipe) -> Path:
         ) from exc
 
 
-def check_model(folder: Path, plan: Plan) -> None:
+def check_model(folder: Path, plan: LlmPlan) -> None:
     """Raise unless a folder holds the recipe's model: ModelUnavailableError if it is not whole, else ConfigError."""
     recipe = plan.recipe
     try:
@@ -89,7 +89,7 @@ def check_model(folder: Path, plan: Plan) -> None:
         raise ModelUnavailableError(f"{folder} is not whole: {'; '.join(missing)}")
 
 
-def _differences(config: Mapping[str, object], plan: Plan) -> Iterator[str]:
+def _differences(config: Mapping[str, object], plan: LlmPlan) -> Iterator[str]:
     shape = plan.recipe.architecture
     for name, key in (_GPT2 if shape.family == "gpt" else _LLAMA).items():
         wanted = getattr(shape, name)
@@ -129,7 +129,7 @@ def _missing_code(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
             yield f"{module}.py, which config.json names, is missing"
 
 
-def check_scripts(folder: Path, plan: Plan) -> None:
+def check_scripts(folder: Path, plan: LlmPlan) -> None:
     """Raise ConfigError unless a folder has the scripts of the plan's version."""
     version = plan.target.versions.tensorrt_llm
     for script in (plan.script, RUN):

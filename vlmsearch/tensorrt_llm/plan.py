@@ -49,7 +49,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LlmPlan:
     """A recipe for a release, on ``tp`` x ``pp`` GPUs. ``calibration``: with texts of the user's own."""
 
     recipe: LlmRecipe
@@ -244,14 +244,14 @@ class Plan:
         return f"git clone --depth 1 --branch v{self.target.versions.tensorrt_llm} {SOURCE} SCRIPTS"
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: LlmPlan) -> str:
     """Everything a plan will do, as a text with commands that can be copied."""
     lines = [*_what(plan), *_steps(plan), *_memory(plan)]
     lines += [f"unverified     {note}" for note in plan.unverified]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _what(plan: Plan) -> Iterator[str]:
+def _what(plan: LlmPlan) -> Iterator[str]:
     recipe, places, versions = plan.recipe, plan.places, plan.target.versions
     where = f"{recipe.source} at {recipe.revision}" if recipe.source else recipe.checkpoint
     gated = ", after its licence was accepted on the hub" if recipe.gated else ""
@@ -269,7 +269,7 @@ def _what(plan: Plan) -> Iterator[str]:
         yield f"calibration    {plan.calibration_set}, which step 2 downloads from the hub{own}"
 
 
-def _steps(plan: Plan) -> Iterator[str]:
+def _steps(plan: LlmPlan) -> Iterator[str]:
     yield "step 1         tokenizer: copied from the model to /out/tokenizer"
     yield "step 2         checkpoint"
     yield f"  {_folded(plan.checkpoint_command(plan.places))}"
@@ -281,7 +281,7 @@ def _steps(plan: Plan) -> Iterator[str]:
         yield f"afterwards     {name}/: {', '.join(files)}"
 
 
-def _memory(plan: Plan) -> Iterator[str]:
+def _memory(plan: LlmPlan) -> Iterator[str]:
     memory, limits = plan.memory, plan.recipe.limits
     most = f"{limits.batch} requests of {limits.sequence} tokens"
     yield f"GPU memory     about {gib(memory.least)} to start, {gib(memory.full)} for {most}, on each GPU"

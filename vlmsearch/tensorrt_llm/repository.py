@@ -104,7 +104,7 @@ def make_llm_configs(source: Path, options: LlmRepoOptions) -> dict[str, pb.Mode
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedEngine:
     """What a repository on disk serves: its engine's ranks, its instances, and the folders that it reads."""
 
     ranks: int
@@ -112,7 +112,7 @@ class Served:
     folders: tuple[Path, ...]
 
 
-def read_repository(folder: Path) -> Served:
+def read_repository(folder: Path) -> ServedEngine:
     """A repository as it was written; ConfigError if it has no engine that can be read from here."""
     path = folder / "tensorrt_llm" / CONFIG
     try:
@@ -127,10 +127,10 @@ def read_repository(folder: Path) -> Served:
     folders = tuple(dict.fromkeys(Path(text) for text in given if text.startswith("/") and Path(text).is_dir()))
     place = core.parameters["gpt_model_path"].string_value if "gpt_model_path" in core.parameters else ""
     if not place:
-        return Served(1, 1, folders)
+        return ServedEngine(1, 1, folders)
     mapping = read_engine(Path(place))["pretrained_config"]["mapping"]
     ranks = mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1
-    return Served(ranks, core.instance_group[0].count, folders)
+    return ServedEngine(ranks, core.instance_group[0].count, folders)
 
 
 def engine_folder(folder: Path) -> Path:

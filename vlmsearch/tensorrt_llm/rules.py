@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.memory import estimate, gib
-from vlmsearch.tensorrt_llm.plan import Plan
+from vlmsearch.tensorrt_llm.plan import LlmPlan
 from vlmsearch.tensorrt_llm.recipe import Dtype, LlmRecipe, find_llm_recipe
 from vlmsearch.tensorrt_llm.versions import find_gpu, find_target, matrix, targets
 
@@ -27,7 +27,7 @@ def make_plan(
     gpu: str | None = None,
     dtype: Dtype | None = None,
     calibration: bool = False,
-) -> Plan:
+) -> LlmPlan:
     """The plan of a recipe's name or file, for its own release, parallelism and type unless others are named.
 
     ConfigError for a combination that cannot work: it says why, and what the nearest is that can.
@@ -36,7 +36,7 @@ def make_plan(
     if dtype:
         recipe = dataclasses.replace(recipe, dtype=dtype)
     target = find_target(release or recipe.release)
-    plan = Plan(
+    plan = LlmPlan(
         recipe,
         target,
         recipe.tp if tp is None else tp,
@@ -49,7 +49,7 @@ def make_plan(
     return plan
 
 
-def _faults(plan: Plan) -> Iterator[str]:
+def _faults(plan: LlmPlan) -> Iterator[str]:
     yield from _versions(plan)
     yield from _parallelism(plan)
     yield from _quantisation(plan)
@@ -57,7 +57,7 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield from _gpu(plan)
 
 
-def _versions(plan: Plan) -> Iterator[str]:
+def _versions(plan: LlmPlan) -> Iterator[str]:
     if plan.recipe.architecture.rope == "llama3" and not plan.target.since(_LLAMA3):
         version = plan.target.versions.tensorrt_llm
         yield (
@@ -71,7 +71,7 @@ def _versions(plan: Plan) -> Iterator[str]:
         yield f"TensorRT-LLM {version} calibrates with no texts of one's own: the nearest that can is {_from('0.11.0')}"
 
 
-def _parallelism(plan: Plan) -> Iterator[str]:
+def _parallelism(plan: LlmPlan) -> Iterator[str]:
     shape, tp, pp = plan.recipe.architecture, plan.tp, plan.pp
     if min(tp, pp) < 1:
         yield f"tensor and pipeline parallelism are at least 1, not {tp} and {pp}"
@@ -90,7 +90,7 @@ def _parallelism(plan: Plan) -> Iterator[str]:
         yield f"{shape.layers} layers cannot be split in {pp}: the nearest pp is {near}{hint}"
 
 
-def _quantisation(plan: Plan) -> Iterator[str]:
+def _quantisation(plan: LlmPlan) -> Iterator[str]:
     quantisation, shape = plan.recipe.quantisation, plan.recipe.architecture
     method, chain = quantisation.method, plan.target.toolchain
     if shape.family in chain.single and (method, quantisation.kv_cache) != ("none", "same"):
@@ -114,7 +114,7 @@ def _quantisation(plan: Plan) -> Iterator[str]:
         yield "kv_cache int8 of Phi comes with quantize.py: the nearest that can is method int8_sq"
 
 
-def _gpu(plan: Plan) -> Iterator[str]:
+def _gpu(plan: LlmPlan) -> Iterator[str]:
     gpu, chain, quantisation = find_gpu(plan.gpu), plan.target.toolchain, plan.recipe.quantisation
     name = f"{plan.gpu} (compute capability {gpu.sm // 10}.{gpu.sm % 10})"
     if not chain.least_sm <= gpu.sm <= chain.most_sm:

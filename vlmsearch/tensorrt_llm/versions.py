@@ -59,7 +59,7 @@ class Toolchain:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuModel:
     """Compute capability (90 is 9.0) and memory."""
 
     sm: int
@@ -72,7 +72,7 @@ class Matrix:
 
     releases: Mapping[str, Versions]
     toolchains: tuple[Toolchain, ...]
-    gpus: Mapping[str, Gpu]
+    gpus: Mapping[str, GpuModel]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def find_target(release: str) -> Target:
     raise ConfigError(f"there is no Triton {release} with TensorRT-LLM: the nearest is {near}")
 
 
-def find_gpu(name: str) -> Gpu:
+def find_gpu(name: str) -> GpuModel:
     """A GPU by its name, in any case; ConfigError lists those that are known."""
     gpus = matrix().gpus
     if name.lower() not in gpus:

@@ -16,7 +16,7 @@ from vlmsearch.bench.gpu.jobs import DEFAULTS, run_jobs
 from vlmsearch.models.bundle import Bundle, Tower, model_file, open_bundle
 from vlmsearch.models.recipe import Recipe
 from vlmsearch.tensorrt.build.accuracy import example, slowness
-from vlmsearch.tensorrt.build.builder import PRECISIONS, Workshop
+from vlmsearch.tensorrt.build.builder import PRECISIONS, EngineBuilder
 from vlmsearch.tensorrt.build.engines import ensure_engine, recipe_of
 from vlmsearch.tensorrt.build.network import BuiltPrecision, Settings, build_plan, strongly_typed
 from vlmsearch.tensorrt.build.shapes import profiles
@@ -145,7 +145,7 @@ def measure_all(
 def measure(job: Job) -> Row:
     """What one engine takes; it is built where it is not there."""
     plan, bundle = build(job), open_bundle(job.folder)
-    workshop = Workshop(bundle, job.tower, 0, recipe_for(bundle))
+    workshop = EngineBuilder(bundle, job.tower, 0, recipe_for(bundle))
     length = workshop.recipe.shapes.text_length[1]
     one = example(bundle, job.tower, 1, length)
     data = read_plan(plan, here=this_machine(0))

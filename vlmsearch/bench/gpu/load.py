@@ -18,7 +18,7 @@ _WARM_UP = 0.1
 
 
 @dataclass(frozen=True)
-class Load:
+class EngineLoad:
     """What happened: ``memory_bytes`` is what the GPU gained in use after the warm-up, ``difference`` of any value."""
 
     seconds: float
@@ -34,7 +34,7 @@ class Load:
         return {**asdict(self), "items_per_second": round(self.items / self.seconds, 1)}
 
 
-def run_load(work: Sequence[tuple[Engine, Feed]], *, seconds: float = 180.0, threads: int = 8) -> Load:
+def run_load(work: Sequence[tuple[Engine, Feed]], *, seconds: float = 180.0, threads: int = 8) -> EngineLoad:
     """Send batches of all sizes, cut from each engine's feed, from all threads at once.
 
     The first tenth of the time counts as warm-up: contexts and graphs are made on first use.
@@ -52,7 +52,7 @@ def run_load(work: Sequence[tuple[Engine, Feed]], *, seconds: float = 180.0, thr
     with current(0):
         gained = free - free_memory()
     worst = max(float(np.abs(old - engine.run(feed)).max()) for old, (engine, feed) in zip(before, work))
-    return Load(seconds, threads, state.batches, state.items, tuple(state.errors[:5]), gained, worst)
+    return EngineLoad(seconds, threads, state.batches, state.items, tuple(state.errors[:5]), gained, worst)
 
 
 class _State:

@@ -17,7 +17,7 @@ from vlmsearch.export.disk import check_target, folder_in_the_making, publish, w
 from vlmsearch.export.fetch import as_bundle
 from vlmsearch.export.inputs import Feeds, image_feeds, text_feeds
 from vlmsearch.export.layers import Array
-from vlmsearch.export.quantize import Plan, Report, Subject, export, write
+from vlmsearch.export.quantize import QuantisationPlan, Report, Subject, export, write
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Bundle, Precision, Tower, data_folder, model_file, open_bundle
 from vlmsearch.models.inputs import open_tokenizer
@@ -29,7 +29,7 @@ _MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ClipSizes:
     """Width, layers and heads of both towers, the side of a patch, and the length of vectors."""
 
     image: tuple[int, int, int]
@@ -39,9 +39,9 @@ class Sizes:
 
 
 SIZES = {
-    "clip-vit-base-patch32": Sizes((768, 12, 12), 32, (512, 12, 8), 512),
-    "clip-vit-base-patch16": Sizes((768, 12, 12), 16, (512, 12, 8), 512),
-    "clip-vit-large-patch14": Sizes((1024, 24, 16), 14, (768, 12, 12), 768),
+    "clip-vit-base-patch32": ClipSizes((768, 12, 12), 32, (512, 12, 8), 512),
+    "clip-vit-base-patch16": ClipSizes((768, 12, 12), 16, (512, 12, 8), 512),
+    "clip-vit-large-patch14": ClipSizes((1024, 24, 16), 14, (768, 12, 12), 768),
 }
 """As in Radford et al., 2021, table 20."""
 
@@ -80,10 +80,10 @@ def _models(checkpoint: Checkpoint, tower: Tower, feeds: Feeds, report: Report) 
     yield "fp16", export(checkpoint, tower, np.float16)
     seen = calibrate(checkpoint, tower, feeds, lambda done, total: report(f"{tower}: calibrating", done, total))
     subject = Subject(checkpoint, tower, feeds, np.empty((0, checkpoint.dim), np.float32), TowerGate())
-    yield "qdq", write(subject, "qdq", Plan("static"), seen)
+    yield "qdq", write(subject, "qdq", QuantisationPlan("static"), seen)
 
 
-def _checkpoint(sizes: Sizes, folder: Path) -> Checkpoint:
+def _checkpoint(sizes: ClipSizes, folder: Path) -> Checkpoint:
     weights = dict(_weights(sizes, np.random.default_rng(0)))
     image = ClipImage(_transformer(sizes.image), 224, sizes.patch, _MEAN, _STD)
     text = ClipText(_transformer(sizes.text), _POSITIONS, None)
@@ -95,7 +95,7 @@ def _transformer(sizes: tuple[int, int, int]) -> Transformer:
     return Transformer(width, layers, heads, "quick_gelu", 1e-5)
 
 
-def _weights(sizes: Sizes, rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
+def _weights(sizes: ClipSizes, rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
     """Every weight by its name in the transformers library."""
 
     def drawn(*shape: int, spread: float) -> Array:

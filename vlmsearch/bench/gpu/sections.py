@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vlmsearch.types import Vectors
 
 Json = dict[str, object]
-Section = Callable[["Task", Say], Iterator[Json]]
+Section = Callable[["BenchTask", Say], Iterator[Json]]
 MODELS = (
     "clip-vit-base-patch32",
     "clip-vit-base-patch16",
@@ -40,7 +40,7 @@ KINDS = ("fp16", "int8", DEFAULTS, "fp32")
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchTask:
     """What is asked for: models, by name, made or found in ``folder``; the GPUs, how to build and how long to load.
 
     ``engines`` are the kinds of engines, of `KINDS`.
@@ -56,7 +56,7 @@ class Task:
     engines: Sequence[str] = KINDS
 
 
-def run_sections(task: Task, names: Sequence[str], out: Path, say: Say) -> Json:
+def run_sections(task: BenchTask, names: Sequence[str], out: Path, say: Say) -> Json:
     """Measure the sections and write the report as it grows; what is in the file already is kept and added to."""
     report = _report(out)
     for what, given, known in (("section", names, SECTIONS), ("engine", task.engines, KINDS)):
@@ -137,7 +137,7 @@ def _machine(section: str) -> Json:
     return found
 
 
-def _bundles(task: Task, say: Say) -> Iterator[Bundle]:
+def _bundles(task: BenchTask, say: Say) -> Iterator[Bundle]:
     """The models: from the folder, else from the cache, else CLIP with random weights; one that is nowhere is named."""
     from vlmsearch.bench.gpu.models import SIZES, make_random_clip
 
@@ -154,7 +154,7 @@ def _bundles(task: Task, say: Say) -> Iterator[Bundle]:
             say(f"{name}: left out, {exc}")
 
 
-def _engines(task: Task, say: Say) -> Json:
+def _engines(task: BenchTask, say: Say) -> Json:
     """All precisions and TensorRT's defaults, of every tower."""
     from vlmsearch.bench.gpu.engines import Job, build_all, fastest, measure_all
     from vlmsearch.tensorrt.engine.cuda import find_gpu
@@ -204,13 +204,13 @@ def _run_on_cpu(model: bytes, feeds: Feeds) -> Vectors:
     return run(model, feeds)[0]
 
 
-def _torch(task: Task, say: Say) -> Iterator[Json]:
+def _torch(task: BenchTask, say: Say) -> Iterator[Json]:
     from vlmsearch.bench.gpu.torch import compare_torch
 
     return compare_torch(task.models, task.gpus, say)
 
 
-def _load(task: Task, say: Say) -> Json:
+def _load(task: BenchTask, say: Say) -> Json:
     """Three minutes of mixed load on the published precision of two towers."""
     from contextlib import ExitStack
 
@@ -236,7 +236,7 @@ def _load(task: Task, say: Say) -> Json:
         return run_load(work, seconds=task.load_seconds).to_json()
 
 
-def _picture(task: Task, say: Say) -> Bundle:
+def _picture(task: BenchTask, say: Say) -> Bundle:
     """The first model that takes images."""
     for bundle in _bundles(task, say):
         if bundle.preprocess is not None:
@@ -244,7 +244,7 @@ def _picture(task: Task, say: Say) -> Bundle:
     raise ConfigError("none of the models takes images")
 
 
-def _images(task: Task, say: Say) -> Json:
+def _images(task: BenchTask, say: Say) -> Json:
     from vlmsearch.bench.gpu.engines import recipe_for
     from vlmsearch.bench.gpu.paths import image_paths
 
@@ -252,25 +252,25 @@ def _images(task: Task, say: Say) -> Json:
     return image_paths(bundle, recipe_for(bundle), say)
 
 
-def _encoder(task: Task, say: Say) -> Json:
+def _encoder(task: BenchTask, say: Say) -> Json:
     from vlmsearch.bench.gpu.paths import encoder_path
 
     return encoder_path(_picture(task, say), say)
 
 
-def _onnx(task: Task, say: Say) -> Json:
+def _onnx(task: BenchTask, say: Say) -> Json:
     from vlmsearch.bench.gpu.paths import onnx_path
 
     return onnx_path(_picture(task, say), say)
 
 
-def _serving(task: Task, say: Say) -> Json:
+def _serving(task: BenchTask, say: Say) -> Json:
     from vlmsearch.bench.gpu.paths import serving_paths
 
     return serving_paths(_picture(task, say), say)
 
 
-def _whole(section: Callable[[Task, Say], Json]) -> Section:
+def _whole(section: Callable[[BenchTask, Say], Json]) -> Section:
     """A section that is reported once it is complete."""
     return lambda task, say: iter([section(task, say)])
 

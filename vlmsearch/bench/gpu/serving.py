@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlmsearch.bench.triton import Kind, Level, Load, in_process, median_level
+from vlmsearch.bench.triton import Kind, TritonLevel, TritonLoad, in_process, median_level
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.models.bundle import Precision
@@ -24,16 +24,16 @@ _WARM_UP = 2.0
 
 
 @dataclass(frozen=True)
-class Served:
+class ServingRates:
     """What the server reached at each number of clients, and the encoder in this process in the same rounds."""
 
     kind: Kind
     items_per_request: int
-    levels: tuple[Level, ...]
+    levels: tuple[TritonLevel, ...]
     in_process: float
 
     @property
-    def best(self) -> Level:
+    def best(self) -> TritonLevel:
         """The level with the most items a second."""
         return max(self.levels, key=lambda level: level.items_per_second)
 
@@ -84,7 +84,7 @@ def measure_serving(
     decode: Device = "cpu",
     instances: int = 1,
     ends: Endpoints | None = None,
-) -> Served:
+) -> ServingRates:
     """The ensemble with the engines of ``models`` in Triton's Python backend, and ``encoder``, which has the same.
 
     ``data`` are encoded images or UTF-8 texts, sent ``items`` to a request; the server decodes on ``decode``.
@@ -107,12 +107,12 @@ def measure_serving(
         command = server_command(binary, made.folder, where)
         with Server(command, where, environment=binary.environment).start() as server:
             server.wait_ready()
-            with Load(f"//{where.reach}:{where.grpc}/{ENSEMBLE}", kind, data, items=items) as load:
+            with TritonLoad(f"//{where.reach}:{where.grpc}/{ENSEMBLE}", kind, data, items=items) as load:
                 return _measure(load, encoder, kind, data, items, concurrency, seconds=seconds, rounds=rounds)
 
 
 def _measure(
-    load: Load,
+    load: TritonLoad,
     encoder: Encoder,
     kind: Kind,
     data: Sequence[bytes],
@@ -121,9 +121,9 @@ def _measure(
     *,
     seconds: float,
     rounds: int,
-) -> Served:
+) -> ServingRates:
     """All levels and the encoder, in turns; medians over rounds."""
-    found: dict[int, list[Level]] = {number: [] for number in concurrency}
+    found: dict[int, list[TritonLevel]] = {number: [] for number in concurrency}
     alone = []
     load.run(max(concurrency), _WARM_UP)
     in_process(encoder, kind, data, 0.5)
@@ -132,4 +132,4 @@ def _measure(
         for number in concurrency:
             found[number].append(load.run(number, seconds))
     levels = tuple(median_level(found[number]) for number in concurrency)
-    return Served(kind, items, levels, statistics.median(alone))
+    return ServingRates(kind, items, levels, statistics.median(alone))

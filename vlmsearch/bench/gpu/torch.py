@@ -63,7 +63,7 @@ class _Texts(_Tower):
         return torch.nn.functional.normalize(self.model(input_ids=ids).text_embeds.float(), dim=-1)
 
 
-class _Sentences(_Tower):
+class _TorchSentences(_Tower):
     """From token ids, int32 (n, tokens), all of them seen, to unit vectors: the mean over tokens."""
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -128,7 +128,7 @@ def time_torch(name: str, tower: Tower, batch: int) -> TorchTiming:
             inputs[:, -1] = cast("int", model.config.eos_token_id)
             module = _Texts(model)
         else:
-            module = _Sentences(model)
+            module = _TorchSentences(model)
     module = module.to("cuda", torch.float16).eval()
     compiled = cast("Callable[[torch.Tensor], torch.Tensor]", torch.compile(module, mode=MODE, dynamic=False))
     with torch.inference_mode():

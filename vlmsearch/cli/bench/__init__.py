@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.data import _images, _texts
+from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.triton import bench_triton
 from vlmsearch.cli.common import is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.encode import Setting, Timing
+    from vlmsearch.bench.encode import EncodeTiming, Setting
 
 
 @click.group()
@@ -59,7 +59,7 @@ def encode(
     from vlmsearch.export.inputs import machine
     from vlmsearch.export.progress import steps
 
-    timings: list[Timing] = []
+    timings: list[EncodeTiming] = []
     with steps(f"timing {model}") as report:
         setting = open_setting(model, checkpoint, threads=threads, rounds=rounds, report=report)
         try:
@@ -86,19 +86,21 @@ def encode(
         _print(timings, ratios(timings), f"{setting.bundle.name}, {machine()}, {threads} threads, {rounds} rounds")
 
 
-def _tasks(setting: Setting, texts: Path | None, images: Path | None, count: int) -> list[Callable[[], list[Timing]]]:
+def _tasks(
+    setting: Setting, texts: Path | None, images: Path | None, count: int
+) -> list[Callable[[], list[EncodeTiming]]]:
     """What a model can be timed at with the data that was given."""
     from vlmsearch.bench.encode import time_files, time_pixels, time_texts
     from vlmsearch.errors import ConfigError
 
     if images and not setting.bundle.preprocess:
         raise ConfigError(f"{setting.bundle.name} encodes no images: leave out --images")
-    tasks: list[Callable[[], list[Timing]]] = []
+    tasks: list[Callable[[], list[EncodeTiming]]] = []
     if setting.bundle.preprocess and (images or not texts):
-        files = _images(images, count)
+        files = read_images(images, count)
         tasks += [partial(time_pixels, setting, files), partial(time_files, setting, files)]
     if texts or not images:
-        tasks.append(partial(time_texts, setting, _texts(texts, count)))
+        tasks.append(partial(time_texts, setting, read_texts(texts, count)))
     return tasks
 
 
@@ -169,7 +171,7 @@ def store(mongo: str, chroma: str, documents: int, dim: int, queries: int, as_js
         print_json({"machine": machine(), "documents": documents, "dim": dim, "queries": queries, "figures": listed})
 
 
-def _print(timings: list[Timing], ratios: dict[str, float], title: str) -> None:
+def _print(timings: list[EncodeTiming], ratios: dict[str, float], title: str) -> None:
     from vlmsearch.bench.encode import OURS
 
     rows = []

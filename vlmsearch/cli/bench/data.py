@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 
-def _texts(path: Path | None, count: int) -> list[str]:
+def read_texts(path: Path | None, count: int) -> list[str]:
+    """Read up to ``count`` texts: cells of a CSV file, lines of another, or sentences that ship with the package."""
     from vlmsearch.errors import ConfigError
 
     if path is None:
@@ -28,7 +29,8 @@ def _texts(path: Path | None, count: int) -> list[str]:
     return found[:count]
 
 
-def _images(folder: Path | None, count: int) -> list[bytes]:
+def read_images(folder: Path | None, count: int) -> list[bytes]:
+    """Read up to ``count`` JPEG files of a folder, or draw scenes."""
     from io import BytesIO
 
     from vlmsearch.demo.scenes import make_scene

@@ -32,11 +32,11 @@ def bench_gpu(
     run the command again with another Python and the same --out to add it. With --jobs above 1 engines are built
     faster and chosen worse: TensorRT times its kernels while others run.
     """
-    from vlmsearch.bench.gpu.sections import KINDS, MODELS, SECTIONS, Task, run_sections
+    from vlmsearch.bench.gpu.sections import KINDS, MODELS, SECTIONS, BenchTask, run_sections
     from vlmsearch.models.bundle import cache_folder
     from vlmsearch.tensorrt.build.report import table
 
-    task = Task(
+    task = BenchTask(
         models.split(",") if models else MODELS,
         folder or cache_folder() / "bench",
         _numbers(gpus),

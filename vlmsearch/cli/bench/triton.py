@@ -13,7 +13,7 @@ from vlmsearch.cli.common import SECONDS, is_terminal, json_option, option, prin
 
 if TYPE_CHECKING:
     from vlmsearch.bench.soak import Sample
-    from vlmsearch.bench.triton import Kind, Level, Load
+    from vlmsearch.bench.triton import Kind, TritonLevel, TritonLoad
 
 
 @click.command("triton")
@@ -44,12 +44,12 @@ def bench_triton(
     as_json: bool,
 ) -> None:
     """Put load on the ensemble at URL: throughput and latencies for each number of concurrent requests."""
-    from vlmsearch.bench.triton import Load
-    from vlmsearch.cli.bench.data import _images, _texts
+    from vlmsearch.bench.triton import TritonLoad
+    from vlmsearch.cli.bench.data import read_images, read_texts
 
     kind: Kind = "texts" if as_texts else "images"
-    data = [text.encode() for text in _texts(None, count)] if as_texts else _images(images, count)
-    with Load(url.removeprefix("triton:"), kind, data, items=items) as load:
+    data = [text.encode() for text in read_texts(None, count)] if as_texts else read_images(images, count)
+    with TritonLoad(url.removeprefix("triton:"), kind, data, items=items) as load:
         if duration:
             _soak(load, url, concurrency[-1], duration, as_json=as_json)
             return
@@ -63,7 +63,7 @@ def bench_triton(
         _draw(figure, levels, f"{kind}, {items} to a request, {result['machine']}")
 
 
-def _result(url: str, kind: Kind, items: int, levels: list[Level]) -> dict[str, object]:
+def _result(url: str, kind: Kind, items: int, levels: list[TritonLevel]) -> dict[str, object]:
     from vlmsearch.export.inputs import machine
 
     return {
@@ -76,14 +76,14 @@ def _result(url: str, kind: Kind, items: int, levels: list[Level]) -> dict[str, 
     }
 
 
-def _beside(encoder: str | None, alone: float, levels: list[Level]) -> dict[str, object]:
+def _beside(encoder: str | None, alone: float, levels: list[TritonLevel]) -> dict[str, object]:
     """What the encoder in this process reached, and how much of that the server's best level is."""
     best = max(level.items_per_second for level in levels)
     return {"encoder": encoder, "items_per_second": round(alone, 2), "served_share": round(best / alone, 3)}
 
 
 def _measure(
-    load: Load,
+    load: TritonLoad,
     kind: Kind,
     data: list[bytes],
     concurrency: list[int],
@@ -91,14 +91,14 @@ def _measure(
     seconds: float,
     rounds: int,
     compare: str | None,
-) -> tuple[list[Level], float]:
+) -> tuple[list[TritonLevel], float]:
     """The levels, and items a second of the encoder to compare with (0 without), in turns; medians over rounds."""
     import statistics
 
     from vlmsearch.bench.triton import in_process, median_level
     from vlmsearch.registry import open_encoder
 
-    found: dict[int, list[Level]] = {number: [] for number in concurrency}
+    found: dict[int, list[TritonLevel]] = {number: [] for number in concurrency}
     alone = []
     encoder = open_encoder(compare) if compare else None
     load.run(concurrency[-1], 1.0)
@@ -113,7 +113,7 @@ def _measure(
     return [median_level(found[number]) for number in concurrency], statistics.median(alone) if alone else 0.0
 
 
-def _soak(load: Load, url: str, concurrency: int, seconds: float, *, as_json: bool) -> None:
+def _soak(load: TritonLoad, url: str, concurrency: int, seconds: float, *, as_json: bool) -> None:
     from vlmsearch.bench.soak import soak
 
     def note(sample: Sample) -> None:
@@ -136,7 +136,7 @@ def _soak(load: Load, url: str, concurrency: int, seconds: float, *, as_json: bo
     )
 
 
-def _draw(path: Path, levels: list[Level], caption: str) -> None:
+def _draw(path: Path, levels: list[TritonLevel], caption: str) -> None:
     from vlmsearch.bench.plot import Panel, plot
     from vlmsearch.errors import ConfigError
 
@@ -149,7 +149,7 @@ def _draw(path: Path, levels: list[Level], caption: str) -> None:
         raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
 
 
-def _print(levels: list[Level], result: dict[str, object]) -> None:
+def _print(levels: list[TritonLevel], result: dict[str, object]) -> None:
     rows = [
         (
             level.concurrency,

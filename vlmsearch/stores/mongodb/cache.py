@@ -17,7 +17,7 @@ from typing import Any
 
 from vlmsearch.stores.mongodb.connection import Row
 from vlmsearch.stores.mongodb.journal import NOW, PATIENCE, RunOnRows, is_alive
-from vlmsearch.stores.mongodb.scan import Block, joined
+from vlmsearch.stores.mongodb.scan import VectorBlock, joined
 from vlmsearch.stores.writers import at_work, new_version, this_process
 from vlmsearch.types import Field
 
@@ -96,7 +96,7 @@ def _gone(row: Row) -> list[str]:
 @dataclass(frozen=True)
 class _Kept:
     count: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[VectorBlock, ...]
 
 
 class VectorCache:
@@ -108,12 +108,12 @@ class VectorCache:
         self._kept: dict[Field, _Kept] = {}
         self._loading = threading.Lock()
 
-    def find(self, field: Field) -> tuple[Block, ...] | None:
+    def find(self, field: Field) -> tuple[VectorBlock, ...] | None:
         """The vectors of a field, where they are here and as they are in the database."""
         kept = self._kept.get(field)
         return kept.blocks if kept is not None and kept.count == self._changes.count() else None
 
-    def load(self, field: Field, read: Callable[[], Iterator[Block]]) -> Iterator[Block]:
+    def load(self, field: Field, read: Callable[[], Iterator[VectorBlock]]) -> Iterator[VectorBlock]:
         """What ``read`` gives, kept where it fits and nobody wrote meanwhile."""
         count = self._changes.count() if self._most else None
         if count is None or not self._loading.acquire(blocking=False):
@@ -122,7 +122,7 @@ class VectorCache:
         try:
             self._kept.pop(field, None)
             room = self._most - sum(block.size for kept in list(self._kept.values()) for block in kept.blocks)
-            blocks: list[Block] = []
+            blocks: list[VectorBlock] = []
             for block in read():
                 room -= block.size
                 if room >= 0:

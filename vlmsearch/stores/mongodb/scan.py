@@ -25,7 +25,7 @@ _VERSION = b"\x02version\x00"
 
 
 @dataclass(frozen=True)
-class Block:
+class VectorBlock:
     """Vectors, and for each the beginning of its row in BSON: id and version."""
 
     heads: Sequence[bytes]
@@ -42,19 +42,19 @@ class Block:
         return VersionedHit(id, min(1.0, max(-1.0, cosine)), version)
 
 
-def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[Block]:
+def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[VectorBlock]:
     """The vectors of those rows that pass ``where``; only one block is in memory at a time."""
     path = vector_path(field)
     batches: Any = rows.find_raw_batches({path: {"$exists": True}, **where}, {"version": 1, path: 1})
     return (_block(batch, path.partition(".")[2], dim) for batch in batches)
 
 
-def joined(blocks: Sequence[Block]) -> Block:
+def joined(blocks: Sequence[VectorBlock]) -> VectorBlock:
     """One block of all."""
-    return Block([head for block in blocks for head in block.heads], np.concatenate([b.vectors for b in blocks]))
+    return VectorBlock([head for block in blocks for head in block.heads], np.concatenate([b.vectors for b in blocks]))
 
 
-def nearest(blocks: Iterable[Block], queries: Vectors, limit: int) -> list[list[VersionedHit]]:
+def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list[list[VersionedHit]]:
     """For each query its ``limit`` nearest, best first; equal cosines in the order of their ids."""
     best: list[list[VersionedHit]] = [[] for _ in queries]
     least = np.full(len(queries), -np.inf, np.float32)
@@ -75,7 +75,7 @@ def nearest(blocks: Iterable[Block], queries: Vectors, limit: int) -> list[list[
     return best
 
 
-def _block(batch: bytes, name: str, dim: int) -> Block:
+def _block(batch: bytes, name: str, dim: int) -> VectorBlock:
     """One batch of BSON rows; the vector is read from the end of each, where it is."""
     size = 4 * dim
     mark = struct.pack("<iB", size + 2, _VECTOR_SUBTYPE) + _FLOAT32
@@ -92,7 +92,7 @@ def _block(batch: bytes, name: str, dim: int) -> Block:
             parts.append(unpack(row["vectors"][name]).tobytes())
         heads.append(head)
         at = end
-    return Block(heads, np.frombuffer(b"".join(parts), "<f4").reshape(len(heads), dim))
+    return VectorBlock(heads, np.frombuffer(b"".join(parts), "<f4").reshape(len(heads), dim))
 
 
 def _is_head(head: bytes) -> bool:

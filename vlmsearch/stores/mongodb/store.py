@@ -26,7 +26,7 @@ from vlmsearch.stores.mongodb.connection import (
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.rows import bulk, pages
-from vlmsearch.stores.mongodb.scan import Block, nearest, read_blocks
+from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
 from vlmsearch.stores.mongodb.values import compile_filter, escape, pack, rows_of
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -171,7 +171,7 @@ class MongoStore(MongoIndex):
         return self.run("search", lambda rows: self._scan(rows, field, vectors, limit, condition))
 
     def _scan(self, rows: Rows, field: Field, vectors: Vectors, limit: int, condition: Row) -> list[list[VersionedHit]]:
-        def read() -> Iterator[Block]:
+        def read() -> Iterator[VectorBlock]:
             return read_blocks(rows, field, self._dims[field], condition)
 
         return nearest(read() if condition else self._cache.load(field, read), vectors, limit)

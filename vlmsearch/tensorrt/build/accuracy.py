@@ -27,7 +27,7 @@ _RUNS = 50
 
 
 @dataclass(frozen=True)
-class Exam:
+class AccuracyCheck:
     """Samples of one tower, their vectors in float32, and the gate to pass."""
 
     tower: Tower
@@ -68,7 +68,7 @@ class Exam:
         return found
 
 
-def prepare_exam(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> Exam:
+def prepare_check(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> AccuracyCheck:
     """The samples that the recipe holds out from calibration, and ONNX Runtime's float32 vectors of them."""
     report(f"{tower}: collecting samples", 0, 1)
     _, held_out = gather(recipe, (), images=tower == "image")
@@ -80,7 +80,7 @@ def prepare_exam(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -
     reference, _ = run(bundle.model(tower, "fp32"), feeds)
     if tower == "text":
         feeds = padded_feeds(feeds, bundle.text)
-    return Exam(tower, feeds, reference, recipe.gates.tower(tower), held_out.origin[tower])
+    return AccuracyCheck(tower, feeds, reference, recipe.gates.tower(tower), held_out.origin[tower])
 
 
 def encode(engine: Engine, feeds: Feeds) -> Vectors:
@@ -138,7 +138,7 @@ _SECONDS = 120.0
 _SAMPLES = 16
 
 
-def by_damage(model: bytes, int8: Mapping[str, Int8], exam: Exam, report: Report) -> list[str]:
+def by_damage(model: bytes, int8: Mapping[str, Int8], exam: AccuracyCheck, report: Report) -> list[str]:
     """The Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do.
 
     ``model`` is the float32 file; ONNX Runtime computes on the CPU, so that no engine is built for it.

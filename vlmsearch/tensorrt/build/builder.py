@@ -22,10 +22,10 @@ from vlmsearch.models.bundle import Bundle, Precision, Tower, model_file
 from vlmsearch.models.recipe import Range, Recipe
 from vlmsearch.tensorrt.build.accuracy import (
     BATCHES,
-    Exam,
+    AccuracyCheck,
     by_damage,
     encode,
-    prepare_exam,
+    prepare_check,
     slowness,
     time_engine,
     timings_of,
@@ -82,7 +82,7 @@ class Missed:
 
 
 @dataclass
-class Workshop:
+class EngineBuilder:
     """One tower, and all that is said about how its engines are to be; ``attempts`` is the report of each so far."""
 
     bundle: Bundle
@@ -102,9 +102,9 @@ class Workshop:
         return this_machine(self.device)
 
     @cached_property
-    def exam(self) -> Exam:
+    def exam(self) -> AccuracyCheck:
         """What every engine is judged by."""
-        return prepare_exam(self.bundle, self.tower, self.recipe, self.report)
+        return prepare_check(self.bundle, self.tower, self.recipe, self.report)
 
     @cached_property
     def int8(self) -> dict[str, Int8]:

@@ -10,7 +10,7 @@ from vlmsearch.export.progress import steps
 from vlmsearch.export.quantize import Report, silent
 from vlmsearch.models.bundle import Bundle, Tower, recipe_names
 from vlmsearch.models.recipe import Range, Recipe, Shapes, find_recipe
-from vlmsearch.tensorrt.build.builder import Workshop
+from vlmsearch.tensorrt.build.builder import EngineBuilder
 from vlmsearch.tensorrt.engine.plans import (
     Choice,
     EnginePrecision,
@@ -48,7 +48,7 @@ def ensure_engine(
     the figures where nothing passes the gate, BackendError in TensorRT's own words.
     """
     given = recipe or recipe_of(bundle)
-    workshop = Workshop(bundle, tower, device, given, profile, level, timing_cache, progress or silent)
+    workshop = EngineBuilder(bundle, tower, device, given, profile, level, timing_cache, progress or silent)
     choice = workshop.choice(precision)
     found = chosen_plan(choice)
     if found and read_or_discard(found, here=workshop.machine) is not None:
@@ -75,7 +75,7 @@ def find_engine(
 
     Of a model whose recipe is a file of the user's, what was built last: its shapes and gate are in that file.
     """
-    choice = Workshop(bundle, tower, device, recipe_of(bundle), profile, level).choice(precision)
+    choice = EngineBuilder(bundle, tower, device, recipe_of(bundle), profile, level).choice(precision)
     found = chosen_plan(choice)
     if found or bundle.name in recipe_names():
         return found

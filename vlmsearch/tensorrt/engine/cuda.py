@@ -274,7 +274,7 @@ def _driver_version() -> str:
     return next((word for word in words if word[0].isdigit() and "." in word), "")
 
 
-class Graph(Closable):
+class CudaGraph(Closable):
     """Work that was captured once and is queued as a whole."""
 
     def __init__(self, executable: object) -> None:
@@ -298,7 +298,7 @@ class Capture:
     One thread captures at a time. Work that cannot be captured is a BackendError at the end of the block.
     """
 
-    graph: Graph
+    graph: CudaGraph
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -321,7 +321,7 @@ class Capture:
         try:
             if kind is None:
                 check(outcome)
-                self.graph = Graph(checked(runtime.cudaGraphInstantiate(captured, 0)))
+                self.graph = CudaGraph(checked(runtime.cudaGraphInstantiate(captured, 0)))
         finally:
             if outcome == runtime.cudaError_t.cudaSuccess and captured:
                 runtime.cudaGraphDestroy(captured)

@@ -16,7 +16,7 @@ from vlmsearch.tensorrt.engine.cuda import DeviceArray, OutOfMemoryError, curren
 from vlmsearch.tensorrt.engine.plans import Shape
 from vlmsearch.tensorrt.engine.profiles import Steps
 from vlmsearch.tensorrt.engine.runtime import Program
-from vlmsearch.tensorrt.engine.slots import Lane, Pool
+from vlmsearch.tensorrt.engine.slots import ExecutionSlot, SlotPool
 from vlmsearch.tensorrt.engine.timing import Timing, time_step
 from vlmsearch.types import Vectors
 
@@ -48,7 +48,7 @@ class Engine(Closable):
             raise ConfigError(f"contexts and max_batch are at least 1, not {contexts} and {max_batch}")
         self.gpu = find_gpu(device)
         self._weights = len(plan)
-        self._pool = Pool(self._lane, contexts)
+        self._pool = SlotPool(self._lane, contexts)
         with current(device):
             self._program = Program(plan)
             try:
@@ -114,11 +114,11 @@ class Engine(Closable):
             self._pool.close()
             self._program.close()
 
-    def _lane(self) -> Lane:
+    def _lane(self) -> ExecutionSlot:
         while True:
             limit = self._limit
             try:
-                return Lane(self._program, limit, self._steps.sizes, self._steps.profiles_for(limit))
+                return ExecutionSlot(self._program, limit, self._steps.sizes, self._steps.profiles_for(limit))
             except OutOfMemoryError as exc:
                 if self._pool.all:
                     raise
@@ -178,7 +178,7 @@ class _Source(Protocol):
 
     row_bytes: int
 
-    def stage(self, lane: Lane, start: int, stop: int) -> None:
+    def stage(self, lane: ExecutionSlot, start: int, stop: int) -> None:
         """Queue the copy of some rows to a lane."""
 
 
@@ -187,7 +187,7 @@ class _FromHost:
         self._arrays = arrays
         self.row_bytes = sum(array[:1].nbytes for array in arrays)
 
-    def stage(self, lane: Lane, start: int, stop: int) -> None:
+    def stage(self, lane: ExecutionSlot, start: int, stop: int) -> None:
         lane.stage(self._arrays, start, stop)
 
 
@@ -198,7 +198,7 @@ class _FromDevice:
         self._arrays = arrays
         self._after = after
 
-    def stage(self, lane: Lane, start: int, stop: int) -> None:
+    def stage(self, lane: ExecutionSlot, start: int, stop: int) -> None:
         lane.stage_device(self._arrays, start, stop, self._after)
 
 
@@ -207,7 +207,7 @@ class _Flight:
     """A batch under way in pieces: while one lane computes, the next is filled."""
 
     steps: Steps
-    lanes: Sequence[Lane]
+    lanes: Sequence[ExecutionSlot]
     shapes: Mapping[str, Shape]
     source: _Source
     piece: int
@@ -215,7 +215,7 @@ class _Flight:
 
     def run(self, vectors: Vectors, start: int) -> int:
         """Fill ``vectors`` from row ``start`` on; the rows before what is returned are done."""
-        idle, flying = deque(self.lanes), deque[tuple[Lane, int, int]]()
+        idle, flying = deque(self.lanes), deque[tuple[ExecutionSlot, int, int]]()
         try:
             while flying or (start < len(vectors) and not self.failure):
                 if idle and start < len(vectors) and not self.failure:
@@ -233,7 +233,7 @@ class _Flight:
             raise
         return start
 
-    def _send(self, lane: Lane, start: int, stop: int) -> bool:
+    def _send(self, lane: ExecutionSlot, start: int, stop: int) -> bool:
         try:
             self.source.stage(lane, start, stop)
             lane.launch(self.steps.find(stop - start, self.shapes, most=lane.rows))

@@ -14,10 +14,10 @@ from vlmsearch._util.closing import Closable
 from vlmsearch.errors import BackendError
 from vlmsearch.tensorrt.engine.cuda import (
     Capture,
+    CudaGraph,
     DeviceArray,
     DeviceBuffer,
     Event,
-    Graph,
     OutOfMemoryError,
     PinnedBuffer,
     Stream,
@@ -64,10 +64,10 @@ class _Prepared:
     """A context whose shapes stay as they are, and its graph once it was captured."""
 
     context: Context
-    graph: Graph | None = None
+    graph: CudaGraph | None = None
 
 
-class Lane(Closable):
+class ExecutionSlot(Closable):
     """Batches of up to ``rows`` on the current GPU. Used by one thread at a time.
 
     ``sizes`` gives the most elements a row of each tensor has, ``profiles`` those that may be asked for. All memory is
@@ -160,7 +160,7 @@ class Lane(Closable):
         self._prepared[step] = prepared
         return prepared
 
-    def _capture(self, step: Step, prepared: _Prepared) -> Graph | None:
+    def _capture(self, step: Step, prepared: _Prepared) -> CudaGraph | None:
         """A graph of it; where that cannot be captured, the step runs without one from now on."""
         try:
             with Capture(self.stream) as capture:
@@ -206,20 +206,20 @@ class Lane(Closable):
         self._held.close()
 
 
-class Pool(Closable):
+class SlotPool(Closable):
     """Up to ``size`` lanes, made by ``make`` when they are first needed; fewer once the memory did not suffice."""
 
-    def __init__(self, make: Callable[[], Lane], size: int) -> None:
-        self.all: list[Lane] = []
+    def __init__(self, make: Callable[[], ExecutionSlot], size: int) -> None:
+        self.all: list[ExecutionSlot] = []
         self.size = size
         self._make = make
-        self._idle: list[Lane] = []
+        self._idle: list[ExecutionSlot] = []
         self._making = 0
         self._closed = False
         self._changed = threading.Condition()
 
     @contextmanager
-    def take(self, wanted: int = 1) -> Iterator[list[Lane]]:
+    def take(self, wanted: int = 1) -> Iterator[list[ExecutionSlot]]:
         """One lane, waited for, and more up to ``wanted`` where they are free; BackendError after `close`."""
         first = self._one()
         held = [first] if first else []
@@ -242,7 +242,7 @@ class Pool(Closable):
         for lane in lanes:
             lane.close()
 
-    def _one(self, *, wait: bool = True) -> Lane | None:
+    def _one(self, *, wait: bool = True) -> ExecutionSlot | None:
         with self._changed:
             while not self._idle:
                 if self._closed:
@@ -256,7 +256,7 @@ class Pool(Closable):
                 raise BackendError("the engine is closed")
             return self._idle.pop()
 
-    def _another(self, *, wait: bool) -> Lane | None:
+    def _another(self, *, wait: bool) -> ExecutionSlot | None:
         """A lane that is made now, with the lock given back meanwhile; if there is no memory, one that is there."""
         self._making += 1
         self._changed.release()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlmsearch.tensorrt.engine.cuda import Event
-from vlmsearch.tensorrt.engine.slots import Lane, Step
+from vlmsearch.tensorrt.engine.slots import ExecutionSlot, Step
 
 _WARM_UP = 5
 
@@ -33,7 +33,7 @@ class Timing:
         return self.batch * 1000 / self.batch_ms
 
 
-def time_step(lanes: Sequence[Lane], step: Step, runs: int) -> Timing:
+def time_step(lanes: Sequence[ExecutionSlot], step: Step, runs: int) -> Timing:
     """Time ``step`` on lanes whose inputs are staged."""
     for lane in lanes:
         for _ in range(_WARM_UP):
@@ -53,7 +53,7 @@ def time_step(lanes: Sequence[Lane], step: Step, runs: int) -> Timing:
     )
 
 
-def _one(lane: Lane, step: Step, start: Event, stop: Event) -> float:
+def _one(lane: ExecutionSlot, step: Step, start: Event, stop: Event) -> float:
     start.record(lane.stream)
     lane.launch(step)
     stop.record(lane.stream)
@@ -61,7 +61,7 @@ def _one(lane: Lane, step: Step, start: Event, stop: Event) -> float:
     return stop.since(start)
 
 
-def _queued(lanes: Sequence[Lane], step: Step, runs: int, start: Event, stop: Event) -> float:
+def _queued(lanes: Sequence[ExecutionSlot], step: Step, runs: int, start: Event, stop: Event) -> float:
     """Milliseconds of ``runs`` runs in turn on all lanes, from the first lane's start to the last one's end."""
     start.record(lanes[0].stream)
     for lane in lanes[1:]:

@@ -29,7 +29,7 @@ _CLOSED = "the engine is closed"
 
 
 @dataclass(frozen=True)
-class Task:
+class GenerationTask:
     """A text to be made.
 
     ``options.max_tokens`` fits into the model's context with ``prompt``; ``options.stop`` ends the text with the token
@@ -39,7 +39,7 @@ class Task:
     prompt: Sequence[int]
     options: GenerationOptions
     ends: frozenset[int]
-    tell: Callable[[Result], None]
+    tell: Callable[[StepResult], None]
     wanted: Callable[[], bool]
     id: str = ""
     min_tokens: int = 0
@@ -49,7 +49,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Result:
+class StepResult:
     """Tokens that are new, by beam (one without beam search), and whether these are the last.
 
     ``log_probs`` are theirs, ``cum_log_prob`` that of each whole text, where the task asked for them.
@@ -63,10 +63,10 @@ class Result:
 
 
 @dataclass
-class _Text:
+class _RunningText:
     """A task on its way: its tokens so far, of which ``told`` are told, and what is left to tell."""
 
-    task: Task
+    task: GenerationTask
     sampler: Sampler
     text: Detokenizer
     bad: BadWords
@@ -95,7 +95,7 @@ class _Text:
         return not (any(penalties) or options.bad_words or task.log_probs or len(self.tokens) < task.min_tokens)
 
 
-class Engine(Closable):
+class BatchingEngine(Closable):
     """One causal language model of transformers and the texts that it is making, up to ``most`` at a time.
 
     A search with beams takes the place of as many texts, which are no more than ``most``. A thread of its own runs the
@@ -108,9 +108,9 @@ class Engine(Closable):
         self._most = most
         self._note = note
         self._rows = Rows(model)
-        self._texts: list[_Text] = []
-        self._searches: list[tuple[Task, Beams, Rows, NDArray[np.int64]]] = []
-        self._waiting: deque[Task] = deque()
+        self._texts: list[_RunningText] = []
+        self._searches: list[tuple[GenerationTask, Beams, Rows, NDArray[np.int64]]] = []
+        self._waiting: deque[GenerationTask] = deque()
         self._changed = threading.Condition()
         self._stopped: dict[str, float] = {}
         self._looked = math.inf
@@ -119,7 +119,7 @@ class Engine(Closable):
         self._thread = threading.Thread(target=self._run, name="vlmsearch-llm", daemon=True)
         self._thread.start()
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: GenerationTask) -> None:
         """Have a text made; once the engine is closed, the task is told so."""
         with self._changed:
             closed = self._closed
@@ -127,7 +127,7 @@ class Engine(Closable):
                 self._waiting.append(task)
                 self._changed.notify()
         if closed:
-            task.tell(Result((), True, error=_CLOSED))
+            task.tell(StepResult((), True, error=_CLOSED))
 
     def stop(self, id: str) -> None:
         """End the texts of tasks with this id, also of those that are only on their way here."""
@@ -164,7 +164,7 @@ class Engine(Closable):
                 self._note(len(self._texts) + len(self._searches), len(self._waiting))
         self._fail(_CLOSED, new)
 
-    def _next(self) -> list[Task]:
+    def _next(self) -> list[GenerationTask]:
         """Those of the waiting for whom there is room, in order."""
         room = self._most - len(self._texts) - sum(task.options.beam_width for task, *_ in self._searches)
         new = []
@@ -178,14 +178,14 @@ class Engine(Closable):
         oldest = min(time.monotonic() - _STOP_SECONDS, self._looked)
         self._stopped = {id: since for id, since in self._stopped.items() if since > oldest}
 
-    def _turn(self, new: Sequence[Task], stopped: frozenset[str]) -> None:
+    def _turn(self, new: Sequence[GenerationTask], stopped: frozenset[str]) -> None:
         """One token for every text."""
         self._drop(stopped)
         if self._texts:
             self._advance(self._texts, self._rows)
         for task in new:
             if task.id in stopped:
-                task.tell(Result(((),), final=True))
+                task.tell(StepResult(((),), final=True))
         new = [task for task in new if task.id not in stopped]
         fresh = [self._begin(task) for task in new if task.options.beam_width == 1]
         if fresh:
@@ -201,11 +201,11 @@ class Engine(Closable):
         searches = (self._search(search, stopped) for search in self._searches)
         self._searches = [search for search in searches if search]
 
-    def _begin(self, task: Task) -> _Text:
+    def _begin(self, task: GenerationTask) -> _RunningText:
         text = Detokenizer(self._decode)
-        return _Text(task, Sampler(task.options), text, BadWords(task.options.bad_words, text))
+        return _RunningText(task, Sampler(task.options), text, BadWords(task.options.bad_words, text))
 
-    def _advance(self, texts: list[_Text], rows: Rows) -> list[_Text]:
+    def _advance(self, texts: list[_RunningText], rows: Rows) -> list[_RunningText]:
         """Read what is unread of these texts, choose the next tokens and keep the texts that go on."""
         logits = rows.read([text.unread for text in texts])
         best = logits.argmax(dim=-1).tolist()
@@ -221,7 +221,7 @@ class Engine(Closable):
             self._texts = [texts[number] for number in kept]
         return [texts[number] for number in kept]
 
-    def _choose(self, text: _Text, scores: Scores) -> int | None:
+    def _choose(self, text: _RunningText, scores: Scores) -> int | None:
         task = text.task
         chances = log_softmax(scores)
         if len(text.tokens) < task.min_tokens:
@@ -236,7 +236,7 @@ class Engine(Closable):
             text.log_probs.append(float(chances[token]))
         return token
 
-    def _goes_on(self, text: _Text, token: int | None) -> bool:
+    def _goes_on(self, text: _RunningText, token: int | None) -> bool:
         """Add a token to a text and tell what is complete; False where that was the last."""
         task, options = text.task, text.task.options
         if token is None or token in task.ends:
@@ -251,10 +251,10 @@ class Engine(Closable):
             self._tell(text, final=False)
         return True
 
-    def _tell(self, text: _Text, *, final: bool) -> bool:
+    def _tell(self, text: _RunningText, *, final: bool) -> bool:
         """Tell the tokens that are not told; characters that lack bytes wait. The opposite of ``final``."""
         probs = tuple(text.log_probs[text.told :])
-        result = Result((tuple(text.tokens[text.told :]),), final, probs, (sum(text.log_probs),))
+        result = StepResult((tuple(text.tokens[text.told :]),), final, probs, (sum(text.log_probs),))
         text.told = len(text.tokens)
         text.task.tell(result)
         return not final
@@ -272,8 +272,8 @@ class Engine(Closable):
             self._texts = [self._texts[number] for number in kept]
 
     def _search(
-        self, search: tuple[Task, Beams, Rows, NDArray[np.int64]], stopped: frozenset[str]
-    ) -> tuple[Task, Beams, Rows, NDArray[np.int64]] | None:
+        self, search: tuple[GenerationTask, Beams, Rows, NDArray[np.int64]], stopped: frozenset[str]
+    ) -> tuple[GenerationTask, Beams, Rows, NDArray[np.int64]] | None:
         """One token for every beam of a search; None at its end."""
         task, beams, rows, unread = search
         if not beams.done and task.id not in stopped and task.wanted():
@@ -283,10 +283,10 @@ class Engine(Closable):
                 return task, beams, rows, unread
         found = beams.ranked
         scores = tuple(score * max(len(tokens), 1) for score, tokens in found)
-        task.tell(Result(tuple(tuple(tokens) for _, tokens in found), True, (), scores))
+        task.tell(StepResult(tuple(tuple(tokens) for _, tokens in found), True, (), scores))
         return None
 
-    def _fail(self, error: str, new: Sequence[Task]) -> None:
+    def _fail(self, error: str, new: Sequence[GenerationTask]) -> None:
         """Tell everybody why there is no more to come, and begin anew."""
         told = {id(text.task) for text in self._texts} | {id(search[0]) for search in self._searches}
         tasks = [text.task for text in self._texts] + [search[0] for search in self._searches]
@@ -294,4 +294,4 @@ class Engine(Closable):
         self._texts, self._searches, self._rows = [], [], Rows(self._model)
         for task in tasks:
             with suppress(Exception):  # one that cannot be told, as where memory has run out, keeps none of the others
-                task.tell(Result((), True, error=error))
+                task.tell(StepResult((), True, error=error))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.generators.text import Decode
-from vlmsearch.triton.backend.llm_engine import Result, Task
+from vlmsearch.triton.backend.llm_engine import GenerationTask, StepResult
 from vlmsearch.triton.client.words import from_word_list
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -44,7 +44,7 @@ def read_tasks(
     most_beams: int,
     exclude: bool,
     streams: bool,
-) -> list[Task]:
+) -> list[GenerationTask]:
     """The texts that a request asks for; ConfigError or InvalidInputError says what is wrong with it.
 
     ``exclude`` leaves the prompt out of what is answered, unless the request says otherwise; pieces of a stream never
@@ -82,12 +82,14 @@ def _check_tokens(arrays: Arrays, row: int, prompt: list[int], vocabulary: int) 
         )
 
 
-def _task(arrays: Arrays, row: int, prompt: list[int], answer: _Answer, decode: Decode, context: int, id: str) -> Task:
+def _task(
+    arrays: Arrays, row: int, prompt: list[int], answer: _Answer, decode: Decode, context: int, id: str
+) -> GenerationTask:
     if not 0 < len(prompt) < context:
         raise InvalidInputError("too_long", f"the prompt is {len(prompt)} tokens, and the model reads {context}")
     options, end = _options(arrays, row, decode), int(_value(arrays, "end_id", row, _NONE))
     room = min(options.max_tokens, context - len(prompt))
-    return Task(
+    return GenerationTask(
         prompt=prompt,
         options=GenerationOptions(**{**vars(options), "max_tokens": room}),
         ends=frozenset([end] if end >= 0 else []),
@@ -136,7 +138,7 @@ class _Answer:
         self._held: list[int] = []
         self._probs: list[float] = []
 
-    def tell(self, result: Result) -> None:
+    def tell(self, result: StepResult) -> None:
         """Send a result, or hold it back until the text is whole."""
         if result.error:
             self.reply.fail(result.error)
@@ -154,7 +156,7 @@ class _Answer:
         final = result.final and not self._left[0]
         self.reply.send(self._arrays(beams, result), final=final)
 
-    def _arrays(self, beams: list[list[int]], result: Result) -> Arrays:
+    def _arrays(self, beams: list[list[int]], result: StepResult) -> Arrays:
         longest = max(1, *map(len, beams))
         ids = np.zeros((1, len(beams), longest), np.int32)
         probs = np.zeros((1, len(beams), longest), np.float32)

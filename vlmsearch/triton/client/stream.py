@@ -30,7 +30,7 @@ class Request:
     inputs: Mapping[str, NDArray[np.generic]]
 
 
-class _TooSlowError(BackendUnavailableError):
+class _StreamTooSlowError(BackendUnavailableError):
     """The server is given up, but may be at work on the request yet."""
 
 
@@ -69,7 +69,7 @@ def stream_responses(
                 yield {name: result.as_numpy(name) for name in outputs}
     except InferenceServerException as exc:
         raise connection.error(exc, model) from exc
-    except (GeneratorExit, KeyboardInterrupt, _TooSlowError):
+    except (GeneratorExit, KeyboardInterrupt, _StreamTooSlowError):
         done = stop is not None and _end(client, answers, stop, request_id, connection)
         raise
     finally:
@@ -113,7 +113,7 @@ def _next(
     try:
         result, error = answers.get(timeout=max(seconds, 0.001))
     except queue.Empty:
-        raise _TooSlowError(f"Triton at {connection.address} {why}") from None
+        raise _StreamTooSlowError(f"Triton at {connection.address} {why}") from None
     if error is not None or result is None:
         raise connection.error(error or InferenceServerException("no response"), model) from error
     return result.get_response(), result

@@ -13,7 +13,7 @@ from vlmsearch.triton.repository.releases import Release, lacking
 
 
 @dataclass(frozen=True)
-class Profile:
+class PlanProfile:
     """The batches, and for texts the lengths, that a TensorRT plan was made for."""
 
     batch: Range
@@ -21,7 +21,7 @@ class Profile:
 
 
 def check_repository(
-    configs: Sequence[pb.ModelConfig], *, release: Release, profiles: Mapping[str, Profile] | None = None
+    configs: Sequence[pb.ModelConfig], *, release: Release, profiles: Mapping[str, PlanProfile] | None = None
 ) -> None:
     """Raise ConfigError, with every fault in it, unless a server of the release would load and run these models."""
     models = {config.name: config for config in configs}
@@ -103,7 +103,7 @@ def _versions(config: pb.ModelConfig) -> Iterator[str]:
         yield "it names neither backend nor platform"
 
 
-def _fits(config: pb.ModelConfig, profile: Profile) -> Iterator[str]:
+def _fits(config: pb.ModelConfig, profile: PlanProfile) -> Iterator[str]:
     least, _, most = profile.batch
     if least > 1 or config.max_batch_size > most:
         yield f"batches are of 1 to {config.max_batch_size}, and its plan takes {least} to {most}"

@@ -20,7 +20,7 @@ from vlmsearch.export.disk import folder_in_the_making, publish
 from vlmsearch.models.bundle import Bundle, Tower, data_folder, find_bundles, recipe_names
 from vlmsearch.models.recipe import Shapes, find_recipe
 from vlmsearch.triton.client import protocol
-from vlmsearch.triton.repository.check import Profile, check_repository
+from vlmsearch.triton.repository.check import PlanProfile, check_repository
 from vlmsearch.triton.repository.config import ensemble_config, preprocess_config, tokenize_config, tower_config
 from vlmsearch.triton.repository.options import RepoOptions, check_options
 from vlmsearch.triton.repository.plans import CODEC, TowerPlan, build_command, find_tower_plan, requirements_of
@@ -64,10 +64,10 @@ class _Part:
         return self.plan.shapes(self.given) if self.plan else self.given
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> PlanProfile:
         if self.tower == "image":
-            return Profile(self.shapes.image_batch)
-        return Profile(self.shapes.text_batch, self.shapes.columns)
+            return PlanProfile(self.shapes.image_batch)
+        return PlanProfile(self.shapes.text_batch, self.shapes.columns)
 
 
 def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Path | None = None) -> Repository:

@@ -12,14 +12,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.generators.local.transformers import context_of, decode_tokens, load_model
-from vlmsearch.triton.backend.llm_engine import Engine
+from vlmsearch.triton.backend.llm_engine import BatchingEngine
 from vlmsearch.triton.backend.llm_requests import read_tasks
 
 FAMILY = "nv_trt_llm_request_metrics"
 
 
 class TritonPythonModel:
-    """Triton's interface to `Engine`."""
+    """Triton's interface to `BatchingEngine`."""
 
     def initialize(self, args):
         """Load the model and start the engine."""
@@ -34,7 +34,7 @@ class TritonPythonModel:
         self.context = context_of(model, self.tokenizer)
         self.vocabulary = model.get_input_embeddings().num_embeddings
         self.gauges = self._gauges(config["name"], args["model_version"])
-        self.engine = Engine(model, self._decode, most=int(given["max_num_sequences"]), note=self._note)
+        self.engine = BatchingEngine(model, self._decode, most=int(given["max_num_sequences"]), note=self._note)
 
     def execute(self, requests):
         """Decoupled: responses as texts are made. Otherwise one response a request, all made together."""
