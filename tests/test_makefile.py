@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-MAKEFILE = Path(__file__).parents[1] / "Makefile"
+from tests.support.paths import ROOT
+
+MAKEFILE = ROOT / "Makefile"
 PYTHON = f"""#!/bin/sh
 # as where the package with Python's ensurepip is missing: the environment is begun, and not completed
 mkdir -p .venv/bin && ln -sf {sys.executable} .venv/bin/python

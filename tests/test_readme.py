@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from vlmsearch.demo.scenes import make_scene
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 

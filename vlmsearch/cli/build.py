@@ -37,7 +37,7 @@ def build_engines(names: Sequence[str], parent: Path | None, options: EngineOpti
 
     precision, profile = _precision(options.precision), _profile(options.profile)
     try:
-        from vlmsearch.tensorrt.build import engines as tensorrt
+        from vlmsearch.tensorrt.builder import engines as tensorrt
     except ImportError as exc:
         raise MissingDependencyError(
             f"building engines needs {exc.name}, which is not installed: pip install 'vlmsearch[tensorrt]'"
@@ -45,7 +45,7 @@ def build_engines(names: Sequence[str], parent: Path | None, options: EngineOpti
     from vlmsearch.export.progress import steps
     from vlmsearch.models.bundle import find_bundles, open_bundle, recipe_names
     from vlmsearch.models.recipe import find_recipe
-    from vlmsearch.tensorrt.build.report import report_folder, write_report
+    from vlmsearch.tensorrt.builder.report import report_folder, write_report
 
     for name in names:
         given = find_recipe(name) if name in recipe_names() or name.endswith(".toml") else None
@@ -92,7 +92,7 @@ def _profile(text: str | None) -> Range | None:
 
 
 def _print_engines(name: str, rows: list[dict[str, object]]) -> None:
-    from vlmsearch.tensorrt.build.report import table
+    from vlmsearch.tensorrt.builder.report import table
 
     lines = list(table(rows))
     if not is_terminal():

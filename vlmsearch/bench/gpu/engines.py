@@ -15,11 +15,11 @@ from vlmsearch.bench.gpu.calls import Calls, time_calls
 from vlmsearch.bench.gpu.jobs import DEFAULTS, run_jobs
 from vlmsearch.models.bundle import Bundle, Tower, model_file, open_bundle
 from vlmsearch.models.recipe import Recipe
-from vlmsearch.tensorrt.build.accuracy import example, slowness
-from vlmsearch.tensorrt.build.builder import PRECISIONS, EngineBuilder
-from vlmsearch.tensorrt.build.engines import ensure_engine, recipe_of
-from vlmsearch.tensorrt.build.network import BuiltPrecision, Settings, build_plan, strongly_typed
-from vlmsearch.tensorrt.build.shapes import profiles
+from vlmsearch.tensorrt.builder.accuracy import example, slowness
+from vlmsearch.tensorrt.builder.builder import PRECISIONS, EngineBuilder
+from vlmsearch.tensorrt.builder.engines import ensure_engine, recipe_of
+from vlmsearch.tensorrt.builder.network import BuiltPrecision, Settings, build_plan, strongly_typed
+from vlmsearch.tensorrt.builder.shapes import profiles
 from vlmsearch.tensorrt.engine.cuda import current
 from vlmsearch.tensorrt.engine.engine import GRAPHS, Engine
 from vlmsearch.tensorrt.engine.plans import Plan, PlanKey, find_plan, read_plan, store_plan

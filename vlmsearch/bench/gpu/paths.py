@@ -31,7 +31,7 @@ Decode = Literal["cpu", "gpu"]
 def image_paths(bundle: Bundle, recipe: Recipe, say: Say) -> Json:
     """From JPEG bytes in memory to vectors on the host, with each stage by itself."""
     from vlmsearch.bench.gpu.images import measure_images
-    from vlmsearch.tensorrt.build.engines import ensure_engine
+    from vlmsearch.tensorrt.builder.engines import ensure_engine
     from vlmsearch.tensorrt.engine.engine import Engine
     from vlmsearch.tensorrt.engine.plans import read_plan
     from vlmsearch.tensorrt.engine.runtime import this_machine
@@ -81,7 +81,7 @@ def serving_paths(bundle: Bundle, say: Say) -> Json:
     """The ensemble on a real Triton, beside the same engines in this process: images decoded on either side, texts."""
     from vlmsearch.bench.gpu.serving import measure_serving
     from vlmsearch.encoders.tensorrt import TensorRTEncoder
-    from vlmsearch.tensorrt.build.engines import ensure_engine
+    from vlmsearch.tensorrt.builder.engines import ensure_engine
 
     for tower in bundle.towers:
         ensure_engine(bundle, tower, precision="fp16")

@@ -178,7 +178,7 @@ def _engines(task: BenchTask, say: Say) -> Json:
 def _spearman(bundles: Sequence[Bundle], rows: Sequence[Row], path: Path, say: Say) -> Json:
     """What every engine of a sentence model makes of sentences that people have scored; None for one that fails."""
     from vlmsearch.bench.gpu.quality import sts_spearman
-    from vlmsearch.tensorrt.build.accuracy import encode
+    from vlmsearch.tensorrt.builder.accuracy import encode
     from vlmsearch.tensorrt.engine.engine import Engine
     from vlmsearch.tensorrt.engine.plans import read_plan
     from vlmsearch.tensorrt.engine.runtime import this_machine
@@ -216,8 +216,8 @@ def _load(task: BenchTask, say: Say) -> Json:
 
     from vlmsearch.bench.gpu.engines import recipe_for
     from vlmsearch.bench.gpu.load import run_load
-    from vlmsearch.tensorrt.build.accuracy import example
-    from vlmsearch.tensorrt.build.engines import ensure_engine
+    from vlmsearch.tensorrt.builder.accuracy import example
+    from vlmsearch.tensorrt.builder.engines import ensure_engine
     from vlmsearch.tensorrt.engine.engine import Engine
     from vlmsearch.tensorrt.engine.plans import read_plan
     from vlmsearch.tensorrt.engine.runtime import this_machine

@@ -34,7 +34,7 @@ def bench_gpu(
     """
     from vlmsearch.bench.gpu.sections import KINDS, MODELS, SECTIONS, BenchTask, run_sections
     from vlmsearch.models.bundle import cache_folder
-    from vlmsearch.tensorrt.build.report import table
+    from vlmsearch.tensorrt.builder.report import table
 
     task = BenchTask(
         models.split(",") if models else MODELS,

@@ -1,0 +1,96 @@
+"""`vlmsearch bench encode` times everyone alike, and says what it timed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support.checkpoints import make_clip
+from tests.support.paths import ENGINES
+from vlmsearch.bench.encode import OURS, EncodeTiming, open_setting, ratios
+from vlmsearch.cli import cli
+from vlmsearch.errors import ConfigError, VlmsearchError
+
+
+def test_rates_are_medians_and_ratios_compare_within_a_task() -> None:
+    timings = [
+        EncodeTiming("a", OURS, 10, (1.0, 100.0, 2.0)),
+        EncodeTiming("a", "peer", 10, (4.0, 4.0, 5.0)),
+        EncodeTiming("b", OURS, 10, (1.0,)),
+        EncodeTiming("b", "peer", 10, (3.0,)),
+    ]
+    assert timings[0].rate == 5
+    assert ratios(timings) == {f"a: {OURS} / peer": 2.0, f"b: {OURS} / peer": 3.0}
+
+
+def test_texts_are_timed_beside_sentence_transformers(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('"a red star","a blue ring",4.5\n"two hearts, small","x",1\n' * 8)
+    arguments = ["bench", "encode", "demo-minilm", "--texts", str(tmp_path / "t.csv"), "--rounds", "1", "--json"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    rows = {row["contender"]: row for row in data["timings"]}
+    assert {"vlmsearch int8", "vlmsearch fp32", "sentence-transformers float32"} <= set(rows)
+    assert all(row["items"] == 24 and row["items_per_second"] > 0 for row in rows.values())
+    assert data["ratios"]["texts: vlmsearch int8 / sentence-transformers float32"] > 0
+    assert data["threads"] == 2
+    assert data["machine"]
+
+
+def test_images_are_timed_from_pixels_and_from_files() -> None:
+    result = CliRunner().invoke(cli, ["bench", "encode", "demo-clip", "--count", "12", "--rounds", "1"])
+    assert result.exit_code == 0, result.output
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert {row[0] for row in rows} == {"pixels to vectors", "JPEG to vectors", "texts"}
+    assert {row[1] for row in rows if row[0] == "JPEG to vectors"} == {
+        "vlmsearch int8",
+        "vlmsearch fp32",
+        "transformers processor + model",
+    }
+
+
+def test_a_run_says_where_it_is_and_an_interrupted_one_keeps_what_it_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vlmsearch.bench.encode.time_files", interrupted)
+    arguments = ["bench", "encode", "demo-clip", "--count", "4", "--rounds", "1", "--json"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert {row["task"] for row in json.loads(result.stdout)["timings"]} == {"pixels to vectors"}
+    assert "timing demo-clip: pixels to vectors" in result.stderr
+    assert "Interrupted" in result.stderr
+
+
+def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not what demo-clip was built from"):
+        open_setting("demo-clip", make_clip(tmp_path), threads=1, rounds=1)
+    with pytest.raises(ConfigError, match="several models"):
+        open_setting("demo", None, threads=1, rounds=1)
+    assert open_setting("demo-clip", ENGINES / "demo-clip/checkpoint", threads=1, rounds=1).bundle.name == "demo-clip"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["encode", "demo-clip", "--texts", "/nowhere.txt"], "cannot be read"),
+        (["encode", "demo-clip", "--texts", "long.csv"], "long.csv cannot be read as text: field larger than"),
+        (["encode", "demo-clip", "--images", "/nowhere"], "holds no JPEG files"),
+        (["encode", "demo-clip", "--images", "bad"], "'bad/cut.jpg' is in no format"),
+        (["encode", "demo-minilm", "--images", "bad"], "demo-minilm encodes no images: leave out --images"),
+        (["index", "texts"], "texts holds no images"),
+    ],
+)
+def test_data_that_cannot_be_used_are_one_clear_line(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("long.csv", "x y" * 60_000), ("bad/cut.jpg", "no image"), ("texts/a.txt", "a red star")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(cli, ["bench", *arguments])
+    assert isinstance(result.exception, VlmsearchError)
+    assert message in str(result.exception)

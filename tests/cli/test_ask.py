@@ -1,0 +1,103 @@
+"""`vlmsearch ask` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Result, run
+from tests.support.terminal import on_a_terminal
+from vlmsearch import Document, Pipeline
+
+STARS = [f"red star number {i}" for i in range(3)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ask")
+    with Pipeline.open(encoder="mock:", store=f"chroma:{folder / 'index'}") as pipeline:
+        pipeline.add(Document(f"star-{i}", text=text) for i, text in enumerate(STARS))
+    return folder
+
+
+ASK = ("ask", "red star", "--store", "chroma:index", "--encoder", "mock:")
+
+
+def ask(folder: Path, *arguments: str) -> Result:
+    return run(*ASK, *arguments, cwd=folder)
+
+
+def test_a_pipe_gets_the_answer_and_its_sources(folder: Path) -> None:
+    done = ask(folder, "--generator", "mock:See [2] and [9].")
+    found = json.loads(ask(folder, "--generator", "mock:See [2] and [9].", "--json").stdout)
+    assert done.stdout == f"See [2] and.\n  [2] {found['citations'][0]['id']}\n"
+    assert done.stderr == "Note: [9] cited no source and was taken out of the answer\n"
+    assert found["text"] == "See [2] and."
+    assert found["removed"] == [9]
+    assert found["citations"] == [{"number": 2, "id": found["matches"][1]["id"]}]
+    assert len(found["matches"]) == 3
+
+
+def test_streamed_it_is_the_same(folder: Path) -> None:
+    whole = ask(folder, "--generator", "mock:See [2] and [9].", "--no-stream")
+    streamed = ask(folder, "--generator", "mock:See [2] and [9].", "--stream")
+    assert (streamed.stdout, streamed.stderr) == (whole.stdout, whole.stderr)
+
+
+def test_a_terminal_gets_a_stream(folder: Path) -> None:
+    first, second = on_a_terminal(*ASK, "--generator", "mock:See [1].", cwd=folder).decode().splitlines()
+    assert first == "See [1]."
+    assert second.startswith("  [1] star-")
+
+
+def test_sources_that_do_not_fit_are_named(folder: Path) -> None:
+    done = ask(folder, "--generator", "mock:Yes [1].?context=57", "--max-tokens", "8")
+    assert done.returncode == 0
+    assert done.stderr.startswith("Note: 1 of 3 sources did not fit into what mock: reads: star-")
+    found = json.loads(ask(folder, "--generator", "mock:Yes [1].?context=57", "--max-tokens", "8", "--json").stdout)
+    assert (len(found["matches"]), len(found["dropped"])) == (2, 1)
+
+
+def test_options_are_followed(folder: Path) -> None:
+    generator = ("--generator", "mock:one two three four")
+    assert ask(folder, *generator, "--max-tokens", "3").stdout == "one two three\n"
+    assert ask(folder, *generator, "--stop", "three", "--stop", "two").stdout == "one\n"
+    assert ask(folder, *generator, "--temperature", "0.7", "--top-p", "0.9", "--top-k", "5", "--seed", "1").stdout
+
+
+def test_a_template_of_ones_own(folder: Path) -> None:
+    (folder / "mine.txt").write_text("$question? Look:\n$sources\n")
+    (folder / "bad.txt").write_text("$question alone")
+    done = ask(folder, "--template", "mine.txt", "--generator", "extractive:?quotes=1")
+    assert done.stdout.startswith("“red star number")
+    bad = ask(folder, "--template", "bad.txt")
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert "a template has the places $sources and $question" in bad.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--stream", "--json"], 2, "leave out --stream"),
+        (["--max-tokens", "0"], 1, "max_tokens is at least 1, not 0"),
+        (["--temperature", "-1"], 1, "temperature is at least 0, not -1.0"),
+        (["--top-p", "2"], 1, "top_p is above 0 and at most 1, not 2.0"),
+        (["--template", "nowhere.txt"], 1, "the template nowhere.txt cannot be read"),
+        (["--generator", "mock:?context=9"], 1, "ask shorter, lower max_tokens or take another model"),
+        (["--generator", "nonsense:"], 1, "no generator 'nonsense:'; there are"),
+    ],
+)
+def test_what_cannot_be_gets_one_clear_line(folder: Path, arguments: list[str], code: int, message: str) -> None:
+    done = ask(folder, *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_environment_has_one_text_to_stop_at_a_line(folder: Path) -> None:
+    whole = ask(folder).stdout
+    assert run(*ASK, cwd=folder, VLMSEARCH_STOP="blue number").stdout == whole
+    stopped = run(*ASK, cwd=folder, VLMSEARCH_STOP="blue number\nar num").stdout
+    assert stopped.splitlines()[0] == whole.partition("ar num")[0]

@@ -1,0 +1,151 @@
+"""Checkpoints in every format are read; what cannot be exported is refused in one clear line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.support.checkpoints import edit_json, make_bert, make_clip
+from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.export.checkpoint import load_checkpoint
+from vlmsearch.export.fetch import text_input
+from vlmsearch.export.quantize import export
+from vlmsearch.export.torch import load_reference
+
+
+def test_every_format_of_weights_is_the_same_checkpoint(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path / "one")
+    tensors = {name: tensor.half().float() for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    digest = load_checkpoint(folder).digest()
+
+    half = shutil.copytree(folder, tmp_path / "half")
+    save_file({name: tensor.half() for name, tensor in tensors.items()}, half / "model.safetensors")
+    pickled = shutil.copytree(folder, tmp_path / "pickled")
+    (pickled / "model.safetensors").unlink()
+    extra = {"text_model.embeddings.position_ids": torch.arange(32)[None]}
+    torch.save(tensors | extra, pickled / "pytorch_model.bin")
+    parts = shutil.copytree(folder, tmp_path / "parts")
+    (parts / "model.safetensors").unlink()
+    names, index = sorted(tensors), dict[str, str]()
+    for number, chosen in enumerate((names[::2], names[1::2]), start=1):
+        file = f"model-{number:05}-of-00002.safetensors"
+        save_file({name: tensors[name] for name in chosen}, parts / file)
+        index |= dict.fromkeys(chosen, file)
+    (parts / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    pixels = np.zeros((1, 32, 32, 3), np.uint8)
+    expected = load_reference(folder).images(pixels)
+    for other in (half, pickled, parts):
+        assert load_checkpoint(other).digest() == digest
+        np.testing.assert_allclose(load_reference(other).images(pixels), expected, atol=1e-6)
+
+    (parts / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(ModelUnavailableError, match="model-00002-of-00002"):
+        load_checkpoint(parts)
+
+
+def test_bfloat16_weights_are_read(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    weights = load_checkpoint(folder).weights
+    name = "visual_projection.weight"
+    np.testing.assert_array_equal(weights[name], tensors[name].bfloat16().float().numpy())
+
+
+def test_the_digest_is_that_of_all_that_decides_the_vectors(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path)
+    digests = {load_checkpoint(folder).digest()}
+    edit_json(folder / "preprocessor_config.json", resample=2)
+    digests.add(load_checkpoint(folder).digest())
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    digests.add(load_checkpoint(folder).digest())
+    tensors = load_file(folder / "model.safetensors")
+    tensors["visual_projection.weight"][0, 0] += 1
+    save_file(tensors, folder / "model.safetensors")
+    digests.add(load_checkpoint(folder).digest())
+    assert len(digests) == 4
+    assert load_checkpoint(folder).digest() in digests
+
+
+def _remove_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["visual_projection.weight"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+def _damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda f: edit_json(f / "config.json", model_type="siglip"), ConfigError, "'siglip'; CLIP and BERT"),
+        (lambda f: (f / "tokenizer.json").unlink(), ConfigError, "no tokenizer.json"),
+        (lambda f: (f / "config.json").unlink(), ModelUnavailableError, "has no config.json"),
+        (lambda f: (f / "config.json").write_text("{"), ConfigError, "config.json is damaged"),
+        (lambda f: (f / "config.json").write_text("[]"), ConfigError, "of type None"),
+        (lambda f: (f / "model.safetensors").unlink(), ModelUnavailableError, "no weights"),
+        (lambda f: _damage(f / "model.safetensors"), ConfigError, "model.safetensors is damaged"),
+        (lambda f: edit_json(f / "preprocessor_config.json", image_mean=None), ConfigError, "incomplete or damaged"),
+        (lambda f: edit_json(f / "preprocessor_config.json", crop_size=16), ConfigError, "crop_size"),
+        (lambda f: edit_json(f / "preprocessor_config.json", resample=0), ConfigError, "resample 0"),
+        (_remove_tensor, ConfigError, "visual_projection.weight"),
+    ],
+)
+def test_a_bad_clip_checkpoint_is_one_clear_line(
+    tmp_path: Path, spoil: Callable[[Path], object], error: type[Exception], message: str
+) -> None:
+    folder = make_clip(tmp_path)
+    spoil(folder)
+    with pytest.raises(error, match=message) as caught:
+        export(load_checkpoint(folder), "image")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "modules.json").unlink(), "no modules.json"),
+        (lambda f: edit_json(f / "config.json", hidden_act="relu"), "'relu' cannot be exported"),
+        (lambda f: edit_json(f / "config.json", position_embedding_type="relative_key"), "absolute positions"),
+        (
+            lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode_max_tokens=True),
+            "one of mean, cls and max",
+        ),
+        (
+            lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode_weightedmean_tokens=True),
+            "weightedmean_tokens",
+        ),
+        (
+            lambda f: (f / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}'),
+            "prompt",
+        ),
+        (
+            lambda f: (f / "modules.json").write_text('[{"type": "a.Transformer"}, {"type": "a.CNN", "path": ""}]'),
+            "can be exported, not",
+        ),
+    ],
+)
+def test_a_bad_bert_checkpoint_is_one_clear_line(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
+    folder = make_bert(tmp_path)
+    spoil(folder)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_checkpoint(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_tokenizer_is_one_clear_line(tmp_path: Path) -> None:
+    folder = make_bert(tmp_path)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"tokenizer\.json is damaged"):
+        text_input(load_checkpoint(folder))

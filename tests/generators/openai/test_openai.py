@@ -1,0 +1,482 @@
+"""`openai:` against a server that follows the protocol strictly, and goes wrong in every way that servers do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from vlmsearch_mocks import MemoryStore, MockEncoder
+from vlmsearch_mocks.contracts import GeneratorContract
+
+from tests.support.openai_server import OpenAIServer, Script
+from vlmsearch import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    Document,
+    GenerationOptions,
+    InvalidInputError,
+    Pipeline,
+    VlmsearchError,
+)
+from vlmsearch.generators.base import CountsTokens, Generator
+from vlmsearch.generators.openai.generator import OpenAIGenerator
+from vlmsearch.generators.openai.responses import Api, event_data
+from vlmsearch.registry import open_generator
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with OpenAIServer() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[OpenAIServer]:
+    with OpenAIServer() as running:
+        yield running
+
+
+class TestChat(GeneratorContract):
+    @pytest.fixture(autouse=True)
+    def _server(self, shared: OpenAIServer) -> None:
+        self.url = shared.url
+
+    def make_generator(self) -> Generator:
+        return open_generator(f"openai:{self.url}?model=tiny")
+
+
+class TestCompletions(GeneratorContract):
+    @pytest.fixture(autouse=True)
+    def _server(self, shared: OpenAIServer) -> None:
+        self.url = shared.url
+
+    def make_generator(self) -> Generator:
+        return open_generator(f"openai:{self.url}?api=completions")
+
+
+# ---- what is sent
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_options_have_the_names_of_the_interface(server: OpenAIServer, api: str) -> None:
+    options = GenerationOptions(
+        max_tokens=7,
+        temperature=0.5,
+        top_k=4,
+        top_p=0.9,
+        repetition_penalty=1.2,
+        seed=3,
+        stop=("a", "b", "c", "d", "e"),
+    )
+    with open_generator(f"openai:{server.url}?api={api}") as generator:
+        generator.generate("Why?", options)
+        generator.generate("Why?")
+    place = {"messages": [{"role": "user", "content": "Why?"}]} if api == "chat" else {"prompt": "Why?"}
+    common = {"model": "tiny", "stream": True} | place
+    assert server.script.requests == [
+        common | {"max_tokens": 7, "temperature": 0.5, "top_k": 4, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 3,
+                  "stop": ["a", "b", "c", "d"]},
+        common | {"max_tokens": 256, "temperature": 0.0},
+    ]  # fmt: skip
+
+
+def test_a_fifth_stop_word_ends_the_text_here(server: OpenAIServer) -> None:
+    options = GenerationOptions(stop=("q", "x", "y", "z", "star"))
+    assert OpenAIGenerator(server.url).generate("?", options) == "It shows a red "
+
+
+def test_the_key_comes_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with OpenAIServer(Script(key="sk-secret")) as server, OpenAIGenerator(server.url) as generator:
+        assert generator.generate("?").startswith("It shows")
+        assert "sk-secret" not in generator.name
+        assert server.script.headers[0]["Authorization"] == "Bearer sk-secret"
+    with OpenAIServer() as server, pytest.raises(ConfigError) as caught:
+        open_generator(f"openai:{server.url}?api_key=sk-secret")
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_a_key_may_end_in_a_line_break_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OpenAIServer(Script(key="sk-secret")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
+        assert OpenAIGenerator(server.url).generate("?").startswith("It shows")
+        for key in ("sk-\nsecret", "sk-\x7fsecret", "sk-sécret"):
+            monkeypatch.setenv("OPENAI_API_KEY", key)
+            with pytest.raises(ConfigError, match=r"^OPENAI_API_KEY holds characters that no key has$"):
+                OpenAIGenerator(server.url)
+
+
+def test_newer_names_of_the_limit_are_learnt(server: OpenAIServer) -> None:
+    server.script.faults = ["400 Unsupported parameter: use max_completion_tokens"]
+    generator = OpenAIGenerator(server.url, retries=0)
+    assert generator.generate("?", GenerationOptions(max_tokens=2)) == "It sho"
+    assert [request.get("max_completion_tokens") for request in server.script.requests] == [None, 2]
+    assert generator.generate("?", GenerationOptions(max_tokens=2)) == "It sho"
+    assert len(server.script.requests) == 3
+
+
+class Together(list[dict[str, Any]]):
+    """Requests, of which the first two come at a time, and one of them waits until it may be answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.answered = threading.Barrier(2), threading.Event()
+
+    def append(self, request: dict[str, Any]) -> None:
+        super().append(request)
+        if "max_tokens" in request and self.both.wait(30):
+            self.answered.wait(30)
+
+
+def test_newer_names_of_the_limit_are_learnt_by_several_at_a_time(server: OpenAIServer) -> None:
+    server.script.requests = requests = Together()
+    server.script.faults = ["400 Unsupported parameter: use max_completion_tokens", ""] * 2
+    generator = OpenAIGenerator(server.url, model="tiny", retries=0)
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(generator.generate, "?", GenerationOptions(max_tokens=2)) for _ in range(2)]
+        wait(answers, return_when="FIRST_COMPLETED")
+        requests.answered.set()
+        assert [answer.result(60) for answer in answers] == ["It sho"] * 2
+
+
+def test_with_a_tokenizer_prompts_are_fitted_to_the_model(server: OpenAIServer, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    options = f"tokenizer={tmp_path}&context=130"
+    chat, bare = (open_generator(f"openai:{server.url}?api={api}&{options}") for api in ("chat", "completions"))
+    assert isinstance(chat, CountsTokens)
+    assert isinstance(bare, CountsTokens)
+    assert (chat.count_tokens("one two"), bare.count_tokens("one two")) == (34, 3)
+    with Pipeline(MockEncoder(), MemoryStore(), chat) as pipeline:
+        pipeline.add(Document(str(i), text=f"red star {i}") for i in range(6))
+        answer = pipeline.ask("red star", limit=6, options=GenerationOptions(max_tokens=20))
+    assert answer.matches
+    assert answer.dropped
+    prompt = server.script.requests[0]["messages"][0]["content"]
+    assert chat.count_tokens(prompt) <= 110
+    assert not isinstance(OpenAIGenerator(server.url), CountsTokens)
+    with pytest.raises(ConfigError, match="one of them is missing"):
+        OpenAIGenerator(server.url, context=100)
+
+
+# ---- what comes back
+
+
+def test_text_with_every_separator_comes_whole(server: OpenAIServer) -> None:
+    server.script.reply = "line one\nline two\u2028three\u0085four\r\n“ünï” 漢字 \U0001f436 [1]"
+    assert OpenAIGenerator(server.url).generate("?") == server.script.reply
+    assert OpenAIGenerator(server.url, api="completions").generate("?") == server.script.reply
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_a_server_without_streams_is_read_too(server: OpenAIServer, api: str) -> None:
+    server.script.faults = ["no stream"]
+    assert open_generator(f"openai:{server.url}?api={api}").generate("?") == server.script.reply
+
+
+def test_events_may_come_in_any_chunks() -> None:
+    wire = "data: a\u2028b\r\n\r\n: comment\nevent: x\ndata:c\ndata: d\n\n\nid: 1\n\ndata: cut off".encode()
+    for size in (1, 2, 3, 100):
+        chunks = [wire[start : start + size] for start in range(0, len(wire), size)]
+        assert list(event_data(chunks)) == ["a\u2028b", "c\nd"]
+
+
+def test_closing_the_stream_closes_the_connection() -> None:
+    with OpenAIServer(Script(reply="x" * 3000, delay=0.01)) as server, OpenAIGenerator(server.url) as generator:
+        stream = generator.stream("?", GenerationOptions(max_tokens=1000))
+        assert next(stream) == "xxx"
+        stream.close()  # type: ignore[attr-defined]
+        assert server.script.cancelled.wait(60)
+
+
+def test_a_stop_word_closes_the_connection_too() -> None:
+    script = Script(reply="a STOP " + "x" * 3000, delay=0.01)
+    with OpenAIServer(script) as server:
+        options = GenerationOptions(max_tokens=1000, stop=("1", "2", "3", "4", "STOP"))
+        assert OpenAIGenerator(server.url).generate("?", options) == "a "
+        assert script.cancelled.wait(60)
+
+
+def answering(kind: str, body: str, api: Api = "chat") -> OpenAIGenerator:
+    """A generator whose server always answers so."""
+    generator = OpenAIGenerator("http://localhost:8000/v1", model="m", api=api, retries=0)
+    generator.close()
+    reply = httpx.MockTransport(lambda _: httpx.Response(200, headers={"Content-Type": kind}, text=body))
+    generator._client = httpx.Client(base_url="http://localhost:8000/v1", transport=reply)
+    return generator
+
+
+PARTS = [{"type": "text", "text": "hi "}, {"type": "thinking", "thinking": []}, {"type": "text", "text": "there"}]
+
+
+def test_content_may_come_in_parts() -> None:
+    event = json.dumps({"choices": [{"delta": {"content": PARTS}, "finish_reason": "stop"}]})
+    whole = json.dumps({"choices": [{"message": {"content": PARTS}}]})
+    assert answering("text/event-stream", f"data: {event}\n\ndata: [DONE]\n\n").generate("?") == "hi there"
+    assert answering("application/json", whole).generate("?") == "hi there"
+
+
+def test_events_without_a_choice_are_passed_over() -> None:
+    events = ['{"type": "ping"}', '{"choices": null}', '{"choices": [{"delta": {"content": "hi"}}]}', "[DONE]"]
+    body = "".join(f"data: {event}\n\n" for event in events)
+    assert answering("text/event-stream", body).generate("?") == "hi"
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("api", "choices"),
+    [
+        ("chat", [None]),
+        ("chat", ["x"]),
+        ("chat", {"0": {}}),
+        ("chat", "text"),
+        ("chat", [{"delta": "x"}]),
+        ("chat", [{"message": ["x"]}]),
+        ("chat", [{"delta": {"content": 3}}]),
+        ("chat", [{"delta": {"content": {"text": "x"}}}]),
+        ("chat", [{"delta": {"content": ["x"]}}]),
+        ("chat", [{"delta": {"content": [{"text": 3}]}}]),
+        ("completions", [{"text": ["x"]}]),
+        ("completions", [None]),
+    ],
+    ids=str,
+)
+def test_what_is_no_completion_is_named(api: Api, choices: object) -> None:
+    data = json.dumps({"choices": choices})
+    for kind, body in (("application/json", data), ("text/event-stream", f"data: {data}\n\n")):
+        with pytest.raises(BackendError) as caught:
+            answering(kind, body, api).generate("?")
+        assert type(caught.value) is BackendError
+        assert str(caught.value) == f"openai:http://localhost:8000/v1 sent what is no completion: {data!r}"
+
+
+@pytest.mark.parametrize("data", ["{}", '{"choices": []}', '{"id": 1,\n"object": "list"}'])
+def test_a_whole_answer_without_a_choice_is_no_completion(data: str) -> None:
+    with pytest.raises(BackendError, match=r"^openai:http://localhost:8000/v1 sent what is no completion: .*}'$"):
+        answering("application/json", data).generate("?")
+
+
+@pytest.mark.parametrize("body", ["sk-secret", '["sk-secret"]', '{"choices": ["sk-secret"]}'])
+def test_what_is_no_completion_does_not_repeat_the_key(monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with pytest.raises(BackendError, match=r"sent what is no .*\*\*\*") as caught:
+        answering("application/json", body).generate("?")
+    assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["429", "429 after 0", "502", "503", "504", "cut 0", "cut 1", "end 0"])
+def test_what_passes_is_waited_out(server: OpenAIServer, fault: str) -> None:
+    server.script.faults = [fault, fault]
+    assert OpenAIGenerator(server.url).generate("?") == server.script.reply
+    assert len(server.script.requests) == 3
+
+
+@pytest.mark.parametrize("fault", ["cut 4", "end 4"])
+def test_nothing_is_repeated_after_the_first_token(server: OpenAIServer, fault: str) -> None:
+    server.script.faults = [fault]
+    pieces = OpenAIGenerator(server.url).stream("?")
+    assert [next(pieces) for _ in range(3)] == ["It ", "sho", "ws "]
+    with pytest.raises(BackendUnavailableError, match=r"broke the connection|ended its answer in the middle"):
+        next(pieces)
+    assert len(server.script.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "message"),
+    [
+        ("429", BackendUnavailableError, r"is busy or starting \(429: no message\)$"),
+        ("429 after 3600", BackendUnavailableError, "asks to wait 3600 s"),
+        ("500", BackendError, r"failed \(500"),
+        (
+            "400 bad top_k",
+            ConfigError,
+            r"refused the request \(400: 400 bad top_k|refused the request \(400: bad top_k\)",
+        ),
+        ("400 maximum context length is 9", InvalidInputError, "cannot read a prompt of this length"),
+        ("malformed 2", BackendError, "sent what is no JSON: '{no json'"),
+        ("error 2", BackendError, "failed while it answered: the engine died"),
+    ],
+)
+def test_errors_say_what_went_wrong(server: OpenAIServer, fault: str, kind: type[VlmsearchError], message: str) -> None:
+    server.script.faults = [fault] * 2
+    with pytest.raises(kind, match=message) as caught:
+        OpenAIGenerator(server.url, retries=1).generate("?")
+    assert type(caught.value) is kind
+    assert f"127.0.0.1:{server.port}" in str(caught.value)
+
+
+def test_a_wait_that_is_asked_for_is_kept(server: OpenAIServer) -> None:
+    server.script.faults = ["429 after 1", f"503 after {formatdate(time.time() + 1, usegmt=True)}"]
+    started = time.monotonic()
+    OpenAIGenerator(server.url).generate("?")
+    assert 1 <= time.monotonic() - started < 10
+
+
+def test_a_wait_too_long_is_left_to_the_caller(server: OpenAIServer) -> None:
+    server.script.faults = ["429 after 3600"]
+    with pytest.raises(BackendUnavailableError):
+        OpenAIGenerator(server.url).generate("?")
+    assert len(server.script.requests) == 1
+
+
+def test_a_silent_server_times_out(server: OpenAIServer) -> None:
+    server.script.faults = ["slow 2"]
+    started = time.monotonic()
+    with pytest.raises(BackendUnavailableError, match=r"silent for too long; a larger \?timeout="):
+        open_generator(f"openai:{server.url}?timeout=0.3").generate("?")
+    assert time.monotonic() - started < 15, "the server would go on after 20"
+    assert len(server.script.requests) == 1
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(BackendUnavailableError, match=rf"openai:http://127.0.0.1:{port}/v1 cannot be reached"):
+        OpenAIGenerator(f"http://127.0.0.1:{port}/v1", model="m", retries=1).generate("?")
+
+
+def test_a_server_that_comes_back_is_found() -> None:
+    with OpenAIServer() as server:
+        generator = OpenAIGenerator(server.url, retries=0)
+        assert generator.generate("?")
+    with pytest.raises(BackendUnavailableError, match="cannot be reached"):
+        generator.generate("?")
+    with OpenAIServer(port=server.port):
+        assert generator.generate("?") == Script().reply
+
+
+def test_a_model_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with OpenAIServer(Script(models=("big", "small"))) as server:
+        with pytest.raises(ConfigError, match="has no model 'tiny'; it has big, small"):
+            OpenAIGenerator(server.url, model="tiny").generate("?")
+        with pytest.raises(ConfigError, match=r"has 2 models; add \?model= with one of big, small"):
+            OpenAIGenerator(server.url).generate("?")
+        assert OpenAIGenerator(server.url, model="big").models() == ["big", "small"]
+
+
+def test_a_path_without_v1_is_explained(server: OpenAIServer) -> None:
+    with pytest.raises(ConfigError, match="the base URL usually ends in /v1"):
+        OpenAIGenerator(server.url.removesuffix("/v1"), model="tiny").generate("?")
+
+
+@pytest.mark.parametrize(("key", "message"), [("", "needs a key: set OPENAI_API_KEY"), ("sk-wrong", "refused the key")])
+def test_no_key_or_a_wrong_one(monkeypatch: pytest.MonkeyPatch, key: str, message: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with OpenAIServer(Script(key="sk-right")) as server, pytest.raises(ConfigError, match=message) as caught:
+        OpenAIGenerator(server.url, model="tiny").generate("?")
+    assert "sk-wrong" not in str(caught.value)
+
+
+def test_no_error_of_a_stream_repeats_the_key(monkeypatch: pytest.MonkeyPatch, server: OpenAIServer) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    server.script.faults = ["error 2"]
+    with pytest.raises(BackendError, match=r"died of \*\*\*"):
+        OpenAIGenerator(server.url).generate("?")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("openai:http://user:sk-secret@host/v1", "takes no user and password; a key goes into OPENAI_API_KEY"),
+        ("openai:host:8000", "takes the base URL of a server, such as openai:http://host:8000/v1"),
+        ("openai:ftp://host/v1", "takes the base URL of a server"),
+        ("openai:", "needs a location"),
+        ("openai:http://host/v1?api=batch", "is one of chat, completions"),
+    ],
+)
+def test_a_wrong_url_is_refused_at_once(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        open_generator(url)
+    assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["openai:http://host/v1", "triton://host:8001/ensemble"])
+@pytest.mark.parametrize("value", ["-1", "0", "nan", "inf", "1e300"])
+def test_a_time_that_nothing_can_wait_is_refused_at_once(url: str, value: str) -> None:
+    for name in ("timeout", "connect_timeout" if url.startswith("openai") else "deadline"):
+        with pytest.raises(ConfigError, match=rf"^{name} is above 0 and at most 1000000000 seconds, not "):
+            open_generator(f"{url}?{name}={value}")
+
+
+def test_other_limits_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^retries is at least 0, not -1$"):
+        open_generator("openai:http://host/v1?retries=-1")
+    for url in (f"openai:http://host/v1?tokenizer={tmp_path}&", "triton://host:8001/ensemble?"):
+        for context in (0, -100):
+            with pytest.raises(ConfigError, match=rf"^context is at least 1 token, not {context}$"):
+                open_generator(f"{url}context={context}")
+
+
+@pytest.mark.parametrize("options", [GenerationOptions(bad_words=("x",)), GenerationOptions(beam_width=2)])
+def test_what_the_interface_does_not_have_is_refused(server: OpenAIServer, options: GenerationOptions) -> None:
+    with pytest.raises(ConfigError, match="has no bad_words and no beam_width"):
+        OpenAIGenerator(server.url).generate("?", options)
+    assert server.script.requests == []
+
+
+# ---- behind the pipeline and the command line
+
+
+def indexed(folder: Path, url: str) -> Pipeline:
+    pipeline = Pipeline.open(encoder="mock:", store=f"chroma:{folder / 'index'}", generator=f"openai:{url}")
+    pipeline.add([Document("star", text="a red star")])
+    return pipeline
+
+
+def test_closed_it_says_so(server: OpenAIServer) -> None:
+    generator = open_generator(f"openai:{server.url}")
+    generator.close()
+    generator.close()
+    with pytest.raises(BackendError, match=r"^openai:http.* is closed$"):
+        generator.generate("?")
+
+
+def test_an_answer_cites_what_was_found(server: OpenAIServer, tmp_path: Path) -> None:
+    with indexed(tmp_path, server.url) as pipeline:
+        answer = pipeline.ask("a red star?")
+        with pipeline.ask("a red star?", stream=True) as stream:
+            assert stream.answer() == answer
+    assert answer.text == "It shows a red star [1], and nothing else."
+    assert [citation.id for citation in answer.citations] == ["star"]
+    assert "[1] a red star\n" in server.script.requests[0]["messages"][0]["content"]
+
+
+def test_ctrl_c_while_an_answer_streams_ends_it_on_the_server_too(tmp_path: Path) -> None:
+    with OpenAIServer(Script(reply="x" * 9000, delay=0.02)) as server:
+        indexed(tmp_path, server.url).close()
+        back_ends = [f"--store=chroma:{tmp_path / 'index'}", "--encoder=mock:", f"--generator=openai:{server.url}"]
+        ask = ["ask", "a red star?", *back_ends, "--stream", "--max-tokens=3000"]
+        command = [sys.executable, "-m", "vlmsearch", *ask]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
+            assert asked.stdout
+            assert asked.stderr
+            assert asked.stdout.read(6) == b"xxxxxx"
+            asked.send_signal(signal.SIGINT)
+            rest, errors = asked.stdout.read(), asked.stderr.read()
+            assert asked.wait(60) == 130
+        assert rest.strip(b"x") == b""
+        assert errors.strip() == b"Interrupted."
+        assert server.script.cancelled.wait(60)

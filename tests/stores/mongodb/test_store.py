@@ -1,0 +1,385 @@
+"""How MongoDB is reached: addresses, users, TLS, time-outs, and what is never said or let through."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bson.binary import Binary, BinaryVectorDtype
+from pymongo import MongoClient
+from vlmsearch_mocks import MockEncoder
+from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
+
+from tests.support.mongo_servers import make_certificates, mongo_server
+from tests.support.servers import free_port
+from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, InvalidInputError, Pipeline, Record
+from vlmsearch.registry import open_store
+from vlmsearch.stores.filters import Comparison, FilterGroup
+from vlmsearch.stores.mongodb import cache as mongo_cache
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb.values import compile_filter
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.writers import at_work, life_of, this_process
+
+SECRET = "s3cret-Pa55"
+
+
+# ---- addresses and options
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("mongodb:", "needs a location"),
+        ("mongodb:host/db", "mongodb://host:27017/database, not mongodb:host/db"),
+        ("mongodb://host", "'' is no name for a database"),
+        ("mongodb://host/a/b", "'a/b' is no name for a database"),
+        ("mongodb://host/admin", "'admin' is no name for a database"),
+        ("mongodb://host/a$b", "is no name for a database"),
+        ("mongodb://ho st/db", "the address of a database is"),
+        ("mongodb://host,/db", "the address of a database is"),
+        ("mongodb://host/db?index=a.b", "the name of an index has .* not 'a.b'"),
+        ("mongodb://host/db?index=system", "the name of an index has"),
+        ("mongodb://host/db?timeout=0", "timeout is above 0"),
+        ("mongodb://host/db?retries=99", "retries are from 0 to 20"),
+        ("mongodb://host/db?tls_ca_file=x", "are for tls=true"),
+        ("mongodb://host/db?tls=true&tls_ca_file=/no/such", "there is no file '/no/such'"),
+        ("mongodb://host/db?auth_mechanism=NONE", "is one of SCRAM-SHA-256"),
+        ("mongodb+chroma://host/db?chroma=ftp://host", "is a server .* or a folder"),
+        ("mongodb+chroma://host/db?chroma=http:host", "is a server .* or a folder"),
+        ("mongodb+chroma://host/db?chroma=http:///folder", "is a server .* or a folder"),
+        ("mongodb+chroma://host/db?chroma=http://a@host:8000", "takes no user and password"),
+        ("mongodb+chroma://host/db?chroma=http://host&hnsw_ef_search=1", "hnsw_ef_search is at least 2"),
+    ],
+)
+def test_a_wrong_address_says_what_is_right(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_store(url)
+
+
+def test_a_secret_in_a_url_is_refused_and_not_repeated() -> None:
+    for url in (f"mongodb://user:{SECRET}@host/db", f"mongodb+chroma://user:{SECRET}@host/db?chroma=./x"):
+        with pytest.raises(ConfigError, match="VLMSEARCH_MONGO_PASSWORD") as caught:
+            open_store(url)
+        assert SECRET not in str(caught.value)
+
+
+def test_a_user_without_a_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLMSEARCH_MONGO_USER", "reader")
+    with pytest.raises(ConfigError, match="belong together"):
+        open_store("mongodb://host/db")
+
+
+def test_constructing_connects_to_nothing() -> None:
+    with open_store("mongodb://no.such.host.invalid/db") as store:
+        assert store.name == "mongodb://no.such.host.invalid/db"
+
+
+# ---- a server that is not there
+
+
+def test_a_server_that_is_not_there_is_named_with_the_operation(tmp_path: Path) -> None:
+    address, started = f"127.0.0.1:{free_port()}", time.monotonic()
+    for url in (f"mongodb://{address}/db", f"mongodb+chroma://{address}/db?chroma={tmp_path / 'v'}"):
+        separator = "&" if "?" in url else "?"
+        with open_store(f"{url}{separator}timeout=0.3&retries=1") as store:
+            message = rf"^mongodb://{address}/db could not be reached to look for the index: .*refused"
+            with pytest.raises(BackendUnavailableError, match=message) as caught:
+                store.manifest()
+            assert caught.value.__cause__ is not None
+    assert time.monotonic() - started < 20
+
+
+# ---- authentication and TLS
+
+
+def test_a_user_and_password_from_the_environment_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, both = make_certificates(tmp_path)
+    key = tmp_path / "keyfile"
+    key.write_text("a" * 32)
+    key.chmod(0o600)
+    extra = [
+        "--tlsMode",
+        "requireTLS",
+        "--tlsCertificateKeyFile",
+        str(both),
+        "--tlsAllowConnectionsWithoutCertificates",
+    ]
+    extra += ["--tlsCAFile", str(authority), "--keyFile", str(key), "--auth"]
+    options = {"tls": True, "tlsCAFile": str(authority)}
+    with mongo_server(tmp_path) as server, server.client() as client:
+        roles = [{"role": "readWrite", "db": "private"}]
+        client.admin.command("createUser", "writer", pwd=SECRET, roles=roles)
+    with mongo_server(tmp_path, extra=extra, client_options=options, port=server.port):
+        url = f"mongodb://{server.address}/private?timeout=5&retries=0"
+        tls = f"&tls=true&tls_ca_file={authority}"
+        with open_store(url) as store, pytest.raises(BackendUnavailableError, match=server.address):
+            store.manifest()
+        with open_store(url + "&tls=true") as store, pytest.raises(BackendUnavailableError, match="certificate"):
+            store.manifest()
+        with open_store(url + tls) as store, pytest.raises(BackendError, match="VLMSEARCH_MONGO_USER"):
+            store.bind("e", SPACES)
+        monkeypatch.setenv("VLMSEARCH_MONGO_USER", "writer")
+        monkeypatch.setenv("VLMSEARCH_MONGO_PASSWORD", SECRET + "wrong")
+        with open_store(url + tls) as store, pytest.raises(BackendError, match="refused to look for") as caught:
+            store.manifest()
+        assert SECRET not in str(caught.value)
+        assert SECRET not in store.name
+        monkeypatch.setenv("VLMSEARCH_MONGO_PASSWORD", SECRET)
+        with open_store(url + tls) as store:
+            store.bind("e", SPACES)
+            store.upsert(make_records(3))
+            assert store.search(IMAGE, unit_vectors(1), limit=1)[0][0].id == "id-0"
+
+
+# ---- what is in the database
+
+
+def _client(address: str) -> "MongoClient[dict[str, Any]]":
+    return MongoClient(f"mongodb://{address}/")
+
+
+def test_vectors_are_bson_float32_vectors(mongo_address: str) -> None:
+    (record,) = make_records(1, (IMAGE, TEXT))
+    with MongoStore(f"//{mongo_address}/bson") as store, _client(mongo_address) as client:
+        store.bind("e", SPACES)
+        store.upsert([record])
+        row = client["bson"]["vlmsearch.1.documents"].find_one({"_id": "id-0"})
+        assert row is not None
+        kept = Binary(row["vectors"]["clip/image"], 9).as_vector()
+        assert kept.dtype == BinaryVectorDtype.FLOAT32
+        assert np.array(kept.data, np.float32).tolist() == record.vectors[IMAGE].tolist()
+        assert store.describe() == {"search": "exact"}
+
+
+def test_the_index_of_another_scheme_is_not_opened(mongo_address: str, tmp_path: Path) -> None:
+    with MongoStore(f"//{mongo_address}/kinds") as store:
+        store.bind("e", SPACES)
+    with (
+        MongoChromaStore(f"//{mongo_address}/kinds", chroma=str(tmp_path / "v")) as store,
+        pytest.raises(ConfigError, match=r"was made by mongodb:, .* not mongodb\+chroma:"),
+    ):
+        store.manifest()
+
+
+def test_two_indexes_in_one_database_are_apart(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/two", index="a") as a, MongoStore(f"//{mongo_address}/two", index="b") as b:
+        a.bind("e", SPACES)
+        b.bind("other", SPACES)
+        a.upsert(make_records(3))
+        assert (len(a), len(b)) == (3, 0)
+
+
+def test_what_mongodb_cannot_keep_is_refused_before_anything_is_written(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/large", retries=0) as store:
+        store.bind("e", SPACES)
+        with pytest.raises(InvalidInputError, match="'big' has more than") as caught:
+            store.upsert([*make_records(1), Record(Document("big", text="x" * (16 * 2**20)), {})])
+        assert (caught.value.code, caught.value.item) == ("too_large", 1)
+        for id in ("", "x" * 1025, "a\0b", "\ud800"):
+            with pytest.raises(InvalidInputError):
+                store.upsert([Record(Document(id), {})])
+        with pytest.raises(InvalidInputError):
+            store.upsert([Record(Document("a", metadata={"$where": "1"}), {})])
+        assert len(store) == 0
+
+
+@pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma"])
+def test_a_text_that_is_too_large_stops_no_run(kind: str, mongo_address: str, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    large = folder / "b.txt"
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (folder / name).write_text(f"a star in {name}")
+    url = f"{kind}://{mongo_address}/stops-{len(kind)}"
+    with open_store(url if kind == "mongodb" else f"{url}?chroma={tmp_path / 'vectors'}") as store:
+        pipeline = Pipeline(MockEncoder(), store)
+        assert pipeline.index(folder).added == 3
+        large.write_text("a star " * (3 * 2**20))
+        with pytest.raises(InvalidInputError, match=f"'{large}' has more than 15,728,640 bytes.*strict"):
+            pipeline.index(folder, strict=True)
+        for _ in range(2):
+            report = pipeline.index(folder)
+            assert (report.unchanged, [(r.id, r.code) for r in report.rejects]) == (2, [(str(large), "too_large")])
+        assert [reject.id for reject in store.rejects()] == [str(large)]
+        assert sorted(store.ids()) == [str(folder / "a.txt"), str(folder / "c.txt")]
+        large.write_text("a star")
+        assert pipeline.index(folder).added == 1
+        assert store.rejects() == []
+        assert pipeline.check().clean
+
+
+# ---- vectors that are kept in memory
+
+
+def test_what_another_writer_changes_is_seen_at_once_though_vectors_are_kept(mongo_address: str) -> None:
+    location = f"//{mongo_address}/kept"
+    records, changed = make_records(50), make_records(50, seed=9)
+    with MongoStore(location) as reader, MongoStore(location) as writer, MongoStore(location, cache=0) as plain:
+        writer.bind("e", SPACES)
+        writer.upsert(records)
+        for turn in range(6):
+            for query in (records[turn], changed[turn]):
+                vector = query.vectors[IMAGE][None]
+                for _ in range(2):
+                    found, wanted = reader.search(IMAGE, vector, limit=50), plain.search(IMAGE, vector, limit=50)
+                    assert [(hit.id, hit.score) for hit in found[0]] == [(hit.id, hit.score) for hit in wanted[0]]
+            assert reader._cache.find(IMAGE) is not None
+            writer.upsert(changed[turn : turn + 1]) if turn % 2 else writer.delete([f"id-{turn}"])
+            assert reader._cache.find(IMAGE) is None
+
+
+def test_nothing_is_kept_while_a_writer_is_at_it_or_where_there_is_no_room(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/busy") as store:
+        store.bind("e", SPACES)
+        store.upsert(make_records(50))
+        with store._changes.writing():
+            assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
+            assert store._cache.find(IMAGE) is None
+            assert (store.check().in_progress, store.check().clean) == (1, True)
+        assert store.check().in_progress == 0
+        store._cache._most = 100
+        assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
+        assert store._cache.find(IMAGE) is None
+
+
+def test_a_writer_that_failed_is_found_by_a_check_and_repaired(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/failed") as store:
+        store.bind("e", SPACES)
+        with pytest.raises(KeyboardInterrupt), store._changes.writing():
+            raise KeyboardInterrupt
+        store.upsert(make_records(50))
+        assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
+        assert store._cache.find(IMAGE) is None
+        assert len(store.check().unfinished) == 1
+        assert store.check(repair=True).repaired
+        assert store.check().clean
+        store.search(IMAGE, unit_vectors(1), limit=9)
+        assert store._cache.find(IMAGE) is not None
+
+
+def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
+    mongo_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = f"//{mongo_address}/killed"
+    with MongoStore(location) as store:
+        store.bind("e", SPACES)
+        store.upsert(make_records(50))
+        code = (
+            f"import os, signal; from vlmsearch.stores.mongodb.store import MongoStore\n"
+            f"store = MongoStore({location!r})\n"
+            "with store._changes.writing(): store.manifest(); os.kill(os.getpid(), signal.SIGKILL)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+        assert len(store._changes.writes()[0]) == 1
+        monkeypatch.setattr(mongo_cache, "_LAST_GASP", 0.5)
+        for _ in range(2):
+            assert len(store.search(IMAGE, unit_vectors(1), limit=9)[0]) == 9
+            assert store._cache.find(IMAGE) is None, "what it had sent may still be carried out"
+        time.sleep(0.6)
+        assert store.search(IMAGE, unit_vectors(1), limit=9) == store.search(IMAGE, unit_vectors(1), limit=9)
+        assert store._cache.find(IMAGE) is not None
+        assert store.check().clean
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_writer_in_a_forked_process_is_not_taken_for_this_one(mongo_address: str) -> None:
+    location = f"//{mongo_address}/forked"
+    with MongoStore(location) as store:
+        store.bind("e", SPACES)
+    (told, tell), (over, end) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        with suppress(BaseException), MongoStore(location) as store:
+            store.manifest()
+            with store._changes.writing():
+                os.write(tell, b"writing")
+                os.close(end)
+                os.read(over, 1)
+        os._exit(0)
+    os.close(tell)
+    try:
+        assert os.read(told, 7) == b"writing"
+        with MongoStore(location) as store:
+            assert store.check().clean
+            assert store._changes.count() is None
+    finally:
+        os.close(end)
+        os.waitpid(child, 0)
+    with MongoStore(location) as store:
+        store.manifest()
+        assert store._changes.count() is not None
+
+
+def test_numbers_of_processes_mean_nothing_outside_their_container() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    machine, number, _ = this_process().rsplit(":", 2)
+    assert life_of(f"{machine}:{ended.pid}:00000000", "w") == "gone"
+    assert life_of(f"{machine}:{os.getppid()}:00000000", "w") == "alive"
+    assert life_of(f"{machine}:{number}:00000000", "w") == "gone", "a process before this one that had its number"
+    assert life_of(f"{machine}0:{ended.pid}:00000000", "w") == "unknown"
+    assert life_of(this_process(), "w") == "gone"
+    with at_work("w"):
+        assert life_of(this_process(), "w") == "alive"
+    if sys.platform == "linux":
+        assert machine.endswith(os.readlink("/proc/self/ns/pid"))
+
+
+def test_a_long_write_says_that_it_is_still_there(mongo_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mongo_cache, "_SIGN_OF_LIFE", 0.0)
+    with MongoStore(f"//{mongo_address}/long") as store:
+        store.bind("e", SPACES)
+        with store._changes.writing() as live:
+            (before,) = store._changes._read()["open"].values()
+            time.sleep(0.01)
+            live()
+            (after,) = store._changes._read()["open"].values()
+            assert after["at"] > before["at"]
+            assert after["owner"] == before["owner"]
+            store._changes.forget(list(store._changes._read()["open"]))  # by someone who took it for gone
+            live()
+            assert store._changes.count() is None
+            assert [entry["owner"] for entry in store._changes._read()["open"].values()] == [before["owner"]]
+        assert not store._changes._read()["open"]
+
+
+# ---- filters
+
+
+@pytest.mark.parametrize("key", ["$where", "$function", "a.b", "$expr", "a.$b", "%0024where", "\0", "\ud800"])
+def test_no_key_is_an_operator_or_a_path(key: str, mongo_address: str) -> None:
+    compiled = compile_filter(Comparison(key, "$eq", "sleep(1000)"))
+    (path,) = compiled
+    assert path.startswith("metadata.")
+    assert "$" not in path
+    assert path.count(".") == 1
+    with MongoStore(f"//{mongo_address}/operators") as store:
+        store.bind("e", SPACES)
+        store.upsert(make_records(1))
+        assert store.search(IMAGE, unit_vectors(1), limit=3, where=Comparison(key, "$eq", "x")) == [[]]
+        assert len(store.search(IMAGE, unit_vectors(1), limit=3, where=Comparison(key, "$ne", "x"))[0]) == 1
+
+
+def test_a_filter_that_is_nested_too_deep_is_refused_and_a_long_chain_is_not(mongo_address: str) -> None:
+    deep: Comparison | FilterGroup = Comparison("number", "$eq", 0.0)
+    chain: Comparison | FilterGroup = deep
+    for turn in range(400):
+        deep = FilterGroup("$or" if turn % 2 else "$and", (deep, Comparison("x", "$ne", 1.0)))
+        chain = FilterGroup("$and", (chain, Comparison("x", "$ne", 1.0)))
+    with MongoStore(f"//{mongo_address}/deep") as store:
+        store.bind("e", SPACES)
+        store.upsert(make_records(2))
+        assert [hit.id for hit in store.search(IMAGE, unit_vectors(1), limit=3, where=chain)[0]] == ["id-0"]
+        with pytest.raises(ConfigError, match="at most 80 deep"):
+            store.search(IMAGE, unit_vectors(1), limit=3, where=deep)
+        nested: Comparison | FilterGroup = Comparison("number", "$eq", 0.0)
+        for turn in range(79):
+            nested = FilterGroup("$or" if turn % 2 else "$and", (nested, Comparison("x", "$ne", 1.0)))
+        assert store.search(IMAGE, unit_vectors(1), limit=3, where=nested)

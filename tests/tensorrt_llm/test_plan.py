@@ -1,0 +1,411 @@
+"""Plans of TensorRT-LLM engines: exact for each release, and refused where they cannot work."""
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support import llm_stand_in
+from tests.support.cli import ok, run
+from tests.support.paths import GOLDEN
+from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import data_folder, find_bundles, recipe_names
+from vlmsearch.models.recipe import find_recipe
+from vlmsearch.tensorrt_llm.plan import PROMPT, LlmPlan, plan_text
+from vlmsearch.tensorrt_llm.recipe import Quantisation, find_llm_recipe, read_llm_recipe
+from vlmsearch.tensorrt_llm.rules import make_plan
+from vlmsearch.tensorrt_llm.versions import find_gpu, find_target, matrix, targets
+
+PLANS = GOLDEN / "llm"
+RECIPES = ("gpt2-medium", "llama-2-7b-chat", "llama-3.1-8b-instruct-awq", "phi-3-mini-128k")
+RELEASES = {"24.06": "0.10.0", "24.09": "0.13.0", "25.06": "0.20.0", "26.03": "1.2.0"}
+EXACT = {  # weights as published with the checkpoints
+    "gpt2-medium": 354_823_168,
+    "llama-2-7b-chat": 6_738_415_616,
+    "llama-3.1-8b-instruct-awq": 8_030_261_248,
+    "phi-3-mini-128k": 3_821_079_552,
+}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("name", RECIPES)
+def test_plans_are_as_they_were(name: str, release: str) -> None:
+    """Set VLMSEARCH_GOLDEN=write to write what is planned now."""
+    try:
+        made = make_plan(name, release=release)
+        assert made.target.versions.tensorrt_llm == RELEASES[release]
+        text, data = plan_text(made), json.dumps(made.to_json(), indent=2) + "\n"
+    except ConfigError as exc:
+        text, data = f"{exc}\n", ""
+    for suffix, content in ((".txt", text), (".json", data)):
+        path = PLANS / f"{name}-{release}{suffix}"
+        if os.environ.get("VLMSEARCH_GOLDEN") == "write" and content:
+            path.write_text(content)
+        assert (path.read_text() if path.exists() else "") == content
+
+
+def test_only_llama_31_before_its_support_is_refused() -> None:
+    refused = sorted(path.name for path in PLANS.glob("*.txt") if "step 1" not in path.read_text())
+    assert refused == ["llama-3.1-8b-instruct-awq-24.06.txt", "llama-3.1-8b-instruct-awq-24.09.txt"]
+    for name in refused:
+        assert "the nearest that can is 24.10 (TensorRT-LLM 0.14.0)" in (PLANS / name).read_text()
+
+
+OPTIONS = {  # what each version's own script takes, read there, in the order of the command
+    ("phi-3-mini-128k", "24.06"): (
+        "/scripts/examples/phi/convert_checkpoint.py",
+        {"--dtype": "float16", "--model_type": "Phi-3-mini-128k-instruct"},
+    ),
+    ("phi-3-mini-128k", "24.07"): (
+        "/scripts/examples/phi/convert_checkpoint.py",
+        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
+    ),
+    ("llama-2-7b-chat", "24.12"): (
+        "/scripts/examples/llama/convert_checkpoint.py",
+        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
+    ),
+    ("llama-2-7b-chat", "25.01"): (
+        "/app/examples/llama/convert_checkpoint.py",
+        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
+    ),
+    ("llama-2-7b-chat", "25.06"): (
+        "/app/examples/models/core/llama/convert_checkpoint.py",
+        {"--dtype": "float16", "--tp_size": "1", "--pp_size": "1"},
+    ),
+    ("llama-3.1-8b-instruct-awq", "24.10"): (
+        "/scripts/examples/quantization/quantize.py",
+        {
+            "--dtype": "float16", "--tp_size": "1", "--pp_size": "1", "--qformat": "int4_awq",
+            "--calib_size": "512", "--batch_size": "1", "--awq_block_size": "128",
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "release"), OPTIONS)
+def test_the_checkpoint_is_made_as_the_versions_own_script_takes_it(tmp_path: Path, name: str, release: str) -> None:
+    script, options = OPTIONS[name, release]
+    planned = json.loads(ok("llm", "plan", name, "--release", release, "--json", cwd=tmp_path))
+    places = ["--model_dir", f"/model/{name.partition('-')[0]}", "--output_dir", "/out/checkpoint"]
+    rest = [part for option in options.items() for part in option]
+    assert planned["commands"]["checkpoint"] == ["python3", script, *places, *rest]
+    root = script.split("/")[1]
+    assert planned["scripts"] == (f"/{root}" if root == "app" else planned["scripts"])
+    assert planned["scripts"].startswith("/app" if root == "app" else "git clone --depth 1 --branch v")
+
+
+def test_what_calibrates_says_with_what_and_where_it_comes_from(tmp_path: Path) -> None:
+    def planned(*flags: str) -> tuple[str, str]:
+        made = json.loads(ok("llm", "plan", *flags, "--json", cwd=tmp_path))
+        return made["calibration_set"], ok("llm", "plan", *flags, cwd=tmp_path)
+
+    name, text = planned("llama-3.1-8b-instruct-awq")
+    assert name == "cnn_dailymail"
+    assert "calibration    cnn_dailymail, which step 2 downloads from the hub, or texts of your own" in text
+    assert "--batch_size 1 " in text
+    name, text = planned("llama-3.1-8b-instruct-awq", "--own-calibration")
+    assert (name, "downloads" in text) == ("", False)
+    name, text = planned("llama-2-7b-chat")
+    assert (name, "calibration" in text) == ("", False)
+    name, text = planned(own(tmp_path, "llama-2-7b-chat", method='"int8_sq"'), "--release", "24.06")
+    assert "calibration    ccdv/cnn_dailymail, which step 2 downloads from the hub\n" in text
+    name, text = planned(own(tmp_path, "gpt2-medium", method='"int8_sq"'), "--own-calibration")
+    assert "--calib_dataset /calibration\n" in text
+
+
+def test_samples_of_a_recipe_are_read_together_where_it_says_so(tmp_path: Path) -> None:
+    path = own(tmp_path, "llama-3.1-8b-instruct-awq", samples="64\nbatch = 4")
+    command = make_plan(path).checkpoint_command(make_plan(path).places)
+    assert command[command.index("--calib_size") :][:4] == ["--calib_size", "64", "--batch_size", "4"]
+
+
+def test_the_type_is_an_option(tmp_path: Path) -> None:
+    flags = ["llama-2-7b-chat", "--dtype", "bfloat16"]
+    commands = json.loads(ok("llm", "plan", *flags, "--json", cwd=tmp_path))["commands"]
+    assert commands["checkpoint"][commands["checkpoint"].index("--dtype") + 1] == "bfloat16"
+    for plugin in ("--gpt_attention_plugin", "--gemm_plugin"):
+        assert commands["engine"][commands["engine"].index(plugin) + 1] == "bfloat16"
+    refused = run("llm", "plan", *flags, "--gpu", "t4", "--tp", "2", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "t4 (compute capability 7.5) has no bfloat16: use float16" in refused.stderr
+    assert run("llm", "plan", *flags[:2], "float8", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("release", [target.release for target in targets()])
+@pytest.mark.parametrize("method", ["none", "int8_wo", "int4_wo", "int8_sq", "int4_awq", "fp8"])
+def test_every_command_is_taken_by_its_version(release: str, method: str) -> None:
+    """All recipes, parallelisms and quantisations that are not refused, at every release."""
+    for name in RECIPES:
+        recipe = find_llm_recipe(name)
+        for tp, kv_cache in ((1, "same"), (2, "int8")):
+            quantisation = Quantisation(method, kv_cache=kv_cache)  # type: ignore[arg-type]
+            target, calibrated = find_target(release), method in ("int8_sq", "int4_awq", "fp8") or kv_cache == "int8"
+            own_texts = calibrated and target.toolchain.calibration and recipe.architecture.family != "phi"
+            made = LlmPlan(replace(recipe, quantisation=quantisation), target, tp, 1, calibration=own_texts)
+            version = made.target.versions.tensorrt_llm
+            checkpoint, engine = made.checkpoint_command(made.places), made.engine_command(made.places)
+            family = recipe.architecture.family
+            if family == "phi" and version == "0.10.0":
+                taken = llm_stand_in.convert_parser(family, version).parse_args(checkpoint[2:])
+                assert taken.model_type == "Phi-3-mini-128k-instruct"
+                continue  # nothing but the model's type is taken, and quantisation refused: see below
+            if made.quantizes:
+                assert checkpoint[1].endswith("/examples/quantization/quantize.py")
+                taken = llm_stand_in.quantize_parser(version).parse_args(checkpoint[2:])
+                assert taken.qformat == method
+            else:
+                folder = "examples/models/core" if made.target.since("0.20.0") else "examples"
+                assert checkpoint[1].endswith(f"/{folder}/{family}/convert_checkpoint.py")
+                if kv_cache == "int8" and family == "phi":
+                    continue  # refused: see below
+                taken = llm_stand_in.convert_parser(family, version).parse_args(checkpoint[2:])
+                assert taken.use_weight_only == (method in ("int8_wo", "int4_wo"))
+            assert (taken.tp_size, taken.dtype) == (tp, "float16")
+            assert (getattr(taken, "calib_dataset", None) == "/calibration") == own_texts
+            check = made.check_command(made.places)
+            program = check.index("python3") + 1
+            assert check[program].endswith("/examples/run.py")
+            assert llm_stand_in.run_parser(version).parse_args(check[program + 1 :]).input_text == [PROMPT]
+            built = llm_stand_in.build_parser(version).parse_args(engine[1:])
+            limits = recipe.limits
+            assert (built.max_batch_size, built.max_input_len) == (limits.batch, limits.input)
+            longest = built.max_seq_len if made.target.since("0.11.0") else built.max_output_len + built.max_input_len
+            assert longest == limits.sequence
+
+
+def test_the_stand_ins_are_strict() -> None:
+    for version, wrong in (
+        ("0.10.0", ["--max_seq_len", "8"]),
+        ("0.12.0", ["--max_output_len", "8"]),
+        ("0.12.0", ["--kv_cache_type", "paged"]),
+        ("0.13.0", ["--tp_size", "2"]),
+        ("0.10.0", ["--gemm_plugin", "auto"]),
+        ("1.2.0", ["--strongly_typed"]),
+    ):
+        with pytest.raises(SystemExit):
+            llm_stand_in.build_parser(version).parse_args(wrong)
+
+
+@pytest.mark.parametrize("name", recipe_names("llm"))
+def test_shipped_recipes_are_complete(name: str) -> None:
+    recipe = find_llm_recipe(name)
+    assert recipe.name == name
+    assert recipe.licence
+    assert recipe.chat.stop
+    if recipe.source:
+        assert re.fullmatch(r"[0-9a-f]{40}", recipe.revision), "a branch may move: pin a commit"
+    make_plan(name)  # for its own release
+    if name in EXACT:
+        assert recipe.architecture.parameters == EXACT[name]
+
+
+def test_the_four_recipes_are_there_and_kinds_do_not_mix(tmp_path: Path) -> None:
+    assert set(RECIPES) <= set(recipe_names("llm"))
+    assert not set(recipe_names("llm")) & set(recipe_names())
+    with pytest.raises(ConfigError, match="gpt2-medium is a language model: `vlmsearch llm plan gpt2-medium`"):
+        find_recipe("gpt2-medium")
+    with pytest.raises(ConfigError, match="demo-clip is an encoder: `vlmsearch build demo-clip`"):
+        find_llm_recipe("demo-clip")
+    with pytest.raises(ConfigError, match="no model 'gpt2-medium'"):
+        find_bundles("gpt2-medium")
+    with pytest.raises(ConfigError, match="is the recipe of a language model"):
+        find_recipe(f"{data_folder('engines')}/gpt2-medium/")
+    with pytest.raises(ConfigError, match="is no recipe of a language model"):
+        find_llm_recipe(f"{data_folder('engines')}/demo-clip/")
+    listed = run("models", cwd=tmp_path)
+    assert "gpt2-medium" not in listed.stdout + listed.stderr
+
+
+MINE = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('licence = "MIT"', 'licens = "MIT"', "unknown key 'licens'; did you mean 'licence'?"),
+        ("kv_heads = 16", "kv_head = 16", "architecture: unknown key 'kv_head'; did you mean 'kv_heads'?"),
+        ('dtype = "float16"', 'dtype = "float32"', "dtype is one of float16, bfloat16, not 'float32'"),
+        ("tied = true", "tied = 1", "architecture: tied is true or false, not 1"),
+        ("heads = 16", "heads = 15", "hidden 1024 is not a multiple of heads 15"),
+        ("sequence = 1024", "sequence = 2048", "sequence 2048 is longer than the model's context of 1024"),
+        ("input = 768", "input = 1024", "input 1024 leaves no room in sequence 1024"),
+        ("tokens = 8192", "tokens = 8", "tokens must be at least batch x beams"),
+        ("batch = 64", "batch = 0", "batch must be at least 1"),
+        ("batch = 64\ninput = 768", "batch = 1\ninput = 63", "tokens and batch x input must be at least 64, a block"),
+        ("layers = 24\n", "", "architecture: layers must be given"),
+        ('revision = "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"\n', "", "revision must be given"),
+        ("[limits]", '[quantisation]\nmethod = "int3"\n[limits]', "method is one of none, int8_wo"),
+        ("[chat]", "[limits.x]\n[chat]", "limits: unknown key 'x'"),
+        ('kind = "llm"', 'kind = "llms"', "is no recipe of a language model"),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "recipe.toml"
+    assert old in MINE
+    path.write_text(MINE.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        read_llm_recipe(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_recipe_of_ones_own_is_planned(tmp_path: Path) -> None:
+    text = MINE.replace('name = "gpt2-medium"', 'name = "mine"').replace("tied = true", "tied = true", 1)
+    (tmp_path / "mine.toml").write_text(text + '\n[quantisation]\nmethod = "int8_wo"\n')
+    made = make_plan(str(tmp_path / "mine.toml"), release="25.06", tp=2, pp=2)
+    assert made.ranks == 4
+    assert made.products["engine"] == ("config.json", *(f"rank{rank}.engine" for rank in range(4)))
+    assert made.checkpoint_command(made.places)[-2:] == ["--weight_only_precision", "int8"]
+    assert made.engine_command(made.places)[-2:] == ["--workers", "4"]
+    assert made.algorithm == "W8A16"
+
+
+def own(tmp_path: Path, name: str, **changes: str) -> str:
+    """A recipe with some lines changed, as a file."""
+    text = (data_folder("engines") / name / "recipe.toml").read_text()
+    for key, value in changes.items():
+        text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
+    if "method" in changes and "[quantisation]" not in text:
+        text += "".join(
+            ["\n[quantisation]\n", *(f"{k} = {v}\n" for k, v in changes.items() if k in ("method", "kv_cache"))]
+        )
+    elif "kv_cache" in changes and "kv_cache =" not in text:
+        text = text.replace("[quantisation]\n", f"[quantisation]\nkv_cache = {changes['kv_cache']}\n")
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "choices", "message"),
+    [
+        (
+            "gpt2-medium",
+            {},
+            {"release": "26.08"},
+            "no container with TensorRT-LLM.*the nearest that can is 26.07.*llmapi",
+        ),
+        ("gpt2-medium", {}, {"release": "24.05"}, "has TensorRT-LLM 0.9.0.*the nearest that can is 24.06"),
+        ("gpt2-medium", {}, {"release": "23.10"}, "has TensorRT-LLM 0.5.0.*the nearest that can is 24.06"),
+        ("gpt2-medium", {}, {"release": "23.02"}, "there is no Triton 23.02 with TensorRT-LLM: the nearest is 24.06"),
+        ("gpt2-medium", {}, {"release": "latest"}, "a Triton release is written YY.MM, not 'latest'"),
+        ("gpt2-medium", {}, {"tp": 3}, "16 heads and 16 key heads cannot be split in 3: the nearest tp is 2"),
+        ("gpt2-medium", {}, {"tp": 13}, "cannot be split in 13: the nearest tp is 16"),
+        ("gpt2-medium", {}, {"tp": 10**12}, "the nearest tp is 16"),
+        ("gpt2-medium", {}, {"tp": 0}, "are at least 1, not 0 and 1"),
+        ("gpt2-medium", {}, {"pp": 5, "release": "24.06"}, r"the nearest pp is 4, or 24.07 \(TensorRT-LLM 0.11.0\)"),
+        ("gpt2-medium", {}, {"pp": 25}, "24 layers cannot be split in 25: the nearest pp is 24$"),
+        ("phi-3-mini-128k", {}, {"tp": 2}, "the nearest that can is tp 1, not 2"),
+        ("phi-3-mini-128k", {}, {"pp": 2}, "no pipeline parallelism: the nearest that can is pp 1, not 2"),
+        ("phi-3-mini-128k", {"method": '"int4_awq"'}, {}, "not supported for phi: the nearest that can are int4_wo"),
+        ("phi-3-mini-128k", {"method": '"none"', "kv_cache": '"int8"'}, {}, "the nearest that can is method int8_sq"),
+        (
+            "llama-2-7b-chat",
+            {"method": '"none"', "kv_cache": '"fp8"'},
+            {},
+            "nearest that can are method fp8 and int4_awq",
+        ),
+        ("llama-3.1-8b-instruct-awq", {"block_size": "96"}, {}, "no multiple of block_size 96: the nearest is 64"),
+        ("llama-3.1-8b-instruct-awq", {}, {"release": "24.07"}, "cannot convert llama3 position scaling.*24.10"),
+        (
+            "llama-3.1-8b-instruct-awq",
+            {},
+            {"release": "24.08"},
+            "0.12.0 cannot convert llama3 position scaling: its transformers refuse the .* nearest that can is 24.10",
+        ),
+        ("phi-3-mini-128k", {"method": '"int8_wo"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
+        ("phi-3-mini-128k", {"method": '"int8_sq"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
+        ("phi-3-mini-128k", {"method": '"fp8"'}, {"release": "24.06"}, "0.10.0 quantises no phi: .* is 24.07"),
+        (
+            "llama-2-7b-chat",
+            {"method": '"fp8"'},
+            {"gpu": "a100"},
+            r"a100 \(compute capability 8.0\) has no FP8.*int8_sq.*l4",
+        ),
+        ("llama-2-7b-chat", {"dtype": '"bfloat16"'}, {"gpu": "t4", "tp": 2}, "has no bfloat16: use float16"),
+        ("llama-2-7b-chat", {}, {"gpu": "b200"}, "0.13.0 does not run on b200.*the nearest that does is 25.01"),
+        ("llama-2-7b-chat", {}, {"gpu": "V100", "release": "25.06"}, "does not run on v100.*that does is 24.10"),
+        (
+            "llama-2-7b-chat",
+            {},
+            {"gpu": "t4"},
+            "needs about 16.1 GiB, and t4 has 16 GiB: the nearest that fits is tp 2",
+        ),
+        ("gpt2-medium", {}, {"gpu": "h1000"}, "no GPU 'h1000' is known here; did you mean 'h100'?"),
+        ("gpt2-medium", {"method": '"int4_awq"'}, {}, "int4_awq is not supported for gpt"),
+        ("gpt2-medium", {}, {"calibration": True}, "without calibration: leave your own calibration texts out"),
+        (
+            "llama-2-7b-chat",
+            {"method": '"fp8"'},
+            {"release": "24.06", "calibration": True},
+            "the nearest that can is 24.07",
+        ),
+        ("llama-4", {}, {}, "no language model 'llama-4'; did you mean"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_nearest_that_can(
+    tmp_path: Path, name: str, changes: dict[str, str], choices: dict[str, object], message: str
+) -> None:
+    location = own(tmp_path, name, **changes) if changes else name
+    with pytest.raises(ConfigError, match=message) as caught:
+        make_plan(location, **choices)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_as_many_parts_as_the_heads_allow_are_planned() -> None:
+    made = make_plan("gpt2-medium", tp=16)
+    assert made.ranks == 16
+    assert made.engine_command(made.places)[-2:] == ["--workers", "16"]
+
+
+def test_a_gpu_that_fits_is_taken() -> None:
+    assert make_plan("llama-2-7b-chat", gpu="H100").gpu == "h100"
+    assert make_plan("llama-2-7b-chat", release="25.06", gpu="b200", tp=4).ranks == 4
+    assert find_gpu("L4").sm == 89
+
+
+def test_the_matrix_is_whole() -> None:
+    releases = matrix().releases
+    assert min(releases) == "23.10"
+    assert max(releases) == "26.07"
+    months = [f"{year}.{month:02}" for year in range(23, 27) for month in range(1, 13)]
+    assert set(releases) == {month for month in months if "23.10" <= month <= "26.07"}
+    assert {target.toolchain.since for target in targets()} == {chain.since for chain in matrix().toolchains}
+    for target in targets():
+        assert all(vars(target.versions).values()), target.release
+        assert target.versions.python == ("3.12" if target.release >= "24.12" else "3.10")
+        assert target.image == f"nvcr.io/nvidia/tritonserver:{target.release}-trtllm-python-py3"
+        assert target.toolchain.root == ("/app" if target.release >= "25.01" else "")
+        assert target.toolchain.llmapi == (target.release >= "25.05")
+    for release, version in RELEASES.items():
+        assert find_target(release).versions.tensorrt_llm == version
+
+
+def test_memory_follows_from_the_shape() -> None:
+    made = make_plan("llama-2-7b-chat")
+    assert made.memory.weights == pytest.approx(2 * EXACT["llama-2-7b-chat"], rel=1e-4)
+    assert (
+        made.memory.kv_one == 2 * 32 * 32 * 128 * 2 * 4096
+    )  # keys and values, layers, heads, head size, bytes, tokens
+    assert made.memory.kv_full == 32 * made.memory.kv_one
+    halves = make_plan("llama-2-7b-chat", tp=2).memory
+    assert halves.kv_one * 2 == made.memory.kv_one
+    assert 0.5 < halves.weights / made.memory.weights < 0.53
+    assert make_plan("llama-2-7b-chat", pp=2).memory.weights < 0.52 * made.memory.weights
+    awq = make_plan("llama-3.1-8b-instruct-awq").memory
+    assert awq.weights < 0.4 * 2 * EXACT["llama-3.1-8b-instruct-awq"]
+    assert awq.least == awq.weights + awq.activations + awq.kv_one + 2**30
+
+
+def test_the_command_prints_a_plan_as_text_and_json(tmp_path: Path) -> None:
+    done = run("llm", "plan", "gpt2-medium", "--release", "24.09", cwd=tmp_path)
+    assert done.stdout == (PLANS / "gpt2-medium-24.09.txt").read_text()
+    done = run("llm", "plan", "gpt2-medium", "--release", "24.09", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout) == json.loads((PLANS / "gpt2-medium-24.09.json").read_text())
+    done = run("llm", "plan", "phi-3-mini-128k", "--tp", "4", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: phi-3-mini-128k for Triton 24.09: ")
+    assert len(done.stderr.splitlines()) == 1

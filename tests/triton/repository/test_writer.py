@@ -1,0 +1,231 @@
+"""Model repositories: what is generated, what is refused, and what the files are."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tests.support.cli import run
+from tests.support.paths import GOLDEN, ROOT
+from tests.support.triton_bundles import BOTH, CLIP, MINILM
+from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import cache_folder, data_folder, find_bundles
+from vlmsearch.models.recipe import Shapes
+from vlmsearch.triton.client.protocol import Deployment, error_of, status_of
+from vlmsearch.triton.repository.check import check_repository
+from vlmsearch.triton.repository.config import tower_config
+from vlmsearch.triton.repository.options import Queue, RepoOptions
+from vlmsearch.triton.repository.writer import library_modules, make_configs, write_repository
+
+REPOSITORIES = GOLDEN / "triton"
+
+PLATFORMS = {
+    "python": RepoOptions(),
+    "onnxruntime": RepoOptions(platform="onnxruntime", accelerate="FP16", precision="fp32", release="25.03"),
+    "tensorrt": RepoOptions(
+        platform="tensorrt",
+        release="26.07",
+        gpus=(0, 1),
+        instances=2,
+        max_batch_size=128,
+        queue=Queue(preferred=(32, 64), delay_us=300, priorities=2, timeout_ms=30_000),
+        max_inflight=64,
+        response_cache=True,
+        versions="specific:1,2",
+    ),
+}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_configurations_are_as_they_were(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set VLMSEARCH_GOLDEN=write to write what is generated now."""
+    monkeypatch.setenv("VLMSEARCH_CACHE", "/cache")
+    configs = make_configs(BOTH, PLATFORMS[platform])
+    assert list(configs) == ["clip_image", "clip_text", "minilm", "image_preprocess", "text_tokenize", "vlm"]
+    folder = REPOSITORIES / platform
+    for name, config in configs.items():
+        path = folder / f"{name}.pbtxt"
+        text = text_format.MessageToString(config)
+        if os.environ.get("VLMSEARCH_GOLDEN") == "write":
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.read_text() == text
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_every_file_parses_into_what_was_checked(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLMSEARCH_CACHE", "/cache")
+    configs = make_configs(BOTH, PLATFORMS[platform])
+    parsed = [
+        text_format.Parse((REPOSITORIES / platform / f"{name}.pbtxt").read_text(), pb.ModelConfig()) for name in configs
+    ]
+    assert parsed == list(configs.values())
+    check_repository(parsed, release=PLATFORMS[platform].found_release)
+
+
+def test_a_single_text_model_makes_a_repository() -> None:
+    configs = make_configs([MINILM], RepoOptions())
+    assert list(configs) == ["minilm", "text_tokenize", "vlm"]
+    assert [tensor.name for tensor in configs["vlm"].output] == ["MINILM", "MINILM_TOKENS"]
+
+
+def test_a_tower_that_decodes_on_the_gpu_has_three_instances_unless_told() -> None:
+    def instances(options: RepoOptions) -> dict[str, int]:
+        return {
+            name: config.instance_group[0].count
+            for name, config in make_configs(BOTH, options).items()
+            if name in towers
+        }
+
+    towers = ("clip_image", "clip_text", "minilm")
+    decoding = RepoOptions(runtime="tensorrt", decode="gpu")
+    assert instances(decoding) == {"clip_image": 3, "clip_text": 1, "minilm": 1}
+    assert instances(replace(decoding, instances=2)) == dict.fromkeys(towers, 2)
+    assert instances(replace(decoding, decode="cpu")) == dict.fromkeys(towers, 1)
+
+
+def test_only_what_runs_on_a_gpu_has_its_number() -> None:
+    configs = make_configs(BOTH, RepoOptions(decode="gpu", gpus=(1,)))
+    gpus = {name: list(config.instance_group[0].gpus) for name, config in configs.items() if config.instance_group}
+    assert gpus == {"clip_image": [], "clip_text": [], "minilm": [], "text_tokenize": [], "image_preprocess": [1]}
+    assert configs["clip_image"].instance_group[0].kind == pb.ModelInstanceGroup.KIND_CPU
+
+
+def test_plans_limit_the_batch() -> None:
+    shapes = Shapes(image_batch=(1, 8, 16))
+    options = RepoOptions(platform="tensorrt", max_batch_size=64, queue=Queue(preferred=(8, 32)))
+    config = tower_config(CLIP, "image", shapes, options)
+    assert config.max_batch_size == 16
+    assert list(config.dynamic_batching.preferred_batch_size) == [8]
+    assert {spec.batch_size for spec in config.optimization.cuda.graph_spec} == {1, 8, 16}
+    assert config.instance_group[0].kind == pb.ModelInstanceGroup.KIND_GPU
+
+
+def test_a_repository_has_all_that_triton_needs(tmp_path: Path) -> None:
+    made = write_repository("demo", tmp_path / "R", RepoOptions(version=3))
+    assert made.missing == ()
+    for name in made.models:
+        config = text_format.Parse((made.folder / name / "config.pbtxt").read_text(), pb.ModelConfig())
+        assert config.name == name
+        assert (made.folder / name / "3").is_dir()
+        for sample in config.model_warmup:
+            for given in sample.inputs.values():
+                assert not given.input_data_file or (made.folder / name / "warmup" / given.input_data_file).is_file()
+    clip, minilm = find_bundles("demo")
+    assert (made.folder / "clip_image" / "3" / "model.onnx").read_bytes() == clip.model("image", "int8")
+    assert (made.folder / "minilm" / "3" / "model.onnx").read_bytes() == minilm.model("text", "int8")
+    described = text_format.Parse((made.folder / "vlm" / "config.pbtxt").read_text(), pb.ModelConfig())
+    deployment = Deployment.from_json(described.parameters["vlmsearch"].string_value)
+    assert deployment.fingerprint == f"{clip.fingerprint}+{minilm.fingerprint}"
+    assert deployment.preprocess == clip.preprocess
+
+
+def test_models_carry_the_library_that_they_import(tmp_path: Path) -> None:
+    """And nothing of it that brings in what a server does not have."""
+    folder = write_repository("demo", tmp_path / "R", RepoOptions()).folder
+    for name in ("image_preprocess", "text_tokenize", "clip_image"):
+        version = folder / name / "1"
+        carried = {str(path.relative_to(version)) for path in version.glob("vlmsearch/**/*.py")}
+        source = {"clip_image": "tower"}.get(name, name)
+        needed = library_modules(data_folder("model_repository") / source / "1" / "model.py")
+        assert needed <= carried
+        for module in needed:
+            text = (version / module).read_text()
+            assert text == (ROOT / module).read_text()
+            assert "chromadb" not in text
+            assert "tritonclient" not in text
+
+
+def test_a_repository_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    out = tmp_path / "R"
+    write_repository("demo", out, RepoOptions(version=7))
+    write_repository("demo-minilm", out, RepoOptions())
+    assert sorted(path.name for path in out.iterdir()) == ["minilm", "requirements.txt", "text_tokenize", "vlm"]
+    shutil.rmtree(out / "vlm")
+    with pytest.raises(ConfigError, match="is there and is no repository of vlmsearch"):
+        write_repository("demo", out, RepoOptions())
+    with pytest.raises(ConfigError, match="cannot work together: demo-clip, demo-clip"):
+        write_repository("demo-clip,demo-clip", tmp_path / "S", RepoOptions())
+    assert not (tmp_path / "S").exists()
+
+
+def test_plans_are_taken_or_named(tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "minilm.plan").write_bytes(b"a plan")
+    out = tmp_path / "R"
+    made = write_repository("demo", out, RepoOptions(platform="tensorrt"), plans=tmp_path / "plans")
+    assert (out / "minilm" / "1" / "model.plan").read_bytes() == b"a plan"
+    assert made.missing == (out / "clip_image" / "1" / "model.plan", out / "clip_text" / "1" / "model.plan")
+
+
+def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
+    done = run(
+        "triton",
+        "repo",
+        "--models",
+        "demo",
+        "--platform",
+        "tensorrt",
+        "--triton",
+        "26.07",
+        "--out",
+        "R",
+        "--json",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["missing"] == [
+        f"R/{name}/1/model.plan" for name in ("clip_image", "clip_text", "minilm")
+    ]
+    for flags, message in (
+        (
+            ["--triton", "26.07", "--platform", "onnxruntime", "--accelerate", "FP16", "--precision", "fp32"],
+            "TensorRT 11",
+        ),
+        (["--triton", "1.0"], "no Triton release '1.0'"),
+        (["--gpus", "x"], "--gpus is numbers"),
+        (["--gpus", "²"], "--gpus is numbers with a comma between them, not '²'"),
+        (["--max-inflight", "-1"], "--max-inflight is at least 0, not -1"),
+        (["--precision", "qdq"], "has no precision 'qdq'"),
+    ):
+        done = run("triton", "repo", "--models", "demo", "--out", "S", *flags, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert message in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "S").exists()
+
+
+def test_what_is_served_and_why_an_item_is_not_survive_the_way() -> None:
+    described = make_configs(BOTH, RepoOptions())["vlm"].parameters["vlmsearch"].string_value
+    deployment = Deployment.from_json(described)
+    assert deployment.to_json() == described
+    assert deployment.spaces == (CLIP.space, MINILM.space)
+    assert deployment.floors == {("clip", "image"): 0.21, ("clip", "text"): 0.5, ("minilm", "text"): 0.2}
+    assert deployment.rooms == {"clip": 75, "minilm": 254}
+    with pytest.raises(ConfigError, match="are of format 9"):
+        Deployment.from_json('{"format": 9}')
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Deployment.from_json("[]")
+    error = error_of("truncated: cut: short", 4)
+    assert (error.code, str(error), error.item) == ("truncated", "cut: short", 4)
+    assert status_of(error) == "truncated: cut: short"
+
+
+def test_engines_are_kept_where_nobody_else_writes_and_apart_for_each_model() -> None:
+    other = [replace(bundle, fingerprint=bundle.fingerprint[:-1] + "f") for bundle in BOTH]
+    options = [PLATFORMS["onnxruntime"], replace(PLATFORMS["onnxruntime"], precision="fp16")]
+    places = [
+        Path(
+            config.optimization.execution_accelerators.gpu_execution_accelerator[0].parameters["trt_engine_cache_path"]
+        )
+        for bundles in (BOTH, other)
+        for chosen in options
+        for config in list(make_configs(bundles, chosen).values())[:3]
+    ]
+    assert len(set(places)) == 12
+    assert all(place.is_relative_to(cache_folder().absolute()) for place in places)

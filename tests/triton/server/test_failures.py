@@ -1,0 +1,217 @@
+"""A real Triton server that is killed, changed and guarded: no answer is lost."""
+
+# ruff: noqa: F401, F811 - fixtures are imported by name
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trustme
+
+from tests.support.triton_scenes import local, pictures
+from tests.support.triton_server import Running, binary, children, repository, serving, stubs
+from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.encoders.triton import TritonEncoder
+from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError
+from vlmsearch.registry import open_encoder
+from vlmsearch.triton.repository.options import Queue, RepoOptions
+from vlmsearch.triton.repository.writer import write_repository
+from vlmsearch.triton.server.commands import Binary
+from vlmsearch.types import Vectors
+
+
+@pytest.fixture
+def private(binary: Binary, repository: Path, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Servers that a test may kill or change; each with a repository of its own."""
+    started: list[Running] = []
+
+    def start(*extra: str) -> Running:
+        folder = tmp_path / f"repository-{len(started)}"
+        shutil.copytree(repository, folder)
+        started.append(Running(binary, folder, extra))
+        return started[-1].start()
+
+    yield start
+    for running in started:
+        running.server.stop(seconds=20)
+
+
+class Load:
+    """Threads that encode without pause and check every vector."""
+
+    def __init__(self, encoder: TritonEncoder, pictures: list[bytes], expected: Vectors, threads: int = 3) -> None:
+        self.encoder, self.pictures, self.expected = encoder, pictures, expected
+        self.stop = threading.Event()
+        self.answers = 0
+        self.pool = ThreadPoolExecutor(threads)
+        self.futures = [self.pool.submit(self._run, number) for number in range(threads)]
+
+    def _run(self, number: int) -> int:
+        rounds = 0
+        while not self.stop.is_set():
+            start = (number * 17 + rounds * 29) % 200
+            found = self.encoder.encode_images(self.pictures[start : start + 40])["clip"]
+            assert np.array_equal(found, self.expected[start : start + 40])
+            rounds += 1
+            self.answers += 1
+        return rounds
+
+    def settle(self) -> None:
+        """Until three more answers have come."""
+        goal, end = self.answers + 3, time.monotonic() + 60
+        while self.answers < goal and time.monotonic() < end and not any(future.done() for future in self.futures):
+            time.sleep(0.05)
+
+    def finish(self) -> None:
+        self.stop.set()
+        assert all(future.result(60) > 0 for future in self.futures)
+        self.pool.shutdown()
+
+
+def test_a_killed_model_process_costs_no_answer(
+    binary: Binary, repository: Path, pictures: list[bytes], local: OnnxEncoder
+) -> None:
+    """`vlmsearch triton serve` notices that Triton has lost a model, and starts it again."""
+    expected = local.encode_images(pictures)["clip"]
+    with serving(repository) as (url, process), TritonEncoder(url, timeout=20) as encoder:
+        load = Load(encoder, pictures, expected)
+        load.settle()
+        for pid, line in stubs(children(process.pid)[0]).items():
+            if "/image_preprocess/" in line:
+                os.kill(pid, signal.SIGKILL)
+        load.settle()
+        load.finish()
+
+
+def test_a_killed_server_costs_no_answer(
+    private: Callable[..., Running], pictures: list[bytes], local: OnnxEncoder
+) -> None:
+    running, expected = private(), local.encode_images(pictures)["clip"]
+    with (
+        TritonEncoder(running.url.removeprefix("triton:")) as encoder,
+        TritonEncoder(running.url.removeprefix("triton:"), shared_memory=True) as sharing,
+    ):
+        loads = [Load(encoder, pictures, expected, 2), Load(sharing, pictures, expected, 2)]
+        for load in loads:
+            load.settle()
+        running.kill()
+        time.sleep(0.5)
+        running.again()
+        for load in loads:
+            load.settle()
+            load.finish()
+
+
+def test_without_a_server_the_deadline_ends_the_wait(private: Callable[..., Running], pictures: list[bytes]) -> None:
+    running = private()
+    with TritonEncoder(running.url.removeprefix("triton:"), deadline=2) as encoder:
+        encoder.encode_images(pictures[:3])
+        running.kill()
+        started = time.monotonic()
+        with pytest.raises(BackendError, match=r"127\.0\.0\.1"):
+            encoder.encode_images(pictures[:3])
+        assert 0.5 < time.monotonic() - started < 20
+
+
+def test_a_new_version_is_loaded_while_requests_flow(
+    private: Callable[..., Running], pictures: list[bytes], local: OnnxEncoder
+) -> None:
+    running = private("--model-control-mode=explicit", "--load-model=*")
+    folder = Path(running.command[1].partition("=")[2])
+    with TritonEncoder(running.url.removeprefix("triton:")) as encoder:
+        encoder._connection._retries = False
+        load = Load(encoder, pictures, local.encode_images(pictures)["clip"])
+        load.settle()
+        shutil.copytree(folder / "clip_image" / "1", folder / "clip_image" / "2")
+        with running.client() as client:
+            client.load_model("clip_image")
+            load.settle()
+            ready = [(m.name, m.version) for m in client.get_model_repository_index().models if m.state == "READY"]
+        load.finish()
+    assert ("clip_image", "2") in ready
+    assert ("clip_image", "1") not in ready
+
+
+def test_a_server_with_other_models_is_noticed(
+    private: Callable[..., Running], tmp_path: Path, pictures: list[bytes]
+) -> None:
+    running = private()
+    folder = Path(running.command[1].partition("=")[2])
+    with TritonEncoder(running.url.removeprefix("triton:"), deadline=60) as encoder:
+        encoder.encode_images(pictures[:2])
+        running.kill()
+        for config in folder.glob("*/config.pbtxt"):
+            config.write_text(config.read_text().replace("demo-clip:", "other-clip:"))
+        running.again()
+        with pytest.raises(IndexMismatchError, match=r"served demo-clip:.* and now serves other-clip:"):
+            encoder.encode_images(pictures[:2])
+
+
+def test_models_that_do_not_belong_together_are_refused(private: Callable[..., Running]) -> None:
+    running = private("--model-control-mode=explicit", "--load-model=*")
+    config = Path(running.command[1].partition("=")[2]) / "clip_image" / "config.pbtxt"
+    config.write_text(config.read_text().replace("demo-clip:", "other-clip:"))
+    with running.client() as client:
+        client.load_model("clip_image")
+    with pytest.raises(BackendError, match=r"clip_image of Triton at .* is other-clip:.* is made for demo-clip:"):
+        open_encoder(running.url)
+
+
+def test_priorities_cache_and_several_instances(
+    binary: Binary,
+    tmp_path: Path,
+    pictures: list[bytes],
+    local: OnnxEncoder,
+) -> None:
+    queue = Queue(preferred=(4, 8), delay_us=500, limit=64, timeout_ms=60_000, priorities=3)
+    options = RepoOptions(queue=queue, instances=2, threads=1, response_cache=True, versions="all", version=3)
+    write_repository("demo", tmp_path / "R", options)
+    running = Running(
+        binary, tmp_path / "R", [f"--cache-config=local,size={2**24}", f"--cache-directory={binary.caches}"]
+    )
+    with running.server:
+        running.start()
+        expected = local.encode_images(pictures[:40])["clip"]
+        with open_encoder(running.url) as encoder:
+            for _ in range(2):
+                assert np.array_equal(encoder.encode_images(pictures[:40])["clip"], expected)
+        with running.client() as client:
+            ensemble = next(m for m in client.get_inference_statistics("vlm").model_stats)
+        assert ensemble.inference_stats.cache_hit.count > 0
+
+
+def test_tls_in_both_directions_and_headers(
+    binary: Binary, repository: Path, tmp_path: Path, pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA()
+    server, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("client@example.org")
+    files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "server", "server-key", "client", "client-key")}
+    authority.cert_pem.write_to_path(files["ca"])
+    for name, issued in (("server", server), ("client", client)):
+        issued.cert_chain_pems[0].write_to_path(files[name])
+        issued.private_key_pem.write_to_path(files[f"{name}-key"])
+    flags = ["--grpc-use-ssl=true", "--grpc-use-ssl-mutual=true", f"--grpc-root-cert={files['ca']}"]
+    flags += [f"--grpc-server-cert={files['server']}", f"--grpc-server-key={files['server-key']}"]
+    running = Running(binary, repository, [*flags, "--grpc-restricted-protocol=inference:team=search"])
+    url = f"{running.url}?tls=true&deadline=3"
+    with running.server:
+        running.start()
+        with pytest.raises(BackendUnavailableError):
+            open_encoder(running.url)
+        monkeypatch.setenv("VLMSEARCH_TRITON_CA", files["ca"])
+        with pytest.raises(BackendUnavailableError):  # the server wants a certificate of the client
+            open_encoder(url)
+        monkeypatch.setenv("VLMSEARCH_TRITON_CERT", files["client"])
+        monkeypatch.setenv("VLMSEARCH_TRITON_KEY", files["client-key"])
+        with open_encoder(url) as encoder, pytest.raises(BackendError, match="restricted"):
+            encoder.encode_images(pictures[:1])
+        monkeypatch.setenv("VLMSEARCH_TRITON_HEADERS", "triton-grpc-protocol-team: search")
+        with open_encoder(url) as encoder:
+            assert encoder.encode_images(pictures[:5])["clip"].shape == (5, 64)

@@ -1,0 +1,91 @@
+"""What a client, or another user of the machine, must not be able to do to a real Triton server."""
+
+# ruff: noqa: F401, F811 - fixtures are imported by name
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException
+
+from tests.support.cli import run
+from tests.support.triton_server import binary, repository, serving
+from vlmsearch.encoders.triton import TritonEncoder
+from vlmsearch.errors import BackendError
+from vlmsearch.triton.server.commands import Binary, Endpoints
+
+Served = tuple[str, "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="module")
+def served(binary: Binary, repository: Path) -> Iterator[Served]:
+    """What `vlmsearch triton serve` starts."""
+    with serving(repository) as found:
+        yield found
+
+
+def regions(served: Served) -> list[Path]:
+    """The shared memory of the server's Python models."""
+    _, process = served
+    found = list(Path("/dev/shm").glob(f"*vlmsearch_*_{process.pid}_*"))
+    assert found
+    return found
+
+
+def client(served: Served) -> grpc.InferenceServerClient:
+    return grpc.InferenceServerClient(served[0].split("/")[2])
+
+
+def test_the_memory_of_the_models_is_for_the_servers_user_alone(served: Served) -> None:
+    assert {oct(path.stat().st_mode & 0o777) for path in regions(served)} == {"0o600"}
+
+
+def test_a_client_cannot_register_the_memory_of_the_models(served: Served) -> None:
+    for path in regions(served):
+        assert path.name.startswith("triton_python_backend_shm_region_"), "newer servers refuse these names alone"
+        with client(served) as found, pytest.raises(InferenceServerException, match="restricted"):
+            found.register_system_shared_memory("mine", f"/{path.name}", 64)
+
+
+def test_http_lets_nobody_register_it_either(binary: Binary, repository: Path) -> None:
+    with serving(repository) as served:
+        _, process = served
+        line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        port = next(part.partition("=")[2] for part in line if part.startswith("--http-port"))
+        body = json.dumps({"key": f"/{regions(served)[0].name}", "offset": 0, "byte_size": 64}).encode()
+        address = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/mine/register"
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(Request(address, data=body), timeout=30)
+
+
+def test_an_encoder_that_would_share_memory_is_told_at_once_what_to_do(served: Served) -> None:
+    started = time.monotonic()
+    with (
+        TritonEncoder(served[0], shared_memory=True, deadline=100) as encoder,
+        pytest.raises(BackendError, match=r"takes no shared memory from clients .*--client-shm"),
+    ):
+        encoder.encode_texts(["a star"])
+    assert time.monotonic() - started < 50, "it was tried again and again"
+
+
+@pytest.mark.parametrize("group", ["triton", "llm"])
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True), ("host", True)])
+def test_a_server_for_other_machines_comes_with_a_warning(tmp_path: Path, group: str, host: str, warned: bool) -> None:
+    (tmp_path / "tensorrt_llm").mkdir()
+    (tmp_path / "tensorrt_llm" / "config.pbtxt").write_text('name: "tensorrt_llm"')
+    done = run(group, "serve", tmp_path, "--host", host, "--dry-run", VLMSEARCH_CACHE=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert ("Triton asks for no password" in done.stderr) == warned
+
+
+def test_the_container_is_the_newest_and_has_shared_memory_of_its_own(tmp_path: Path) -> None:
+    done = run("triton", "serve", tmp_path, "--docker", "--dry-run")
+    assert "nvcr.io/nvidia/tritonserver:26.08-py3" in done.stdout
+    done = run("triton", "serve", tmp_path, "--docker", "--client-shm", "--dry-run")
+    assert done.returncode == 2

@@ -1,0 +1,164 @@
+"""What an engine is judged by: how near it is to float32, how fast, and which layers INT8 hurts most."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vlmsearch.export.data import gather
+from vlmsearch.export.inputs import Feed, Feeds, image_feeds, padded_feeds, run, text_feeds
+from vlmsearch.export.quantize import Drift, Report, neighbour_overlap
+from vlmsearch.models.bundle import Bundle, Tower
+from vlmsearch.models.inputs import open_tokenizer
+from vlmsearch.models.recipe import Range, Recipe, TowerGate
+from vlmsearch.tensorrt.builder.graph import Int8, engine_graph
+from vlmsearch.tensorrt.engine.engine import Engine
+from vlmsearch.tensorrt.engine.plans import Plan
+from vlmsearch.tensorrt.engine.timing import Timing
+from vlmsearch.types import Vectors
+
+BATCHES = (1, 8, 32, 128, 256)
+"""The batch sizes that every report has, as far as the engine takes them."""
+_RUNS = 50
+
+
+@dataclass(frozen=True)
+class AccuracyCheck:
+    """Samples of one tower, their vectors in float32, and the gate to pass."""
+
+    tower: Tower
+    feeds: Feeds
+    reference: Vectors
+    gate: TowerGate
+    origin: str
+
+    def judge(self, vectors: Vectors) -> Drift:
+        """How an engine's vectors differ; the rate is left out."""
+        return drift(self.reference, vectors)
+
+    def report(self, drift: Drift) -> dict[str, object]:
+        """What a report says of it."""
+        return {
+            "passed": drift.passes(self.gate),
+            "mean_cosine": round(drift.mean_cosine, 6),
+            "min_cosine": round(drift.min_cosine, 6),
+            "overlap": round(drift.overlap, 4),
+            "samples": {"origin": self.origin, "count": len(self.reference)},
+        }
+
+    def recall(self, plan: Plan) -> Drift:
+        """How a plan's vectors differed when it was built."""
+        mean, least, overlap = (float(str(plan.report[name])) for name in ("mean_cosine", "min_cosine", "overlap"))
+        return Drift(mean, least, overlap, 0.0)
+
+    def by_length(self, vectors: Vectors) -> dict[str, float]:
+        """The least cosine of texts, by the columns of their batch: what is miscomputed may be so at some lengths."""
+        cosines = (vectors * self.reference).sum(axis=1)
+        found: dict[str, float] = {}
+        start = 0
+        for batch in self.feeds.batches if self.tower == "text" else ():
+            rows, columns = batch["input_ids"].shape
+            least = float(cosines[self.feeds.order[start : start + rows]].min())
+            found[str(columns)] = round(min(least, found.get(str(columns), 1.0)), 6)
+            start += rows
+        return found
+
+
+def prepare_check(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> AccuracyCheck:
+    """The samples that the recipe holds out from calibration, and ONNX Runtime's float32 vectors of them."""
+    report(f"{tower}: collecting samples", 0, 1)
+    _, held_out = gather(recipe, (), images=tower == "image")
+    if bundle.preprocess is not None and tower == "image":
+        feeds = image_feeds(held_out.pictures, bundle.preprocess)
+    else:
+        feeds = text_feeds(held_out.texts, bundle.text, open_tokenizer(bundle))
+    report(f"{tower}: float32 vectors to compare with", 0, 1)
+    reference, _ = run(bundle.model(tower, "fp32"), feeds)
+    if tower == "text":
+        feeds = padded_feeds(feeds, bundle.text)
+    return AccuracyCheck(tower, feeds, reference, recipe.gates.tower(tower), held_out.origin[tower])
+
+
+def encode(engine: Engine, feeds: Feeds) -> Vectors:
+    """An engine's vectors of all samples, in their order."""
+    rows = np.concatenate([engine.run(batch) for batch in feeds.batches])
+    vectors = np.empty_like(rows)
+    vectors[feeds.order] = rows
+    return vectors
+
+
+def drift(reference: Vectors, vectors: Vectors) -> Drift:
+    """How ``vectors`` differ from ``reference``, row by row."""
+    cosines = np.nan_to_num((vectors * reference).sum(axis=1), nan=-1.0)
+    return Drift(float(cosines.mean()), float(cosines.min()), neighbour_overlap(reference, vectors), 0.0)
+
+
+def example(bundle: Bundle, tower: Tower, rows: int, length: int) -> Feed:
+    """A batch to time: pixels of noise, or ids of texts that all have ``length`` tokens."""
+    rng = np.random.default_rng(rows)
+    if bundle.preprocess is not None and tower == "image":
+        size = bundle.preprocess.size
+        return {"pixels": rng.integers(0, 256, (rows, size, size, 3), np.uint8)}
+    form = bundle.text
+    ids = rng.integers(0, open_tokenizer(bundle).get_vocab_size(), (rows, length)).astype(np.int32)
+    ids[:, : len(form.prefix)] = form.prefix
+    if form.suffix:
+        ids[:, -len(form.suffix) :] = form.suffix
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+
+
+def time_engine(
+    engine: Engine, bundle: Bundle, tower: Tower, batches: Sequence[int], length: int, *, graph: bool = True
+) -> tuple[Timing, ...]:
+    """What batches of these sizes take, as far as the engine takes them."""
+    return tuple(
+        engine.timed(example(bundle, tower, rows, length), runs=_RUNS, graph=graph)
+        for rows in batches
+        if rows <= engine.max_batch
+    )
+
+
+def slowness(timings: Sequence[Timing], sizes: Range) -> float:
+    """The geometric mean of what an item takes at these batch sizes, in milliseconds."""
+    times = [timing.batch_ms / timing.batch for timing in timings if timing.batch in sizes]
+    return math.exp(sum(map(math.log, times)) / len(times)) if times else math.inf
+
+
+def timings_of(plan: Plan) -> tuple[Timing, ...]:
+    """What a plan was measured at when it was built."""
+    entries = plan.report["timings"]
+    return tuple(Timing(**entry) for entry in entries) if isinstance(entries, list) else ()
+
+
+_SECONDS = 120.0
+_SAMPLES = 16
+
+
+def by_damage(model: bytes, int8: Mapping[str, Int8], exam: AccuracyCheck, report: Report) -> list[str]:
+    """The Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do.
+
+    ``model`` is the float32 file; ONNX Runtime computes on the CPU, so that no engine is built for it.
+    """
+    feeds, items = exam.feeds.some(_SAMPLES)
+    reference, names = exam.reference[items], list(int8)
+    damage: list[tuple[float, list[str]]] = []
+    size = place = 0
+    while place < len(names):
+        group = names[place : place + max(size, 1)]
+        begun = time.perf_counter()
+        vectors, _ = run(engine_graph(model, int8, group, spelled_out=False), feeds)
+        damage.append((1 - drift(reference, vectors).mean_cosine, group))
+        place += len(group)
+        size = size or max(1, round((time.perf_counter() - begun) * len(names) / _SECONDS))
+        report(f"{exam.tower}: looking for the Linears that hurt most", place, len(names))
+    damage.sort(key=lambda item: -item[0] / len(item[1]))
+    return [name for _, group in damage for name in group]
+
+
+def words(precision: str, kept: Sequence[str]) -> str:
+    """A precision in a few words, with the Linears that are ``kept`` in FP16."""
+    return f"{precision} with {len(kept)} Linears in fp16" if kept else precision

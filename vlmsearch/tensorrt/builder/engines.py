@@ -1,0 +1,119 @@
+"""Engines: a bundle's ONNX files as TensorRT plans that were measured before anybody uses them."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import nullcontext
+from pathlib import Path
+
+from vlmsearch.export.progress import steps
+from vlmsearch.export.quantize import Report, silent
+from vlmsearch.models.bundle import Bundle, Tower, recipe_names
+from vlmsearch.models.recipe import Range, Recipe, Shapes, find_recipe
+from vlmsearch.tensorrt.builder.builder import EngineBuilder
+from vlmsearch.tensorrt.engine.plans import (
+    Choice,
+    EnginePrecision,
+    Plan,
+    all_choices,
+    building,
+    choose_plan,
+    chosen_plan,
+    read_or_discard,
+)
+
+_OF_A_RECIPE = frozenset({"batches", "gate", "lengths"})
+"""The options of a choice that are a recipe's."""
+
+
+def ensure_engine(
+    bundle: Bundle,
+    tower: Tower,
+    *,
+    precision: EnginePrecision = "int8",
+    device: int = 0,
+    profile: Range | None = None,
+    level: int | None = None,
+    timing_cache: Path | None = None,
+    recipe: Recipe | None = None,
+    progress: Report | None = None,
+) -> Plan:
+    """The plan of one tower for a GPU: the one in the cache, or one that is built and measured now.
+
+    ``precision`` is ``int8``, ``fp16`` or ``fp32``, or ``auto`` for the fastest of those that pass the gate, measured
+    at the recipe's batch sizes. ``profile`` is the least, usual and greatest batch, by default the recipe's; ``level``
+    the builder's optimization level, 0 to 5. Only one thread of one process builds, the others wait for it.
+
+    ConfigError where the bundle lacks a file that this needs (it names the command that makes it), QualityError with
+    the figures where nothing passes the gate, BackendError in TensorRT's own words.
+    """
+    given = recipe or recipe_of(bundle)
+    workshop = EngineBuilder(bundle, tower, device, given, profile, level, timing_cache, progress or silent)
+    choice = workshop.choice(precision)
+    found = chosen_plan(choice)
+    if found and read_or_discard(found, here=workshop.machine) is not None:
+        return found
+    with building(choice) as done:
+        if done:
+            return done
+        made = workshop.fastest() if precision == "auto" else workshop.make(precision)
+        plan = dataclasses.replace(made.plan, attempts=tuple(workshop.attempts))
+        choose_plan(choice, plan)
+        return plan
+
+
+def find_engine(
+    bundle: Bundle,
+    tower: Tower,
+    *,
+    precision: EnginePrecision = "int8",
+    device: int = 0,
+    profile: Range | None = None,
+    level: int | None = None,
+) -> Plan | None:
+    """What `ensure_engine` would give without building, or None.
+
+    Of a model whose recipe is a file of the user's, what was built last: its shapes and gate are in that file.
+    """
+    choice = EngineBuilder(bundle, tower, device, recipe_of(bundle), profile, level).choice(precision)
+    found = chosen_plan(choice)
+    if found or bundle.name in recipe_names():
+        return found
+    free = _OF_A_RECIPE - {"batches"} if profile else _OF_A_RECIPE
+    wanted = _but_for(choice, free)
+    return next((plan for other, plan in all_choices() if _but_for(other, free) == wanted), None)
+
+
+def engine_plan(
+    bundle: Bundle,
+    tower: Tower,
+    *,
+    precision: EnginePrecision,
+    device: int,
+    profile: Range | None,
+    level: int | None,
+    build: bool,
+    aloud: bool,
+) -> Plan | None:
+    """Return the plan in the cache; where there is none, build it if ``build``, with progress shown if ``aloud``."""
+    found = find_engine(bundle, tower, precision=precision, device=device, profile=profile, level=level)
+    if found or not build:
+        return found
+    with steps(bundle.name) if aloud else nullcontext(None) as progress:
+        return ensure_engine(
+            bundle, tower, precision=precision, device=device, profile=profile, level=level, progress=progress
+        )
+
+
+def _but_for(choice: Choice, free: frozenset[str]) -> Choice:
+    """The choice without some of its options."""
+    return dataclasses.replace(choice, options=tuple(option for option in choice.options if option[0] not in free))
+
+
+def recipe_of(bundle: Bundle) -> Recipe:
+    """The recipe that a bundle was built by, or one with the defaults where it has none."""
+    if bundle.name in recipe_names():
+        return find_recipe(bundle.name)
+    most = bundle.text.max_tokens
+    shapes = Shapes(text_length=(min(2, most), min(32, most), most))
+    return Recipe(bundle.name, bundle.licence, bundle.space.name, source=bundle.source, shapes=shapes)

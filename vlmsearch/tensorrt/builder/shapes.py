@@ -1,0 +1,126 @@
+"""The optimization profiles of an engine, and the forms of its graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vlmsearch.models.bundle import LENGTH_STEP, Bundle, Precision, Tower
+from vlmsearch.models.recipe import Range, Recipe
+from vlmsearch.tensorrt.builder.network import BuiltPrecision, strongly_typed
+from vlmsearch.tensorrt.engine.plans import Machine, Profile, ShapeRange
+
+Split = Literal["several", "three", "two", "one"]
+"""Into how many optimization profiles the batches are split."""
+_FEW = 8
+_TOKENS = 20_480
+"""The most tokens of a batch in a profile for many texts; attention needs memory for the square of each length."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an engine is made of: the file, whether its graph is `engine_graph`'s for 8.6, and the profiles.
+
+    ``apart``: the first profile, that of the smallest batches, has a plan of its own, which with ``cublas`` may use
+    cuBLAS. The other plan never does.
+    """
+
+    base: Precision
+    spelled_out: bool
+    split: Split
+    apart: bool = False
+    cublas: bool = False
+
+
+def forms(precision: BuiltPrecision, tower: Tower, machine: Machine) -> tuple[Form, ...]:
+    """What to try on a machine, one after the other: the fastest first, as far as it was measured.
+
+    TensorRT 8.6 cannot compile every form of every model: with a profile for batch 1 alone the text towers of CLIP
+    fail in FP16. Nor can it load all that it compiles: of CLIP ViT-L/14's images in FP16 it reads a plan of three
+    profiles, and of four finds an offset missing (NVIDIA/TensorRT issue 2977); so the fourth goes into another plan.
+
+    With the kernels of cuBLAS 12.9 single images take 0.68 (CLIP ViT-L/14), 0.85 (B/16) and 0.96 (B/32) of the time in
+    FP16 on an H200; texts and INT8 gain nothing that counts, nor do larger batches.
+    """
+    if precision == "fp32":
+        plain = Form("fp32", spelled_out=False, split="one")
+        return (plain,) if strongly_typed() else (plain, Form("fp32", spelled_out=True, split="one"))
+    if strongly_typed():
+        return (Form("fp16", spelled_out=False, split="several"), Form("fp16", spelled_out=False, split="one"))
+    best: Precision = "fp16" if precision == "fp16" else "fp32"  # it reads INT8 in float32 files only
+    apart = Form(best, spelled_out=True, split="several", apart=True)
+    gains = bool(machine.cublas) and tower == "image" and precision == "fp16"
+    return (
+        *([dataclasses.replace(apart, cublas=True)] if gains else []),
+        Form(best, spelled_out=True, split="several"),
+        apart,
+        Form(best, spelled_out=True, split="three"),
+        Form(best, spelled_out=True, split="two"),
+        Form(best, spelled_out=True, split="one"),
+        Form("fp32", spelled_out=False, split="one"),
+    )
+
+
+def batches(recipe: Recipe, tower: Tower, given: Range | None) -> Range:
+    """The least, usual and greatest batch: those given, or the recipe's."""
+    return given or (recipe.shapes.image_batch if tower == "image" else recipe.shapes.text_batch)
+
+
+def profiles(
+    bundle: Bundle, recipe: Recipe, tower: Tower, given: Range | None, split: Split = "one"
+) -> tuple[Profile, ...]:
+    """One profile for the batches that are ``given``; else one or several for the recipe's batches.
+
+    Kernels for one size are faster than kernels for all of them: on an H200, TensorRT 8.6 computes 18 % more images of
+    CLIP ViT-B/32 with a profile for batches of 256 alone, and batch 1 takes half the time. So there is a profile for
+    each of the recipe's three batches, and one for everything in between. Texts differ in length: there a few have a
+    profile, up to twice the usual batch, and the rest, of which very long ones go in smaller batches. Each profile
+    keeps kernels of its own, and TensorRT 8.6 part of the weights as well.
+    """
+    found, wanted = batches(recipe, tower, given), "one" if given else split
+    if bundle.preprocess is not None and tower == "image":
+        tail = (bundle.preprocess.size, bundle.preprocess.size, 3)
+        parts = {"one": [found], "two": _halves(found), "three": _thirds(found, 1), "several": _sizes(found)}[wanted]
+        return tuple((_range("pixels", rows, (tail,) * 3),) for rows in parts)
+    thirds = _thirds(found, _FEW)
+    parts = {"one": [found], "two": _halves(found), "three": thirds, "several": thirds}[wanted]
+    shortest, usual, longest = recipe.shapes.columns
+    made = []
+    for rows in parts:
+        many = rows[0] > found[1]
+        most = min(longest, max(usual, _TOKENS // rows[2] // LENGTH_STEP * LENGTH_STEP)) if many else longest
+        tails = [(length,) for length in (shortest, usual, most)]
+        made.append(tuple(_range(name, rows, tails) for name in ("input_ids", "attention_mask")))
+    return tuple(made)
+
+
+def parted(shapes: tuple[Profile, ...], form: Form) -> tuple[tuple[Profile, ...], ...]:
+    """The profiles of each plan of an engine: all in one, or the first apart from the others."""
+    return (shapes[:1], shapes[1:]) if form.apart and len(shapes) > 1 else (shapes,)
+
+
+def _sizes(found: Range) -> list[Range]:
+    """Each of the three sizes alone, and all of them."""
+    single = [(rows, rows, rows) for rows in sorted(set(found))]
+    return [*single, found] if len(single) > 1 else single
+
+
+def _thirds(found: Range, few: int) -> list[Range]:
+    """A ``few`` times the least batch, the usual number, and many."""
+    least, usual, most = found
+    last = min(few * least, usual, most)
+    return [(least, least, last), *_halves((last + 1, max(usual, last + 1), most))] if last < most else [found]
+
+
+def _halves(found: Range) -> list[Range]:
+    """Up to twice the usual batch, and the rest."""
+    least, usual, most = found
+    middle = min(2 * usual, most)
+    return [(least, usual, middle), (middle + 1, most, most)] if middle < most else [found]
+
+
+def _range(name: str, rows: Range, tails: Sequence[tuple[int, ...]]) -> ShapeRange:
+    least, usual, most = ((row, *tail) for row, tail in zip(rows, tails))
+    return ShapeRange(name, least, usual, most)
