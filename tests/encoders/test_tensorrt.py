@@ -24,6 +24,7 @@ from vlmsearch_mocks.contracts import EncoderContract
 from tests.support.codec_standin import Decoder, pretend_gpu
 from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.gpu import STATE, PretendGpu
+from tests.support.tensorrt_standin.quick import quicken
 from tests.support.tensorrt_standin.versions import VERSIONS, Version
 from vlmsearch.cli.build import build
 from vlmsearch.demo.scenes import make_scene
@@ -37,7 +38,7 @@ from vlmsearch.errors import (
     ModelUnavailableError,
     QualityError,
 )
-from vlmsearch.models.bundle import Bundle, TextInput
+from vlmsearch.models.bundle import TextInput
 from vlmsearch.registry import open_encoder
 from vlmsearch.tensorrt.engine.plans import plans_folder
 from vlmsearch.types import Vectors
@@ -50,31 +51,12 @@ PICTURES = [make_scene(i).draw(120) for i in range(5)]
 TOWERS = 3
 
 
-_EXAMS: dict[tuple[str, str], Any] = {}
-
-
 @contextmanager
 def machine(version: Version) -> Iterator[PretendGpu]:
     """A pretend GPU with quick builds."""
     with standing_in(version) as state:
         quicken()
         yield state
-
-
-def quicken() -> None:
-    """Builds measure little from now on, and what engines are held to is prepared once for all tests."""
-    build, measure = (
-        importlib.import_module(f"vlmsearch.export.{name}") for name in ("tensorrt_workshop", "tensorrt_measure")
-    )
-    prepare = build.prepare_exam
-
-    def remembered(bundle: Bundle, tower: str, *rest: Any) -> Any:
-        if (bundle.name, tower) not in _EXAMS:
-            _EXAMS[bundle.name, tower] = prepare(bundle, tower, *rest)
-        return _EXAMS[bundle.name, tower]
-
-    vars(build).update(prepare_exam=remembered, BATCHES=(1,))
-    vars(measure)["_RUNS"] = 1
 
 
 class _Contract(EncoderContract):
@@ -261,15 +243,15 @@ def test_a_build_that_fails_beside_the_fallback_is_told_once(gpu: PretendGpu) ->
 def test_a_tower_that_fails_beside_the_fallback_leaves_the_others(
     gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workshop = importlib.import_module("vlmsearch.tensorrt.builder.builder").Workshop
-    given = workshop.make
+    engine_builder = importlib.import_module("vlmsearch.tensorrt.builder.builder").EngineBuilder
+    given = engine_builder.make
 
-    def fail(shop: Any, precision: str) -> Any:
-        if shop.tower == "image":
+    def fail(builder: Any, precision: str) -> Any:
+        if builder.tower == "image":
             raise QualityError("not near enough")
-        return given(shop, precision)
+        return given(builder, precision)
 
-    monkeypatch.setattr(workshop, "make", fail)
+    monkeypatch.setattr(engine_builder, "make", fail)
     with pytest.warns(UserWarning, match="until the engines are built"):
         encoder = make(fallback="onnx")
     assert encoder._builder

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_a_section_that_needs_no_cuda_bindings_is_kept_without_them(gpu: Any, tm
 STOPPED = """
 import sys
 import torch, vlmsearch.cli
-from vlmsearch.bench import gpu_torch
+from vlmsearch.bench.gpu import torch as gpu_torch
 
 job = "import json, sys; print(json.dumps(dict(zip(('model', 'tower', 'batch'), sys.argv[1:3] + [int(sys.argv[3])]))))"
 real, done = gpu_torch.run_jobs, []
@@ -227,7 +228,7 @@ def test_what_a_stopped_run_has_measured_is_in_its_report(tmp_path: Path) -> Non
     command = [sys.executable, "-c", STOPPED, "bench", "gpu", "--only", "torch", "--models", "demo-clip"]
     with subprocess.Popen([*command, "--out", "report.json"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as bench:
         assert bench.stderr is not None
-        said = [line for line in iter(bench.stderr.readline, "two\n") if line]
+        said = list(takewhile(lambda line: line != "two\n", bench.stderr))
         bench.send_signal(signal.SIGTERM)
         assert bench.wait(60) == 130, said
     found = json.loads((tmp_path / "report.json").read_text())["torch"]

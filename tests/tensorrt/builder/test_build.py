@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from tests.support.checkpoints import make_clip, make_recipe
 from tests.support.tensorrt_standin import standing_in
+from tests.support.tensorrt_standin.quick import quicken
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError, QualityError
 from vlmsearch.export.bundle import build_bundle
 from vlmsearch.export.inputs import open_session
@@ -42,17 +43,17 @@ def at(request: pytest.FixtureRequest, built: tuple[Path, Path], tmp_path: Path,
     """One version of TensorRT, with what is needed to build."""
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
     with standing_in(request.param) as gpu:
-        from vlmsearch.tensorrt.builder import builder as tensorrt_workshop
-        from vlmsearch.tensorrt.builder import engines as tensorrt
+        from vlmsearch.tensorrt.builder import builder, engines
 
+        quicken((1, 8))
         bundle, recipe = open_bundle(built[0]), read_recipe(built[1])
 
         def ensure(**options: Any) -> Any:
             subject = options.pop("bundle", bundle)
-            return tensorrt.ensure_engine(subject, options.pop("tower", "image"), **{"recipe": recipe, **options})
+            return engines.ensure_engine(subject, options.pop("tower", "image"), **{"recipe": recipe, **options})
 
         yield SimpleNamespace(
-            gpu=gpu, bundle=bundle, recipe=recipe, module=tensorrt_workshop, ensure=ensure, version=request.param
+            gpu=gpu, bundle=bundle, recipe=recipe, module=builder, ensure=ensure, version=request.param
         )
 
 
@@ -200,13 +201,15 @@ def test_a_form_that_failed_is_not_tried_with_other_linears(at: Any, tmp_path: P
 def test_auto_publishes_the_fastest_that_passes(at: Any, monkeypatch: Any) -> None:
     at.gpu.noise["fp16"] = 0.5
     slow = {"int8": 2.0, "fp32": 1.0}
-    monkeypatch.setattr(at.module.Workshop, "time_plan", lambda shop, plan: (shop.machine, plan.key.precision))
+    monkeypatch.setattr(
+        at.module.EngineBuilder, "time_plan", lambda builder, plan: (builder.machine, plan.key.precision)
+    )
     monkeypatch.setattr(at.module, "slowness", lambda timings, sizes: slow[timings[1]])
     assert at.ensure(precision="auto").key.precision == "fp32"
 
 
 def test_auto_says_what_it_had_no_file_for_and_chooses_again_once_it_is_there(at: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(at.module.Workshop, "time_plan", lambda shop, plan: plan.key.precision)
+    monkeypatch.setattr(at.module.EngineBuilder, "time_plan", lambda builder, plan: plan.key.precision)
     monkeypatch.setattr(at.module, "slowness", lambda precision, sizes: ("fp16", "int8", "fp32").index(precision))
     bare = replace(at.bundle, files={n: f for n, f in at.bundle.files.items() if "fp16" not in n and "qdq" not in n})
     steps: list[str] = []
@@ -273,7 +276,9 @@ def test_a_form_that_is_miscomputed_is_followed_by_the_next(
     if at.version != "8.6" and precision != "int8":
         cosines = cosines[: 2 if precision == "fp16" else 1]
     judged = iter(cosines)
-    monkeypatch.setattr(at.module.Exam, "judge", lambda exam, vectors: at.module.Drift(next(judged), 0.99, 1.0, 0.0))
+    monkeypatch.setattr(
+        at.module.AccuracyCheck, "judge", lambda check, vectors: at.module.Drift(next(judged), 0.99, 1.0, 0.0)
+    )
     steps: list[str] = []
     plan = at.ensure(tower="text", precision=precision, progress=lambda step, done, total: steps.append(step))
     assert at.gpu.built == len(cosines)
@@ -424,12 +429,12 @@ def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> No
     from vlmsearch.tensorrt.builder.accuracy import prepare_check
     from vlmsearch.tensorrt.engine.texts import engine_length
 
-    exam = prepare_check(at.bundle, "text", at.recipe, lambda step, done, total: None)
-    lengths = [batch["input_ids"].shape[1] for batch in exam.feeds.batches]
+    check = prepare_check(at.bundle, "text", at.recipe, lambda step, done, total: None)
+    lengths = [batch["input_ids"].shape[1] for batch in check.feeds.batches]
     longest = at.bundle.text.longest
     assert lengths == [engine_length(length, longest) for length in lengths]
-    vectors, _ = run(at.bundle.model("text", "fp32"), exam.feeds)
-    np.testing.assert_allclose(vectors, exam.reference, atol=1e-5)
+    vectors, _ = run(at.bundle.model("text", "fp32"), check.feeds)
+    np.testing.assert_allclose(vectors, check.reference, atol=1e-5)
 
 
 def test_what_cannot_be_loaded_as_one_plan_becomes_two(at: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 FAULTS = """
 import resource, sys
-from vlmsearch.serving.memory import keep_memory
+from vlmsearch.triton.backend.memory import keep_memory
 if sys.argv[1] == "keep":
     keep_memory()
 source = bytes(80_000)

@@ -23,7 +23,7 @@ ASK = """
 import ctypes, sys
 from tests.support.tensorrt_standin import standing_in
 with standing_in(sys.argv[1]):
-    from vlmsearch.gpu.libraries import cublas
+    from vlmsearch.tensorrt.engine.cublas import cublas
     before = cublas()
     held = [ctypes.CDLL(path) for path in sys.argv[2:]]
     print(f"{before}|{cublas()}")
