@@ -1,13 +1,7 @@
 """`vlmsearch triton` and `vlmsearch bench triton` as a user runs them."""
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -15,7 +9,7 @@ import pytest
 
 from tests.support.cli import ok, run
 from tests.support.terminal import on_a_terminal
-from tests.support.triton_server import CACHE, Running, binary, free_ports, repository, serving, stubs, triton
+from tests.support.triton_server import CACHE, Running, free_ports, serving, stubs
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.triton.repository.options import RepoOptions

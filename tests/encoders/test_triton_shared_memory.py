@@ -1,7 +1,5 @@
 """Inputs in shared memory, where the server hangs or there is little of it."""
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
 import os
 import threading
 import time
@@ -10,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.support.scripted_triton import Place, first, place
+from tests.support.scripted_triton import Place, first
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.triton.client import shared_memory as triton_memory

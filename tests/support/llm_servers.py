@@ -3,13 +3,11 @@
 import json
 import queue
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import numpy as np
-import pytest
 import torch
 import tritonclient.grpc as grpc
 from numpy.typing import NDArray
@@ -43,7 +41,10 @@ def share_packages(binary: Binary) -> None:
     folder = binary.backends.parents[2]
     assert folder.name == "site-packages", folder
     assert f"python{sys.version_info[0]}.{sys.version_info[1]}" in folder.parts, "the server has another Python"
-    (folder / "zz_tests.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
+    shared = folder / "zz_tests.pth"
+    line = f"{Path(torch.__file__).parents[1]}\n"
+    if not shared.is_file() or shared.read_text() != line:  # processes of other tests may be reading it
+        shared.write_text(line)
 
 
 def location(running: Running, model: str = "ensemble") -> str:
@@ -68,36 +69,21 @@ def metrics(running: Running, name: str) -> dict[str, float]:
     return found
 
 
-@pytest.fixture(scope="session")
-def llm_binary(binary: Binary) -> Binary:
-    """The server's program, with torch and transformers for its Python models."""
-    share_packages(binary)
-    return binary
+def write_llm_repository(folder: Path) -> Path:
+    """The decoupled ensemble."""
+    return write_repository(MODEL, folder / "repository").folder
 
 
-@pytest.fixture(scope="session")
-def llm(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The decoupled ensemble, which all tests share."""
-    folder = tmp_path_factory.mktemp("llm") / "repository"
-    write_repository(MODEL, folder)
-    running = Running(llm_binary, folder)
-    with running.server:
-        yield running.start()
-
-
-@pytest.fixture(scope="session")
-def unary(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def write_unary_repository(folder: Path) -> Path:
     """The same without streaming, with the names before TensorRT-LLM 1.0, and a model with llmapi's tensors."""
-    folder = tmp_path_factory.mktemp("unary") / "repository"
-    write_repository(MODEL, folder, LlmOptions(decoupled=False, legacy_names=True, exclude_input=False))
-    (folder / "llmapi" / "1").mkdir(parents=True)
+    options = LlmOptions(decoupled=False, legacy_names=True, exclude_input=False)
+    made = write_repository(MODEL, folder / "repository", options).folder
+    (made / "llmapi" / "1").mkdir(parents=True)
     here = Path(__file__).parent
-    (folder / "llmapi" / "config.pbtxt").write_text((here / "llmapi_model" / "config.pbtxt").read_text())
+    (made / "llmapi" / "config.pbtxt").write_text((here / "llmapi_model" / "config.pbtxt").read_text())
     model = (here / "llmapi_model" / "model.py").read_text().replace("BUNDLE", repr(str(BUNDLE)))
-    (folder / "llmapi" / "1" / "model.py").write_text(model)
-    running = Running(llm_binary, folder)
-    with running.server:
-        yield running.start()
+    (made / "llmapi" / "1" / "model.py").write_text(model)
+    return made
 
 
 def stream_raw(running: Running, model: str, **inputs: NDArray[np.generic]) -> list[dict[str, NDArray[np.generic]]]:

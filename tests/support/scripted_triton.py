@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as service
@@ -146,8 +146,9 @@ class Place:
         return f"//127.0.0.1:{self.port}/vlm"
 
 
-@pytest.fixture
-def place() -> Iterator[Place]:
+@contextmanager
+def serve_script() -> Iterator[Place]:
+    """A server whose answers are given by its `Scripted`."""
     server = grpc.server(futures.ThreadPoolExecutor(16))
     scripted = Scripted()
     service.add_GRPCInferenceServiceServicer_to_server(scripted, server)

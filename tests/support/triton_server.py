@@ -1,5 +1,6 @@
 """Real Triton servers for the tests: the wheel's, installed once beside the environment that runs the tests."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -11,12 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tritonclient.grpc as grpc
 from numpy.typing import NDArray
 
-from vlmsearch.triton.repository.options import RepoOptions
-from vlmsearch.triton.repository.writer import write_repository
 from vlmsearch.triton.server.commands import Binary, Endpoints, server_command
 from vlmsearch.triton.server.install import install, installed
 from vlmsearch.triton.server.server import Server
@@ -145,31 +143,17 @@ def column(items: list[bytes]) -> NDArray[np.object_]:
     return array
 
 
-@pytest.fixture(scope="session")
-def binary() -> Binary:
-    """The server's program, installed as `vlmsearch triton install` does it."""
+def install_once() -> Binary:
+    """The server that the tests share, installed by the first of several processes that need it."""
     before = os.environ.get("VLMSEARCH_CACHE")
     os.environ["VLMSEARCH_CACHE"] = str(CACHE)
+    CACHE.mkdir(exist_ok=True)
     try:
-        return installed() or install(report=print)
+        with (CACHE / "install.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return installed() or install(report=print)
     finally:
         if before is None:
             del os.environ["VLMSEARCH_CACHE"]
         else:
             os.environ["VLMSEARCH_CACHE"] = before
-
-
-@pytest.fixture(scope="session")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo models on ONNX Runtime in the Python backend."""
-    folder = tmp_path_factory.mktemp("triton") / "repository"
-    write_repository("demo", folder, RepoOptions())
-    return folder
-
-
-@pytest.fixture(scope="session")
-def triton(binary: Binary, repository: Path) -> Iterator[Running]:
-    """A server that all tests share."""
-    running = Running(binary, repository)
-    with running.server:
-        yield running.start()

@@ -3,8 +3,6 @@
 Several ranks are served by stand-ins for mpirun and tritonserver; one rank by the real Triton.
 """
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
 import json
 import os
 import shlex
@@ -20,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import ok, run
-from tests.support.llm_servers import BUNDLE, llm_binary, prompts
-from tests.support.llm_templates import built, options, write_llmapi, write_templates
+from tests.support.llm_servers import BUNDLE, prompts
+from tests.support.llm_templates import built, options, write_llmapi
 from tests.support.paths import TESTS
-from tests.support.triton_server import CACHE, binary, free_ports
+from tests.support.triton_server import CACHE, free_ports
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.generators.triton.generator import TritonGenerator

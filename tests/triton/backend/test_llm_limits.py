@@ -1,7 +1,5 @@
 """What one request may cost the baseline, and all others who wait."""
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
 from __future__ import annotations
 
 import json
@@ -11,8 +9,8 @@ from urllib.error import HTTPError
 import numpy as np
 import pytest
 
-from tests.support.llm_servers import llm, llm_binary, post, stream_raw
-from tests.support.triton_server import Running, binary
+from tests.support.llm_servers import post, stream_raw
+from tests.support.triton_server import Running
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.triton.backend.llm_engine import GenerationTask
 from vlmsearch.triton.backend.llm_requests import Arrays, read_tasks

@@ -22,16 +22,13 @@ from vlmsearch_mocks.contracts import GeneratorContract
 from tests.support.llm_servers import (
     BUNDLE,
     MODEL,
-    llm,
-    llm_binary,
     location,
     metrics,
     post,
     prompts,
     stream_raw,
-    unary,
 )
-from tests.support.triton_server import Running, binary
+from tests.support.triton_server import Running
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.generators.local.transformers import TransformersGenerator
@@ -39,8 +36,6 @@ from vlmsearch.generators.triton.generator import TritonGenerator
 from vlmsearch.registry import open_generator
 from vlmsearch.triton.client.words import from_word_list, to_word_list
 from vlmsearch.triton.repository.transformers import LlmOptions, make_configs, requirements, write_repository
-
-__all__ = ["binary", "llm", "llm_binary", "unary"]
 
 torch.set_num_threads(1)  # more only wait for each other with a model this small
 PROMPTS = prompts(50)

@@ -1,7 +1,5 @@
 """A real Triton server that is killed, changed and guarded: no answer is lost."""
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
 import os
 import shutil
 import signal
@@ -15,8 +13,7 @@ import numpy as np
 import pytest
 import trustme
 
-from tests.support.triton_scenes import local, pictures
-from tests.support.triton_server import Running, binary, children, repository, serving, stubs
+from tests.support.triton_server import Running, children, serving, stubs
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError

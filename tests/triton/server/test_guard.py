@@ -1,7 +1,5 @@
 """What a client, or another user of the machine, must not be able to do to a real Triton server."""
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
 import json
 import subprocess
 import time
@@ -15,10 +13,10 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.support.cli import run
-from tests.support.triton_server import binary, repository, serving
+from tests.support.triton_server import serving
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError
-from vlmsearch.triton.server.commands import Binary, Endpoints
+from vlmsearch.triton.server.commands import Binary
 
 Served = tuple[str, "subprocess.Popen[str]"]
 

@@ -1,8 +1,6 @@
 """How much text one request may bring, and what becomes of the rest."""
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from tests.support.cli import run
-from tests.support.triton_server import Running, binary, repository, triton
+from tests.support.triton_server import Running
 from vlmsearch import Document, Pipeline
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import InvalidInputError

@@ -1,38 +1,25 @@
 """A real Triton server: what its models answer, and what they survive."""
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
 import io
 import json
-import os
-import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
-import trustme
 from tritonclient.utils import InferenceServerException
 
 from tests.support.odd_images import VAST_WEBP
-from tests.support.triton_scenes import SEED, captions, local, picture, pictures
-from tests.support.triton_server import Running, binary, children, repository, serving, stubs, triton
+from tests.support.triton_scenes import SEED, picture
+from tests.support.triton_server import Running
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
-from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.registry import open_encoder
-from vlmsearch.triton.repository.options import RepoOptions
-from vlmsearch.triton.repository.writer import write_repository
-from vlmsearch.triton.server.commands import Binary
-from vlmsearch.types import Vectors
 
 
 def test_images_texts_and_both(triton: Running, pictures: list[bytes], captions: list[str], local: OnnxEncoder) -> None:

@@ -1,0 +1,87 @@
+"""Triton servers of each kind, started when a test first asks for one and shared by the whole session.
+
+A plugin, for a fixture that test modules import is another fixture in each, with a server of its own. What a server
+needs is imported with it, so that other tests start without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.scripted_triton import Place
+    from tests.support.triton_server import Running
+    from vlmsearch.triton.server.commands import Binary
+
+
+@pytest.fixture(scope="session")
+def binary() -> Binary:
+    """The server's program, installed as `vlmsearch triton install` does it."""
+    from tests.support.triton_server import install_once
+
+    return install_once()
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo models on ONNX Runtime in the Python backend."""
+    from vlmsearch.triton.repository.options import RepoOptions
+    from vlmsearch.triton.repository.writer import write_repository
+
+    folder = tmp_path_factory.mktemp("triton") / "repository"
+    write_repository("demo", folder, RepoOptions())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def triton(binary: Binary, repository: Path) -> Iterator[Running]:
+    """A server of the demo models."""
+    from tests.support.triton_server import Running
+
+    running = Running(binary, repository)
+    with running.server:
+        yield running.start()
+
+
+@pytest.fixture(scope="session")
+def llm_binary(binary: Binary) -> Binary:
+    """The server's program, with torch and transformers for its Python models."""
+    from tests.support.llm_servers import share_packages
+
+    share_packages(binary)
+    return binary
+
+
+@pytest.fixture(scope="session")
+def llm(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A language model as a decoupled ensemble."""
+    from tests.support.llm_servers import write_llm_repository
+    from tests.support.triton_server import Running
+
+    running = Running(llm_binary, write_llm_repository(tmp_path_factory.mktemp("llm")))
+    with running.server:
+        yield running.start()
+
+
+@pytest.fixture(scope="session")
+def unary(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The same without streaming, with the names before TensorRT-LLM 1.0, and a model with llmapi's tensors."""
+    from tests.support.llm_servers import write_unary_repository
+    from tests.support.triton_server import Running
+
+    running = Running(llm_binary, write_unary_repository(tmp_path_factory.mktemp("unary")))
+    with running.server:
+        yield running.start()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """A server whose answers a test writes down."""
+    from tests.support.scripted_triton import serve_script
+
+    with serve_script() as found:
+        yield found
