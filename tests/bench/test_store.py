@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 
 import pytest
 from chromadb import HttpClient
@@ -29,20 +26,24 @@ def bench(mongo: str, chroma: str) -> object:
     return json.loads(result.stdout)["figures"]
 
 
-def test_every_figure_is_measured_and_nothing_else_is_touched(
-    mongo_address: str, start_chroma: Callable[..., AbstractContextManager[str]], tmp_path: Path
-) -> None:
-    with start_chroma(tmp_path) as address:
-        host, _, port = address.partition(":")
-        client = HttpClient(host=host, port=int(port), settings=chroma_settings())
-        for name in OTHERS:
-            client.create_collection(name)
-        figures = bench(mongo_address, address)
-        left = sorted(collection.name for collection in client.list_collections())
+def test_every_figure_is_measured_and_nothing_else_is_touched(mongo_address: str, chroma_address: str) -> None:
+    host, _, port = chroma_address.partition(":")
+    client = HttpClient(host=host, port=int(port), settings=chroma_settings())
+
+    def names() -> set[str]:
+        return {collection.name for collection in client.list_collections()}
+
+    before = names()
+    for name in OTHERS:
+        client.create_collection(name)
+    figures = bench(mongo_address, chroma_address)
+    left = names() - before
+    for name in OTHERS:
+        client.delete_collection(name)
     assert isinstance(figures, list)
     assert len(figures) == 4
     assert all(figure["ours"] > 0 and figure["bare"] > 0 for figure in figures)
-    assert left == OTHERS
+    assert left == set(OTHERS)
     with MongoClient[dict[str, object]](mongo_address) as mongo:
         assert "vlmsearch-bench" not in mongo.list_database_names()
 

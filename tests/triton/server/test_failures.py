@@ -5,7 +5,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,20 +24,34 @@ from vlmsearch.triton.server.commands import Binary
 from vlmsearch.types import Vectors
 
 
-@pytest.fixture
-def private(binary: Binary, repository: Path, tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Servers that a test may kill or change; each with a repository of its own."""
-    started: list[Running] = []
-
-    def start(*extra: str) -> Running:
-        folder = tmp_path / f"repository-{len(started)}"
-        shutil.copytree(repository, folder)
-        started.append(Running(binary, folder, extra))
-        return started[-1].start()
-
-    yield start
-    for running in started:
+@pytest.fixture(scope="module")
+def own_server(binary: Binary, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("private") / "repository"
+    shutil.copytree(repository, folder)
+    running = Running(binary, folder, ["--model-control-mode=explicit", "--load-model=*"])
+    try:
+        yield running.start()
+    finally:
         running.server.stop(seconds=20)
+
+
+@pytest.fixture
+def private(own_server: Running, repository: Path) -> Running:
+    """A server that a test may kill and whose models it may change; the next test gets it as it was."""
+    changed = False
+    for path in repository_of(own_server).glob("*/config.pbtxt"):
+        original = (repository / path.parent.name / path.name).read_text()
+        if path.read_text() != original:
+            path.write_text(original)
+            changed = True
+    if changed:
+        own_server.kill()
+        own_server.again()
+    return own_server
+
+
+def repository_of(running: Running) -> Path:
+    return Path(running.command[1].partition("=")[2])
 
 
 class Load:
@@ -87,47 +101,40 @@ def test_a_killed_model_process_costs_no_answer(
         load.finish()
 
 
-def test_a_killed_server_costs_no_answer(
-    private: Callable[..., Running], pictures: list[bytes], local: OnnxEncoder
+def test_a_killed_server_costs_no_answer_unless_the_deadline_ends_the_wait(
+    private: Running, pictures: list[bytes], local: OnnxEncoder
 ) -> None:
-    running, expected = private(), local.encode_images(pictures)["clip"]
+    location, expected = private.url.removeprefix("triton:"), local.encode_images(pictures)["clip"]
     with (
-        TritonEncoder(running.url.removeprefix("triton:")) as encoder,
-        TritonEncoder(running.url.removeprefix("triton:"), shared_memory=True) as sharing,
+        TritonEncoder(location) as encoder,
+        TritonEncoder(location, shared_memory=True) as sharing,
+        TritonEncoder(location, deadline=2) as impatient,
     ):
+        impatient.encode_images(pictures[:3])
         loads = [Load(encoder, pictures, expected, 2), Load(sharing, pictures, expected, 2)]
         for load in loads:
             load.settle()
-        running.kill()
-        time.sleep(0.5)
-        running.again()
+        private.kill()
+        started = time.monotonic()
+        with pytest.raises(BackendError, match=r"127\.0\.0\.1"):
+            impatient.encode_images(pictures[:3])
+        assert 0.5 < time.monotonic() - started < 20
+        private.again()
         for load in loads:
             load.settle()
             load.finish()
 
 
-def test_without_a_server_the_deadline_ends_the_wait(private: Callable[..., Running], pictures: list[bytes]) -> None:
-    running = private()
-    with TritonEncoder(running.url.removeprefix("triton:"), deadline=2) as encoder:
-        encoder.encode_images(pictures[:3])
-        running.kill()
-        started = time.monotonic()
-        with pytest.raises(BackendError, match=r"127\.0\.0\.1"):
-            encoder.encode_images(pictures[:3])
-        assert 0.5 < time.monotonic() - started < 20
-
-
 def test_a_new_version_is_loaded_while_requests_flow(
-    private: Callable[..., Running], pictures: list[bytes], local: OnnxEncoder
+    private: Running, pictures: list[bytes], local: OnnxEncoder
 ) -> None:
-    running = private("--model-control-mode=explicit", "--load-model=*")
-    folder = Path(running.command[1].partition("=")[2])
-    with TritonEncoder(running.url.removeprefix("triton:")) as encoder:
+    folder = repository_of(private)
+    with TritonEncoder(private.url.removeprefix("triton:")) as encoder:
         encoder._connection._retries = False
         load = Load(encoder, pictures, local.encode_images(pictures)["clip"])
         load.settle()
         shutil.copytree(folder / "clip_image" / "1", folder / "clip_image" / "2")
-        with running.client() as client:
+        with private.client() as client:
             client.load_model("clip_image")
             load.settle()
             ready = [(m.name, m.version) for m in client.get_model_repository_index().models if m.state == "READY"]
@@ -136,29 +143,24 @@ def test_a_new_version_is_loaded_while_requests_flow(
     assert ("clip_image", "1") not in ready
 
 
-def test_a_server_with_other_models_is_noticed(
-    private: Callable[..., Running], tmp_path: Path, pictures: list[bytes]
-) -> None:
-    running = private()
-    folder = Path(running.command[1].partition("=")[2])
-    with TritonEncoder(running.url.removeprefix("triton:"), deadline=60) as encoder:
+def test_a_server_with_other_models_is_noticed(private: Running, pictures: list[bytes]) -> None:
+    with TritonEncoder(private.url.removeprefix("triton:"), deadline=60) as encoder:
         encoder.encode_images(pictures[:2])
-        running.kill()
-        for config in folder.glob("*/config.pbtxt"):
+        private.kill()
+        for config in repository_of(private).glob("*/config.pbtxt"):
             config.write_text(config.read_text().replace("demo-clip:", "other-clip:"))
-        running.again()
+        private.again()
         with pytest.raises(IndexMismatchError, match=r"served demo-clip:.* and now serves other-clip:"):
             encoder.encode_images(pictures[:2])
 
 
-def test_models_that_do_not_belong_together_are_refused(private: Callable[..., Running]) -> None:
-    running = private("--model-control-mode=explicit", "--load-model=*")
-    config = Path(running.command[1].partition("=")[2]) / "clip_image" / "config.pbtxt"
+def test_models_that_do_not_belong_together_are_refused(private: Running) -> None:
+    config = repository_of(private) / "clip_image" / "config.pbtxt"
     config.write_text(config.read_text().replace("demo-clip:", "other-clip:"))
-    with running.client() as client:
+    with private.client() as client:
         client.load_model("clip_image")
     with pytest.raises(BackendError, match=r"clip_image of Triton at .* is other-clip:.* is made for demo-clip:"):
-        open_encoder(running.url)
+        open_encoder(private.url)
 
 
 def test_priorities_cache_and_several_instances(

@@ -51,15 +51,13 @@ def test_a_client_cannot_register_the_memory_of_the_models(served: Served) -> No
             found.register_system_shared_memory("mine", f"/{path.name}", 64)
 
 
-def test_http_lets_nobody_register_it_either(binary: Binary, repository: Path) -> None:
-    with serving(repository) as served:
-        _, process = served
-        line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
-        port = next(part.partition("=")[2] for part in line if part.startswith("--http-port"))
-        body = json.dumps({"key": f"/{regions(served)[0].name}", "offset": 0, "byte_size": 64}).encode()
-        address = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/mine/register"
-        with pytest.raises(HTTPError, match="403"):
-            urlopen(Request(address, data=body), timeout=30)
+def test_http_lets_nobody_register_it_either(served: Served) -> None:
+    line = Path(f"/proc/{served[1].pid}/cmdline").read_bytes().decode().split("\0")
+    port = next(part.partition("=")[2] for part in line if part.startswith("--http-port"))
+    body = json.dumps({"key": f"/{regions(served)[0].name}", "offset": 0, "byte_size": 64}).encode()
+    address = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/mine/register"
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(Request(address, data=body), timeout=30)
 
 
 def test_an_encoder_that_would_share_memory_is_told_at_once_what_to_do(served: Served) -> None:
