@@ -40,7 +40,7 @@ def check_seconds(**limits: float) -> None:
     """ConfigError for a time, by its option's name, that nothing can wait."""
     for name, seconds in limits.items():
         if not 0 < seconds <= _LONGEST_WAIT:
-            raise ConfigError(f"{name} is above 0 and at most {_LONGEST:.0f} seconds, not {seconds:g}")
+            raise ConfigError(f"{name} is above 0 and at most {_LONGEST_WAIT:.0f} seconds, not {seconds:g}")
 
 
 def check_context(context: int | None) -> None:

@@ -120,9 +120,9 @@ def test_nothing_touches_the_default_stream_while_a_graph_is_captured(make: Make
     """TensorRT's own streams wait for it, and then the work of other threads would fail."""
     engine = make(contexts=3)
     check(engine, 16)
-    cuda, graphs = (importlib.import_module(f"vlmsearch.tensorrt.engine.{name}") for name in ("cuda", "graphs"))
+    cuda = importlib.import_module("vlmsearch.tensorrt.engine.cuda")
     with cuda.Stream() as stream, ThreadPoolExecutor(3) as pool:
-        with graphs.Capture(stream) as capture:
+        with cuda.Capture(stream) as capture:
             waiting = [pool.submit(check, engine, rows) for rows in (5, 16, 31)]
             waiting.append(pool.submit(lambda: cuda.DeviceBuffer(100).close()))
             time.sleep(0.2)
