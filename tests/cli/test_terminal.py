@@ -157,7 +157,7 @@ import sys, click, warnings
 import vlmsearch.cli
 from rich.progress import Progress
 from vlmsearch.encoders.base import TextTruncatedWarning
-from vlmsearch.terminal import make_console, make_table
+from vlmsearch._util.console import make_console, make_table
 
 def command(**_):
     hostile = {HOSTILE!r}

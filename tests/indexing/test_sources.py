@@ -181,7 +181,7 @@ def test_an_image_with_a_name_that_no_file_has_is_no_crash(tmp_path: Path) -> No
 
 _SWAPPED = """
 import os, sys
-from vlmsearch.sources import Paths
+from vlmsearch.indexing.sources import Paths
 
 os.chdir(sys.argv[1])
 os.mkfifo("pipe")

@@ -33,7 +33,7 @@ T = TypeVar("T")
 AT_ONCE = "import vlmsearch.stores.chroma.store as c; c._LAST_GASP = 0.0"
 AHEAD = """
 import datetime, socket, types
-import vlmsearch.stores.mongo_journal as j
+import vlmsearch.stores.mongodb.journal as j
 class Ahead(datetime.datetime):
     @classmethod
     def now(cls, tz=None): return datetime.datetime.now(tz) + datetime.timedelta(seconds={seconds})
