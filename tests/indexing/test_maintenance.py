@@ -13,6 +13,7 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
+from tests.support.cli import run
 from vlmsearch import ConfigError, Document, Pipeline, Record
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.audit import State
@@ -180,37 +181,33 @@ def test_a_document_stays_whole_when_another_process_writes_it_meanwhile(
 # ---- the command line
 
 
-def vlmsearch(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "vlmsearch", *arguments], capture_output=True, text=True, check=False)
-
-
 def test_the_commands(mongo_address: str, chroma_address: str, tmp_path: Path) -> None:
     url = f"mongodb+chroma://{mongo_address}/cli?chroma=http://{chroma_address}"
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "a red star"}\n{"id": "b", "text": "two dogs"}\n')
-    assert vlmsearch("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0
-    info = vlmsearch("info", "--store", url)
+    assert run("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0
+    info = run("info", "--store", url)
     assert f"search      HNSW on chroma://{chroma_address}/cli-vlmsearch" in info.stdout, info.stderr
-    fine = vlmsearch("fsck", "--store", url)
+    fine = run("fsck", "--store", url)
     assert (fine.returncode, "unfinished  none" in fine.stdout) == (0, True)
     with MongoChromaStore(f"//{mongo_address}/cli", chroma=f"http://{chroma_address}") as store:
         space = store.needed().spaces[1]
         store.vectors().fields[space.fields[0]].upsert(
             ["0" * 16 + "x"], MockEncoder().encode_texts(["x"])["minilm"], [{"id": "x"}]
         )
-    bad = vlmsearch("fsck", "--store", url, "--json")
+    bad = run("fsck", "--store", url, "--json")
     assert bad.returncode == 1
     assert json.loads(bad.stdout)["orphans"] == [f"minilm/text x {'0' * 16}"]
-    assert vlmsearch("fsck", "--store", url, "--repair").returncode == 0
-    assert json.loads(vlmsearch("fsck", "--store", url, "--json").stdout)["clean"]
-    done = vlmsearch("reindex", "--store", url, "--encoder", "onnx:demo", "--json")
+    assert run("fsck", "--store", url, "--repair").returncode == 0
+    assert json.loads(run("fsck", "--store", url, "--json").stdout)["clean"]
+    done = run("reindex", "--store", url, "--encoder", "onnx:demo", "--json")
     assert done.returncode == 0, done.stderr
     assert {key: json.loads(done.stdout)[key] for key in ("documents", "encoded", "switched")} == {
         "documents": 2, "encoded": 2, "switched": True,
     }  # fmt: skip
-    assert vlmsearch("search", "a red star", "--store", url, "--limit", "1").stdout.split("\t")[1] == "a"
-    assert vlmsearch("reindex", "--store", url, "--drop-old").stdout == "removed the replaced index\n"
-    assert vlmsearch("reindex", "--store", url).returncode == 2
-    refused = vlmsearch("fsck", "--store", "chroma:nowhere")
+    assert run("search", "a red star", "--store", url, "--limit", "1").stdout.split("\t")[1] == "a"
+    assert run("reindex", "--store", url, "--drop-old").stdout == "removed the replaced index\n"
+    assert run("reindex", "--store", url).returncode == 2
+    refused = run("fsck", "--store", "chroma:nowhere")
     assert refused.returncode == 1
 
 
@@ -227,23 +224,23 @@ def test_a_reindex_that_is_killed_before_the_switch_is_told_of_and_taken_up(tmp_
     url = f"chroma:{tmp_path / 'index'}"
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "a red star"}\n{"id": "b", "text": "two dogs"}\n')
     (tmp_path / "c.jsonl").write_text('{"id": "c", "text": "three cats"}\n')
-    assert vlmsearch("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0
+    assert run("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0
     arguments = ["reindex", "--store", url, "--encoder", "onnx:demo"]
     killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_SWITCH, *arguments], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert json.loads(vlmsearch("info", "--store", url, "--json").stdout)["frozen"].startswith(f"{url} takes no writes")
+    assert json.loads(run("info", "--store", url, "--json").stdout)["frozen"].startswith(f"{url} takes no writes")
     late = ["index", str(tmp_path / "c.jsonl"), "--store", url, "--encoder"]
-    refused = vlmsearch(*late, "mock:")
+    refused = run(*late, "mock:")
     assert refused.returncode == 1
     assert len(refused.stderr.splitlines()) == 1
     assert "if it was cut off, run it again" in refused.stderr
     assert (
-        vlmsearch("search", "dogs", "--store", url, "--encoder", "mock:", "--limit", "1").stdout.split("\t")[1] == "b"
+        run("search", "dogs", "--store", url, "--encoder", "mock:", "--limit", "1").stdout.split("\t")[1] == "b"
     )
-    done = json.loads(vlmsearch(*arguments, "--drop-old", "--json").stdout)
+    done = json.loads(run(*arguments, "--drop-old", "--json").stdout)
     assert {key: done[key] for key in ("documents", "encoded", "switched", "dropped")} == {
         "documents": 2, "encoded": 0, "switched": True, "dropped": True,
     }  # fmt: skip
-    assert "frozen" not in json.loads(vlmsearch("info", "--store", url, "--json").stdout)
-    assert vlmsearch(*late, "onnx:demo").returncode == 0
-    assert vlmsearch("search", "dogs", "--store", url, "--limit", "1").stdout.split("\t")[1] == "b"
+    assert "frozen" not in json.loads(run("info", "--store", url, "--json").stdout)
+    assert run(*late, "onnx:demo").returncode == 0
+    assert run("search", "dogs", "--store", url, "--limit", "1").stdout.split("\t")[1] == "b"
