@@ -4,7 +4,12 @@ import signal
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.servers", "tests.support.mongo_servers", "tests.support.triton_fixtures"]
+pytest_plugins = [
+    "tests.support.servers",
+    "tests.support.mongo_servers",
+    "tests.support.triton_fixtures",
+    "tests.support.wheel",
+]
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")

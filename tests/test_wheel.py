@@ -7,19 +7,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
-from tests.support.paths import ROOT
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
-    (found,) = folder.glob("*.whl")
-    return found
-
 
 def test_data_and_types_are_in_it_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
@@ -36,11 +23,8 @@ def test_data_and_types_are_in_it_and_nothing_else(wheel: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or "/build/" in name.replace("vlmsearch/build/", "")]
 
 
-def test_it_searches_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
-    subprocess.run(command, check=True, capture_output=True)
-    environment = os.environ | {"PYTHONPATH": str(site), "VLMSEARCH_CACHE": str(tmp_path / "cache")}
+def test_it_searches_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(installed), "VLMSEARCH_CACHE": str(tmp_path / "cache")}
 
     def run(*arguments: str) -> str:
         done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -48,7 +32,7 @@ def test_it_searches_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
         return done.stdout
 
     where = run(sys.executable, "-c", "import vlmsearch, vlmsearch_mocks; print(vlmsearch.__file__)")
-    assert where.startswith(str(site))
+    assert where.startswith(str(installed))
     found = json.loads(run(sys.executable, "-m", "vlmsearch", "demo", "--scenes", "12", "--json"))
     assert found["added"] == 12
     assert all(Path(match["image"]).is_relative_to(tmp_path) for match in found["queries"][0]["matches"])

@@ -18,20 +18,19 @@ def section() -> str:
     return rest.partition("\n## ")[0]
 
 
-def test_the_section_on_testing_works_as_a_users_project(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(tmp_path / "wheels"), str(ROOT)], check=True)
-    (wheel,) = (tmp_path / "wheels").iterdir()
-    site, project = tmp_path / "site", tmp_path / "project"
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)
+def test_the_section_on_testing_works_as_a_users_project(installed: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
     project.mkdir()
     files = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", section(), re.DOTALL)
     assert [name for name, _ in files] == ["conftest.py", "test_app.py"]
     for name, code in files:
         (project / name).write_text(code, encoding="utf-8")
     where = "import vlmsearch, vlmsearch_mocks; print(vlmsearch.__file__, vlmsearch_mocks.__file__)"
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    for command, wanted in ((["-c", where], f"{site}{os.sep}vlmsearch_mocks"), (["-m", "pytest", "-q"], " passed")):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    for command, wanted in (
+        (["-c", where], f"{installed}{os.sep}vlmsearch_mocks"),
+        (["-m", "pytest", "-q"], " passed"),
+    ):
         done = subprocess.run(
             [sys.executable, *command], cwd=project, env=environment, capture_output=True, text=True, check=False
         )
