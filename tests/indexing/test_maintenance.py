@@ -234,9 +234,7 @@ def test_a_reindex_that_is_killed_before_the_switch_is_told_of_and_taken_up(tmp_
     assert refused.returncode == 1
     assert len(refused.stderr.splitlines()) == 1
     assert "if it was cut off, run it again" in refused.stderr
-    assert (
-        run("search", "dogs", "--store", url, "--encoder", "mock:", "--limit", "1").stdout.split("\t")[1] == "b"
-    )
+    assert run("search", "dogs", "--store", url, "--encoder", "mock:", "--limit", "1").stdout.split("\t")[1] == "b"
     done = json.loads(run(*arguments, "--drop-old", "--json").stdout)
     assert {key: done[key] for key in ("documents", "encoded", "switched", "dropped")} == {
         "documents": 2, "encoded": 0, "switched": True, "dropped": True,

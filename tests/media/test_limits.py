@@ -1,7 +1,6 @@
 """What images may cost: memory is capped in processes of their own, so that a test of it cannot harm the machine."""
 
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
+from tests.support.cli import ok, run
 from tests.support.odd_images import RED, VAST_WEBP, encoded, png, scene
 from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline
 from vlmsearch.media import colour as colours
@@ -336,7 +336,7 @@ MEASURED: dict[str, bytes] = {
 DECODE = """
 import resource, sys
 from vlmsearch import ImageLimits, InvalidInputError
-from vlmsearch.media import open_image
+from vlmsearch.media.images import open_image
 data = sys.stdin.buffer.read()
 open_image(data[:0] + {small!r})  # what a first image costs is not this one's
 try:
@@ -416,12 +416,9 @@ def test_the_limits_are_an_option_wherever_images_come_in(tmp_path: Path) -> Non
         with pytest.raises(InvalidInputError, match="2,500 pixels; at most 2,450") as caught:
             pipeline.search(image=tmp_path / "photos" / "one.png")
         assert caught.value.code == "too_large"
-    command = [sys.executable, "-m", "vlmsearch", "index", "photos", "--encoder", "mock:", "--store", "chroma:index"]
-    given = os.environ | {"VLMSEARCH_IMAGE_LIMITS": "encoded=10"}
-    done = subprocess.run([*command, "--json"], cwd=tmp_path, env=given, capture_output=True, text=True, check=True)
-    assert [reject["code"] for reject in json.loads(done.stdout)["rejects"]] == ["too_large"]
-    done = subprocess.run(
-        [*command, "--image-limits", "width=3"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    command = ("index", "photos", "--encoder", "mock:", "--store", "chroma:index")
+    printed = ok(*command, "--json", cwd=tmp_path, VLMSEARCH_IMAGE_LIMITS="encoded=10")
+    assert [reject["code"] for reject in json.loads(printed)["rejects"]] == ["too_large"]
+    done = run(*command, "--image-limits", "width=3", cwd=tmp_path)
     assert done.returncode == 2
     assert "limits of images are written pixels=N,decoded=N,encoded=N" in " ".join(done.stderr.split())

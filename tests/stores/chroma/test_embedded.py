@@ -34,6 +34,7 @@ from tests.support.chroma import (
     write,
 )
 from tests.support.chroma import writing as other_process
+from tests.support.cli import run, run_process
 from vlmsearch import BackendError, BackendUnavailableError, Document, Record
 from vlmsearch.stores.chroma import embedded as chroma_folder
 from vlmsearch.stores.chroma import log as chroma_log
@@ -56,10 +57,6 @@ def not_found(store: ChromaStore) -> list[str]:
     return lost
 
 
-def vlmsearch(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "vlmsearch", *arguments], capture_output=True, text=True, check=False)
-
-
 # ---- one process at a time
 
 
@@ -70,12 +67,12 @@ def test_a_second_process_is_told_who_has_the_folder_and_what_to_use(tmp_path: P
         store.upsert([record(1)])
         if backup:
             shutil.copytree(tmp_path / "index", tmp_path / "backup")
-        refused = vlmsearch("info", "--store", f"chroma:{tmp_path / 'index'}")
+        refused = run_process("info", "--store", f"chroma:{tmp_path / 'index'}")
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
     assert f"is in use by process {os.getpid()}" in refused.stderr
     assert f"`chroma run --path {tmp_path / 'index'}` and open chroma://localhost:8000/vlmsearch" in refused.stderr
-    assert vlmsearch("info", "--store", f"chroma:{tmp_path / 'index'}").returncode == 0
+    assert run("info", "--store", f"chroma:{tmp_path / 'index'}").returncode == 0
 
 
 def test_a_folder_that_another_process_is_making_is_one_clear_error(tmp_path: Path) -> None:
@@ -213,7 +210,7 @@ def test_only_folders_of_the_index_itself_are_ever_removed(tmp_path: Path, name:
     lock = tmp_path / "index" / LOCK
     lock.write_bytes(b"W" + lock.read_bytes()[1:])
     for arguments in (["info"], ["fsck", "--repair"]):
-        done = vlmsearch(*arguments, "--store", f"chroma:{tmp_path / 'index'}")
+        done = run(*arguments, "--store", f"chroma:{tmp_path / 'index'}")
         assert "Traceback" not in done.stderr
         assert (victim / "thesis.txt").read_text() == "mine"
 
@@ -248,12 +245,12 @@ def test_fsck_finds_vectors_that_a_search_does_not(tmp_path: Path, damage: Calla
     with ChromaStore(str(tmp_path / "index")) as store:
         lost = not_found(store)
     url = f"chroma:{tmp_path / 'index'}"
-    bad = vlmsearch("fsck", "--store", url, "--json")
+    bad = run("fsck", "--store", url, "--json")
     report = json.loads(bad.stdout)
     assert (bad.returncode, report["clean"]) == (1, False)
     assert sorted(line.split()[1] for line in report["unindexed"]) == sorted(lost) != []
-    assert vlmsearch("fsck", "--store", url, "--repair").returncode == 0
-    assert json.loads(vlmsearch("fsck", "--store", url, "--json").stdout)["clean"]
+    assert run("fsck", "--store", url, "--repair").returncode == 0
+    assert json.loads(run("fsck", "--store", url, "--json").stdout)["clean"]
     with ChromaStore(str(tmp_path / "index")) as store:
         assert not_found(store) == []
 
