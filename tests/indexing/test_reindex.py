@@ -17,16 +17,14 @@ from vlmsearch_mocks.pair import mock_chroma_store, mock_mongo_store
 from tests.support.reindex_crash_points import (
     FIRST,
     SECOND,
-    Kind,
-    MockWorld,
     Model,
-    RealWorld,
     image_everywhere,
     kill_everywhere,
     kill_twice,
     run_reindex,
     start,
 )
+from tests.support.worlds import KINDS, Kind, mock_world, real_world
 from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
@@ -423,18 +421,15 @@ def test_of_two_runs_that_build_the_same_index_the_last_to_begin_goes_on(kind: s
     assert store.over("index").needed().fingerprint == SECOND.fingerprint
 
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_reindex_or_removal_loses_nothing(kind: Kind) -> None:
-    report = kill_everywhere(lambda: MockWorld(kind), first=len(kind) % 6, step=6)
+    report = kill_everywhere(lambda: mock_world(kind), first=len(kind) % 6, step=6)
     assert report.points >= 20
     assert report.wrong == {}
 
 
 def test_a_reindex_that_is_killed_and_killed_again_loses_nothing() -> None:
-    report = kill_twice(lambda: MockWorld("mongodb+chroma"), first=5, step=17)
+    report = kill_twice(lambda: mock_world("mongodb+chroma"), first=5, step=17)
     assert report.points >= 10
     assert report.wrong == {}
 
@@ -443,14 +438,14 @@ def test_a_reindex_that_is_killed_and_killed_again_loses_nothing() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_crash_point_of_a_reindex_or_removal_loses_anything(kind: Kind) -> None:
-    assert kill_everywhere(lambda: MockWorld(kind)).wrong == {}
+    assert kill_everywhere(lambda: mock_world(kind)).wrong == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_second_crash_point_of_a_reindex_loses_anything(kind: Kind) -> None:
-    assert kill_twice(lambda: MockWorld(kind), step=3).wrong == {}
+    assert kill_twice(lambda: mock_world(kind), step=3).wrong == {}
 
 
 @pytest.mark.exhaustive
@@ -459,7 +454,7 @@ def test_no_second_crash_point_of_a_reindex_loses_anything(kind: Kind) -> None:
 def test_no_crash_point_on_real_servers_loses_anything(kind: Kind, mongo_address: str, chroma_address: str) -> None:
     names = map("crash-{}".format, count())
     report = kill_everywhere(
-        lambda: RealWorld(kind, mongo_address, chroma_address, next(names)), moments=("before", "after")
+        lambda: real_world(kind, mongo_address, chroma_address, next(names)), moments=("before", "after")
     )
     assert report.wrong == {}
 
@@ -493,7 +488,7 @@ def test_a_single_failure_of_a_call_changes_nothing_of_a_reindex(
 
 
 def test_the_model_that_an_index_has_takes_back_what_a_killed_reindex_left() -> None:
-    world = MockWorld("mongodb+chroma")
+    world = mock_world("mongodb+chroma")
     writer = start(world)
     with closing(world.open()) as store:
         assert isinstance(store, MongoChromaStore)

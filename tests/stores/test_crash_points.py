@@ -3,18 +3,15 @@
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
-from tests.support.crash_points import ACTIONS, Action, World, check_point, mock_world, no_waiting, points
-from vlmsearch.stores.chroma.collections import connect as connect_chroma
-from vlmsearch.stores.mongodb.connection import MongoAddress, MongoOptions
-from vlmsearch.stores.mongodb.connection import connect as connect_mongo
+from tests.support.crash_points import ACTIONS, Action, check_point, no_waiting, points
+from tests.support.worlds import KINDS, Kind, World, folder_world, mock_world, real_world
 
 SAMPLE = 7
 """Of so many points, a normal run looks at one."""
-MOCKS = ["chroma", "mongodb", "mongodb+chroma"]
-REAL = ["embedded", "served", "mongodb", "mongodb+chroma"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,45 +32,41 @@ def run(make: Callable[[], World], action: Action, step: int = 1) -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", MOCKS)
-def test_some_points_on_the_mocks(kind: str, action: Action) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_points_on_the_mocks(kind: Kind, action: Action) -> None:
     run(lambda: mock_world(kind), action, SAMPLE)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", MOCKS)
-def test_every_point_on_the_mocks(kind: str, action: Action) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_point_on_the_mocks(kind: Kind, action: Action) -> None:
     run(lambda: mock_world(kind), action)
 
 
 @pytest.fixture
-def real_world(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callable[[str], World]:
+def make_real(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callable[[Kind | Literal["embedded"]], World]:
+    """What makes the next world of real servers, or of an embedded Chroma."""
     turns = itertools.count()
 
-    def make(kind: str) -> World:
+    def make(kind: Kind | Literal["embedded"]) -> World:
         turn = next(turns)
-        name = f"crash-{abs(hash(str(tmp_path))) % 10**9}-{turn}"
-        served = connect_chroma(f"//{chroma_address}/{name}", retries=0)
         if kind == "embedded":
-            return World(chroma=connect_chroma(str(tmp_path / str(turn))))
-        if kind == "served":
-            return World(chroma=served)
-        mongo = connect_mongo(MongoAddress.parse(f"//{mongo_address}/{name}"), MongoOptions(retries=0))
-        return World(mongo, served if "chroma" in kind else None)
+            return folder_world(tmp_path / str(turn))
+        return real_world(kind, mongo_address, chroma_address, f"crash-{abs(hash(str(tmp_path))) % 10**9}-{turn}")
 
     return make
 
 
 @pytest.mark.parametrize("action", ["update"])
-@pytest.mark.parametrize("kind", REAL)
-def test_some_points_on_real_servers(kind: str, action: Action, real_world: Callable[[str], World]) -> None:
-    run(lambda: real_world(kind), action, 5 * SAMPLE)
+@pytest.mark.parametrize("kind", ["embedded", *KINDS])
+def test_some_points_on_real_servers(kind: Any, action: Action, make_real: Callable[[Any], World]) -> None:
+    run(lambda: make_real(kind), action, 5 * SAMPLE)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("kind", REAL)
-def test_every_point_on_real_servers(kind: str, action: Action, real_world: Callable[[str], World]) -> None:
-    run(lambda: real_world(kind), action)
+@pytest.mark.parametrize("kind", ["embedded", *KINDS])
+def test_every_point_on_real_servers(kind: Any, action: Action, make_real: Callable[[Any], World]) -> None:
+    run(lambda: make_real(kind), action)

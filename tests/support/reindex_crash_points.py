@@ -9,10 +9,8 @@ taken up again, by any of several ways, and nothing may be left that no row name
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -20,36 +18,21 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
-from vlmsearch_mocks import Faults, MockEncoder
-from vlmsearch_mocks.chroma import MockChroma, MockChromaConnection
-from vlmsearch_mocks.mongo import MockMongo
-from vlmsearch_mocks.pair import mock_connection
+from vlmsearch_mocks import MockEncoder
 
+from tests.support.worlds import Moment, Process, World, folder_world
 from vlmsearch import ConfigError, Document, Pipeline, VlmsearchError
 from vlmsearch.indexing.reindex import drop_old, reindex
-from vlmsearch.stores import writers
 from vlmsearch.stores.base import check_store
-from vlmsearch.stores.chroma.connection import ChromaConnection, ServedChroma
-from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore, Slot
-from vlmsearch.stores.mongodb.connection import MongoConnection, Rows
-from vlmsearch.stores.mongodb.index import MongoIndex
-from vlmsearch.stores.mongodb.store import MongoStore
-from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.types import Role, Vectors
 
 T = TypeVar("T")
-Moment = Literal["before", "half", "after"]
-Kind = Literal["mongodb", "mongodb+chroma", "chroma"]
 Action = Literal["reindex", "drop_old"]
 Sequel = Literal["again", "drop old first", "another model", "give up"]
-MOMENTS: tuple[Moment, ...] = get_args(Moment)
+MOMENTS: tuple[Moment, ...] = ("before", "half", "after")
 SEQUELS: tuple[Sequel, ...] = get_args(Sequel)
 START = {f"{i}": f"text {i}" for i in range(6)}
-
-
-class KilledError(BaseException):
-    """Nothing that this process does arrives any more."""
 
 
 class Model(MockEncoder):
@@ -68,170 +51,6 @@ class Model(MockEncoder):
 FIRST, SECOND, THIRD = (Model(number) for number in (1, 2, 3))
 
 
-class World(ABC):
-    """Servers, and the calls that the process in question makes to them."""
-
-    def __init__(self) -> None:
-        self._left: int | None = None
-        self._moment: Moment = "before"
-        self._is_dead = False
-        self._is_watched = False
-        self.was_killed = False
-        """Whether there was such a call, and it has such a moment."""
-
-    @abstractmethod
-    def open(self) -> GenerationalStore:
-        """The index, as a process opens it."""
-
-    @abstractmethod
-    def collections(self) -> set[str]:
-        """What there is on the servers."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leave nothing on servers that others use too."""
-
-    def around(self, do: Callable[[], T], half: Callable[[], object] | None = None) -> T:
-        if not self._is_watched:
-            return do()
-        if self._is_dead:
-            raise KilledError
-        if self._left is not None:
-            self._left -= 1
-            if self._left < 0:
-                self._is_dead = True
-                if self._moment == "after":
-                    do()
-                elif self._moment == "half" and half is not None:
-                    half()
-                self.was_killed = self._moment != "half" or half is not None
-                raise KilledError
-        return do()
-
-    @contextmanager
-    def watched(self, kill_at: int | None = None, moment: Moment = "before") -> Iterator[None]:
-        """The process in question makes the calls meanwhile, and is killed at one of them."""
-        self._left, self._moment, self._is_dead, self._is_watched = kill_at, moment, False, True
-        self.was_killed = False
-        try:
-            with suppress(KilledError):
-                yield
-        finally:
-            self._is_watched = False
-            with writers._changing:  # what it had under way is nobody's now, as in a process that is gone
-                writers._under_way.clear()
-
-    @contextmanager
-    def another_process(self) -> Iterator[None]:
-        """The calls meanwhile are of another process."""
-        was, self._is_watched = self._is_watched, False
-        try:
-            yield
-        finally:
-            self._is_watched = was
-
-
-class MockWorld(World):
-    """Mock servers, which can do half of a call."""
-
-    def __init__(self, kind: Kind) -> None:
-        super().__init__()
-        faults = Faults()
-        faults.around = lambda server, operation, do, half=None: self.around(do, half)  # type: ignore[method-assign]
-        self._kind = kind
-        self._mongo, self._chroma = MockMongo(faults=faults), MockChroma(faults=faults)
-
-    def open(self) -> GenerationalStore:
-        mongo, chroma = mock_connection(self._mongo, retries=0), MockChromaConnection(self._chroma, retries=0)
-        if self._kind == "chroma":
-            return ChromaStore.on(chroma)
-        return MongoStore.on(mongo) if self._kind == "mongodb" else MongoChromaStore.on(mongo, chroma)
-
-    def collections(self) -> set[str]:
-        return {name for _, name in self._mongo.data} | {rows.name for rows in self._chroma.data.values()}
-
-    def close(self) -> None:
-        """The servers go with this."""
-
-
-class RealWorld(World):
-    """Real servers; ``name`` is that of a new database on them."""
-
-    def __init__(self, kind: Kind, mongo: str, chroma: str, name: str) -> None:
-        super().__init__()
-        self._kind, self._mongo, self._chroma, self._name = kind, mongo, chroma, name
-
-    def open(self) -> GenerationalStore:
-        if self._kind == "chroma":
-            store = ChromaStore(f"//{self._chroma}/{self._name}", retries=0)
-            self._watch_chroma(store._connection)
-            return store
-        location = f"//{self._mongo}/{self._name}"
-        if self._kind == "mongodb":
-            mongodb = MongoStore(location, retries=0)
-            self._watch_mongo(mongodb._connection)
-            return mongodb
-        pair = MongoChromaStore(location, chroma=f"http://{self._chroma}", retries=0)
-        self._watch_mongo(pair._connection)
-        self._watch_chroma(pair._chroma)
-        return pair
-
-    def _watch_mongo(self, connection: MongoConnection) -> None:
-        run = connection._call
-
-        def watched(collection: str, operation: str, call: Callable[[Rows], T]) -> T:
-            return self.around(lambda: run(collection, operation, call))
-
-        connection._call = watched  # type: ignore[method-assign]
-
-    def _watch_chroma(self, connection: Any) -> None:
-        assert isinstance(connection, ServedChroma)
-        run = connection.run
-
-        def watched(operation: str, call: Any, *, writes: bool = False, collection: str = "") -> Any:
-            return self.around(lambda: run(operation, call, writes=writes, collection=collection))
-
-        connection.run = watched  # type: ignore[method-assign]
-
-    def collections(self) -> set[str]:
-        with closing(self.open()) as store:
-            found = {collection.name for collection in self._in_chroma(store)}
-            if isinstance(store, MongoIndex):
-                connection = store._connection
-                found |= set(connection._connected()[connection.database].list_collection_names())
-        return found
-
-    def close(self) -> None:
-        with closing(self.open()) as store:
-            for collection in self._in_chroma(store):
-                collection.delete()
-            if isinstance(store, MongoIndex):
-                connection = store._connection
-                connection._connected().drop_database(connection.database)
-
-    def _in_chroma(self, store: GenerationalStore) -> list[_Collection]:
-        connection = store._connection if isinstance(store, ChromaStore) else getattr(store, "_chroma", None)
-        if connection is None:
-            return []
-        listed = connection.run("list", lambda server: server.list_collections(limit=100_000))
-        names = [each.name for each in listed if each.name.startswith(f"{connection.prefix}.")]
-        return [_Collection(name, connection) for name in names]
-
-
-@dataclass(frozen=True)
-class _Collection:
-    full_name: str
-    connection: ChromaConnection
-
-    @property
-    def name(self) -> str:
-        """As it is named in an index whose name has no dots."""
-        return "vlmsearch" + self.full_name.removeprefix(self.connection.prefix)
-
-    def delete(self) -> None:
-        self.connection.run("drop", lambda server: server.delete_collection(self.full_name))
-
-
 @dataclass
 class Writer:
     """A process that adds, changes, deletes and adds again with one model; what it was told has been done is ``has``.
@@ -248,7 +67,7 @@ class Writer:
     def turn(self) -> None:
         """Write once of each kind."""
         self.turns += 1
-        with self.world.another_process(), closing(self.world.open()) as store:
+        with closing(self.world.open()) as store:
             pipeline = Pipeline(self.model, store)
             self.add(pipeline, {f"late {self.turns}": "late", "1": f"text of turn {self.turns}"})
             self.delete(pipeline, f"{self.turns + 1}")
@@ -312,9 +131,11 @@ def start(world: World) -> Writer:
     return Writer(world)
 
 
-def run_reindex(writer: Writer, model: Model = SECOND, *, others_write: bool = True) -> bool:
+def run_reindex(
+    writer: Writer, model: Model = SECOND, *, others_write: bool = True, process: Process | None = None
+) -> bool:
     """``reindex`` of a process of its own; whether it switched."""
-    with closing(writer.world.open()) as store:
+    with closing(writer.world.open(process)) as store:
         replace_slot = store.replace_slot
 
         def write_first(slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
@@ -327,9 +148,9 @@ def run_reindex(writer: Writer, model: Model = SECOND, *, others_write: bool = T
         return reindex(store, model).switched
 
 
-def run_drop(writer: Writer) -> None:
+def run_drop(writer: Writer, process: Process | None = None) -> None:
     """``drop_old`` of a process of its own."""
-    with closing(writer.world.open()) as store:
+    with closing(writer.world.open(process)) as store:
         drop_old(store)
 
 
@@ -369,7 +190,7 @@ def aftermath(writer: Writer, sequel: Sequel) -> list[str]:
     with closing(world.open()) as store:
         rows = [store.read_slot("index"), store.read_slot("next")]
     named = {"about", "rejects", *(row["generation"] for row in rows if row)}
-    left = sorted(name for name in world.collections() if name.split(".")[1] not in named)
+    left = sorted(name for name in world.collections() if name.split(".")[0] not in named)
     return wrong + [f"no row names {name}" for name in left]
 
 
@@ -391,9 +212,10 @@ def killed(world: World, action: Action, point: int, moment: Moment) -> Writer |
     writer = start(world)
     if action == "drop_old":
         run_reindex(writer, others_write=False)
-    with world.watched(point, moment):
-        run_reindex(writer) if action == "reindex" else run_drop(writer)
-    return writer if world.was_killed else None
+    process = Process(point, moment)
+    with process.until_it_dies():
+        run_reindex(writer, process=process) if action == "reindex" else run_drop(writer, process)
+    return writer if process.was_killed else None
 
 
 def kill_everywhere(
@@ -406,11 +228,12 @@ def kill_everywhere(
             reached = False
             for turn, moment in enumerate(moments):
                 sequel = SEQUELS[(number + turn) % len(SEQUELS)]
-                with closing(make_world()) as world:
-                    writer = killed(world, action, point, moment)
-                    if writer is not None:
-                        reached = True
-                        report.note(f"{action} {point} {moment}, {sequel}", aftermath(writer, sequel))
+                world = make_world()
+                writer = killed(world, action, point, moment)
+                if writer is not None:
+                    reached = True
+                    report.note(f"{action} {point} {moment}, {sequel}", aftermath(writer, sequel))
+                world.drop()
             if not reached:
                 break
     return report
@@ -421,47 +244,30 @@ def kill_twice(make_world: Callable[[], World], *, first: int = 0, step: int = 1
     report = Report()
     for point in count(first, step):
         for number, second in enumerate(count(first, step)):
-            with closing(make_world()) as world:
-                writer = killed(world, "reindex", point, MOMENTS[number % 2 * 2])
-                if writer is None:
-                    return report
-                with world.watched(second), suppress(ConfigError):
-                    run_reindex(writer)
-                if not world.was_killed:
-                    break
-                report.note(f"reindex {point}, then {second}", aftermath(writer, SEQUELS[number % len(SEQUELS)]))
+            world, process = make_world(), Process(second)
+            writer = killed(world, "reindex", point, MOMENTS[number % 2 * 2])
+            if writer is None:
+                return report
+            with process.until_it_dies(), suppress(ConfigError):
+                run_reindex(writer, process=process)
+            if not process.was_killed:
+                break
+            report.note(f"reindex {point}, then {second}", aftermath(writer, SEQUELS[number % len(SEQUELS)]))
+            world.drop()
     raise AssertionError("count ends never")
 
 
-class FolderWorld(World):
-    """An embedded Chroma. What a process that is killed leaves is its folder as it is then: `image` copies it."""
+@dataclass
+class Imaged(Process):
+    """A process of whose folder an image is taken before and after every call."""
 
-    def __init__(self, folder: Path, on_call: Callable[[], None] = lambda: None) -> None:
-        super().__init__()
-        self.folder = folder
-        self._on_call = on_call
+    image: Callable[[], None] = lambda: None
 
-    def open(self) -> GenerationalStore:
-        store = ChromaStore(str(self.folder))
-        run = store._connection.run
-
-        def watched(operation: str, call: Any, *, writes: bool = False, collection: str = "") -> Any:
-            if not self._is_watched:
-                return run(operation, call, writes=writes, collection=collection)
-            self._on_call()
-            answer = run(operation, call, writes=writes, collection=collection)
-            self._on_call()
-            return answer
-
-        store._connection.run = watched  # type: ignore[method-assign]
-        return store
-
-    def collections(self) -> set[str]:
-        with closing(sqlite3.connect(self.folder / "chroma.sqlite3")) as db:
-            return {name for (name,) in db.execute("SELECT name FROM collections")}
-
-    def close(self) -> None:
-        shutil.rmtree(self.folder)
+    def call(self, name: str, do: Callable[[], T], half: Callable[[], object] | None) -> T:
+        self.image()
+        answer = do()
+        self.image()
+        return answer
 
 
 def image_everywhere(folder: Path, *, first: int = 0, step: int = 1) -> Report:
@@ -471,19 +277,16 @@ def image_everywhere(folder: Path, *, first: int = 0, step: int = 1) -> Report:
 
     def image() -> None:
         if next(counted) % step == 0:
-            copied = FolderWorld(folder.parent / f"image-{len(images)}")
-            shutil.copytree(folder, copied.folder)
-            images.append(replace(writer, world=copied, has=dict(writer.has), may_be=deepcopy(writer.may_be)))
+            place = shutil.copytree(folder, folder.parent / f"image-{len(images)}")
+            copied = replace(writer, world=folder_world(place), has=dict(writer.has), may_be=deepcopy(writer.may_be))
+            images.append(copied)
 
-    world = FolderWorld(folder, image)
-    writer = start(world)
-    with world.watched():
-        run_reindex(writer)
-    with world.watched():
-        run_drop(writer)
+    writer = start(folder_world(folder))
+    run_reindex(writer, process=Imaged(image=image))
+    run_drop(writer, Imaged(image=image))
     report = Report()
     for number, each in enumerate(images):
         sequel = SEQUELS[number % len(SEQUELS)]
         report.note(f"image {number}, {sequel}", aftermath(each, sequel))
-        each.world.close()
+        each.world.drop()
     return report
