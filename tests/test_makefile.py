@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.paths import ROOT
 
 MAKEFILE = ROOT / "Makefile"
@@ -19,7 +17,6 @@ test -e ready
 """
 
 
-@pytest.mark.skipif(not shutil.which("make"), reason="there is no make")
 def test_an_environment_that_was_not_completed_is_made_again(tmp_path: Path) -> None:
     shutil.copy(MAKEFILE, tmp_path)
     (tmp_path / "python").write_text(PYTHON)

@@ -273,7 +273,6 @@ def test_a_generator_of_ids_leaves_no_vectors_behind(tmp_path: Path) -> None:
         assert pipeline.check().clean
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_after_a_fork_a_pipeline_says_so_instead_of_waiting(pipeline: Pipeline) -> None:
     pipeline.search("a star")
     reader, writer = os.pipe()

@@ -376,7 +376,6 @@ with Pipeline.open(encoder="mock:", store="mock:", image_limits=ImageLimits(deco
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's limit of the address space")
 @pytest.mark.parametrize("decoder", ["png", "webp"])
 def test_an_image_that_the_memory_does_not_suffice_for_ends_no_run(tmp_path: Path, decoder: str) -> None:
     good = tmp_path / "good"

@@ -43,7 +43,6 @@ from vlmsearch.stores.chroma.log import DATABASE
 from vlmsearch.stores.chroma.store import ChromaStore
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-on_linux = pytest.mark.skipif(not BOOT.exists(), reason="the machine does not tell when it was started")
 
 
 def not_found(store: ChromaStore) -> list[str]:
@@ -91,7 +90,6 @@ def test_a_folder_that_another_process_is_making_is_one_clear_error(tmp_path: Pa
     write(tmp_path / "index", [1])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_that_outlives_its_parent_does_not_keep_the_folder(tmp_path: Path) -> None:
     code = (
         "import os, sys; from tests.support.chroma import *; store = ChromaStore(sys.argv[1]);"
@@ -154,7 +152,6 @@ def disk_of(folder: Path, disk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     lock.write_bytes(lock.read_bytes().replace(BOOT.read_bytes().strip(), b"0" * 36))
 
 
-@on_linux
 @pytest.mark.parametrize("end", ["closed", "open"])
 def test_a_power_cut_loses_nothing_that_was_written(tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "index", range(MANY))
@@ -169,7 +166,6 @@ def test_a_power_cut_loses_nothing_that_was_written(tmp_path: Path, end: str, mo
             assert store.check().clean
 
 
-@on_linux
 @pytest.mark.parametrize("lock", ["as it was left", "of another boot", "of an older version", "gone"])
 def test_vector_files_are_made_again_where_they_may_lack_something(
     tmp_path: Path, lock: str, caplog: pytest.LogCaptureFixture

@@ -288,7 +288,6 @@ def test_a_killed_writer_is_taken_off_after_a_moment_and_vectors_are_kept_again(
         assert store.check().clean
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_writer_in_a_forked_process_is_not_taken_for_this_one(mongo_address: str) -> None:
     location = f"//{mongo_address}/forked"
     with MongoStore(location) as store:
