@@ -15,10 +15,10 @@ demo: $(VENV)/.demo
 	$(VENV)/bin/vlmsearch demo
 
 test: lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --durations=15
 
 exhaustive: $(VENV)/.test
-	$(VENV)/bin/python -m pytest -m exhaustive
+	$(VENV)/bin/python -m pytest -n 2 --durations=15 -m exhaustive
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -454,9 +454,10 @@ def _child(path: Path, count: int) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_run_opens_searches_and_completes(how: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [2, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_an_interrupted_run_opens_searches_and_completes(how: signal.Signals, turns: int, tmp_path: Path) -> None:
     count, rng = 3000, np.random.default_rng(4)
-    for _ in range(4):
+    for _ in range(turns):
         child = _child(tmp_path / "index", count)
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

@@ -14,11 +14,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import httpx
 import numpy as np
@@ -30,6 +30,7 @@ from vlmsearch import BackendUnavailableError, Document, Record, Stamp
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 Target = Literal["writer", "mongo", "chroma"]
+TARGETS: tuple[Target, ...] = get_args(Target)
 IDS = [f"doc-{i}" for i in range(60)]
 FINGERPRINT = "chaos"
 GONE = -1
@@ -219,14 +220,14 @@ class Harness:
         self.found["documents"] += len(there)
 
 
-def run(folder: Path, seed: int, count: int, target: Target) -> dict[str, int]:
-    """Kill ``count`` times and return what was found; AssertionError where something was lost."""
+def run(folder: Path, seed: int, targets: Sequence[Target]) -> dict[str, int]:
+    """Kill one target after the other and return what was found; AssertionError where something was lost."""
     with servers(folder) as both:
         harness = Harness(both, seed)
-        for number in range(count):
+        for number, target in enumerate(targets):
             harness.round(number, target)
-            if count >= 20 and number % 10 == 9:
-                print(f"{target}: {number + 1} of {count} {harness.found}", flush=True)
+            if number % 10 == 9:
+                print(f"{target}: {number + 1} of {len(targets)} {harness.found}", flush=True)
         return harness.found
 
 
@@ -234,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.support.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=10)
-    parser.add_argument("--kill", choices=["writer", "mongo", "chroma"], default="writer")
+    parser.add_argument("--kill", choices=TARGETS, default="writer")
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -243,7 +244,7 @@ def main() -> None:
         return
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder), options.seed, options.count, options.kill)
+        found = run(Path(folder), options.seed, [options.kill] * options.count)
     print(f"{options.kill} killed {options.count} times, seed {options.seed}: nothing lost; {found}")
     print(f"{time.monotonic() - started:.0f} s")
 
