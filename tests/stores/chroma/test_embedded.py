@@ -56,6 +56,20 @@ def not_found(store: ChromaStore) -> list[str]:
     return lost
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of `MANY` records."""
+    folder = tmp_path_factory.mktemp("many") / "index"
+    write(folder, range(MANY))
+    return folder
+
+
+@pytest.fixture
+def many(original: Path, tmp_path: Path) -> Path:
+    """A copy of it, at ``index``."""
+    return shutil.copytree(original, tmp_path / "index")
+
+
 # ---- one process at a time
 
 
@@ -153,9 +167,10 @@ def disk_of(folder: Path, disk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.parametrize("end", ["closed", "open"])
-def test_a_power_cut_loses_nothing_that_was_written(tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "index", range(MANY))
-    with ChromaStore(str(tmp_path / "index")) as store, disk_of(tmp_path / "index", tmp_path / "disk", monkeypatch):
+def test_a_power_cut_loses_nothing_that_was_written(
+    many: Path, tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ChromaStore(str(many)) as store, disk_of(many, tmp_path / "disk", monkeypatch):
         store.upsert([record(i) for i in range(MANY, 2 * MANY)])
         if end == "closed":
             store.close()
@@ -166,14 +181,21 @@ def test_a_power_cut_loses_nothing_that_was_written(tmp_path: Path, end: str, mo
             assert store.check().clean
 
 
-@pytest.mark.parametrize("lock", ["as it was left", "of another boot", "of an older version", "gone"])
-def test_vector_files_are_made_again_where_they_may_lack_something(
-    tmp_path: Path, lock: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with other_process(tmp_path / "index", 0, 1500) as (process, pipe):
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a process that was killed left."""
+    folder = tmp_path_factory.mktemp("killed") / "index"
+    with other_process(folder, 0, 1500) as (process, pipe):
         assert pipe.recv() == "done"
         process.kill()
-    path = tmp_path / "index" / LOCK
+    return folder
+
+
+@pytest.mark.parametrize("lock", ["as it was left", "of another boot", "of an older version", "gone"])
+def test_vector_files_are_made_again_where_they_may_lack_something(
+    killed: Path, tmp_path: Path, lock: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = shutil.copytree(killed, tmp_path / "index") / LOCK
     if lock == "of another boot":
         path.write_bytes(path.read_bytes().replace(BOOT.read_bytes().strip(), b"0" * 36))
     elif lock == "of an older version":
@@ -235,28 +257,26 @@ def write_beside_another_writer(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [put_back_older_files, write_beside_another_writer])
-def test_fsck_finds_vectors_that_a_search_does_not(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    write(tmp_path / "index", range(MANY))
-    damage(tmp_path / "index")
-    with ChromaStore(str(tmp_path / "index")) as store:
+def test_fsck_finds_vectors_that_a_search_does_not(many: Path, damage: Callable[[Path], None]) -> None:
+    damage(many)
+    with ChromaStore(str(many)) as store:
         lost = not_found(store)
-    url = f"chroma:{tmp_path / 'index'}"
+    url = f"chroma:{many}"
     bad = run("fsck", "--store", url, "--json")
     report = json.loads(bad.stdout)
     assert (bad.returncode, report["clean"]) == (1, False)
     assert sorted(line.split()[1] for line in report["unindexed"]) == sorted(lost) != []
     assert run("fsck", "--store", url, "--repair").returncode == 0
     assert json.loads(run("fsck", "--store", url, "--json").stdout)["clean"]
-    with ChromaStore(str(tmp_path / "index")) as store:
+    with ChromaStore(str(many)) as store:
         assert not_found(store) == []
 
 
-def test_what_fsck_cannot_make_again_counts_as_changed(tmp_path: Path) -> None:
-    write(tmp_path / "index", range(MANY))
-    put_back_older_files(tmp_path / "index")
-    with closing(sqlite3.connect(tmp_path / "index" / DATABASE)) as db, db:
+def test_what_fsck_cannot_make_again_counts_as_changed(many: Path) -> None:
+    put_back_older_files(many)
+    with closing(sqlite3.connect(many / DATABASE)) as db, db:
         db.execute("DELETE FROM embeddings_queue WHERE id LIKE '%id-7'")
-    with ChromaStore(str(tmp_path / "index")) as store:
+    with ChromaStore(str(many)) as store:
         lost = set(not_found(store))
         assert len(lost) == MANY
         assert store.check(repair=True).unindexed
@@ -343,17 +363,16 @@ def test_a_document_that_is_replaced_during_a_search_is_in_its_new_place(
 
 
 def test_a_full_disk_while_vector_files_are_made_again_is_what_the_error_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    many: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path / "index", range(MANY))
-    for path in vector_files(tmp_path / "index"):
+    for path in vector_files(many):
         if path.name == "index_metadata.pickle":
             path.write_bytes(pickle.dumps(["nonsense"]))
 
     def fail(_: object) -> None:
         raise InternalError("(code: 13) database or disk is full")
 
-    with ChromaStore(str(tmp_path / "index")) as store:
+    with ChromaStore(str(many)) as store:
         assert store.manifest()
         with monkeypatch.context() as patch:
             patch.setattr(RustBindingsAPI, "start", fail)
