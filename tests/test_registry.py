@@ -1,5 +1,6 @@
 import contextlib
 import importlib
+import importlib.metadata
 import re
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
@@ -47,7 +48,7 @@ def test_a_wrong_encoder_url_says_what_is_possible(url: str, message: str) -> No
 
 
 def test_a_source_tree_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", lambda group: ())
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
     with pytest.raises(ConfigError, match="no encoder is registered: vlmsearch runs from its source here"):
         open_encoder("onnx:demo")
 

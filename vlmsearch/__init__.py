@@ -1,11 +1,21 @@
-"""Multimodal retrieval with pluggable back ends.
+"""Multimodal retrieval with pluggable back ends: what an application and a back end import.
 
->>> from vlmsearch import Document, Pipeline
+`Pipeline` indexes, searches and answers. Its parts are an `Encoder`, a `Store` and a `Generator`: the built-in ones,
+opened by URLs, or classes of one's own. Everything else is a value that they take or give, an error that they raise,
+or a protocol for what only some back ends can do.
+
+Example:
+    >>> from vlmsearch import Document, Pipeline
+    >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+    ...     report = pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
+    ...     pipeline.search("dog snow", limit=1)[0].document.id
+    'a'
 """
 
-import os
+from typing import TYPE_CHECKING
 
 from vlmsearch.answers.prompts import AnswerStream
+from vlmsearch.encoders.base import Encoder, PreparesImages
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -15,44 +25,64 @@ from vlmsearch.errors import (
     MissingDependencyError,
     ModelUnavailableError,
     QualityError,
+    RejectCode,
+    TextTruncatedWarning,
     VlmsearchError,
 )
-from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.pipeline import Pipeline
+from vlmsearch.stores.base import Checkable, CheckReport, Described, Replaceable, Store
+from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, Operator
 from vlmsearch.types import (
     Answer,
     Citation,
     Document,
     Field,
     Hit,
+    ImageSource,
     IndexReport,
     Leg,
     Manifest,
     Match,
-    Query,
+    Modality,
     Record,
     Reject,
+    Role,
+    Scalar,
     Space,
     Stamp,
+    Vectors,
 )
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from vlmsearch.indexing.sources import Paths
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when ONNX Runtime is loaded, here and in processes of ours
+__version__ = "0.1.0"
 
 __all__ = [
     "Answer",
     "AnswerStream",
     "BackendError",
     "BackendUnavailableError",
+    "CheckReport",
+    "Checkable",
     "Citation",
+    "Comparison",
     "ConfigError",
+    "CountsTokens",
+    "Described",
     "Document",
+    "Encoder",
     "Field",
+    "Filter",
+    "FilterGroup",
     "GenerationOptions",
+    "Generator",
+    "HasPromptTemplate",
     "Hit",
     "ImageLimits",
+    "ImageSource",
     "IndexMismatchError",
     "IndexReport",
     "InvalidInputError",
@@ -60,13 +90,32 @@ __all__ = [
     "Manifest",
     "Match",
     "MissingDependencyError",
+    "Modality",
     "ModelUnavailableError",
+    "Operator",
+    "Paths",
     "Pipeline",
+    "PreparesImages",
     "QualityError",
-    "Query",
     "Record",
     "Reject",
+    "RejectCode",
+    "Replaceable",
+    "Role",
+    "Scalar",
     "Space",
     "Stamp",
+    "Store",
+    "TextTruncatedWarning",
+    "Vectors",
     "VlmsearchError",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Return `Paths`, whose module loads Pillow, when it is asked for."""
+    if name == "Paths":
+        from vlmsearch.indexing.sources import Paths
+
+        return Paths
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,6 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, Union
 from urllib.parse import parse_qsl
@@ -21,6 +20,8 @@ from urllib.parse import parse_qsl
 from vlmsearch.errors import ConfigError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.generators.base import Generator
     from vlmsearch.stores.base import Store
@@ -88,6 +89,8 @@ def open_generator(url: str) -> Generator:
 
 def back_ends(kind: Kind) -> dict[str, EntryPoint]:
     """The registered back ends of one kind, by scheme; none is imported."""
+    from importlib.metadata import entry_points  # here: it loads more modules than the rest of `import vlmsearch`
+
     return {point.name: point for point in entry_points(group=f"vlmsearch.{kind}s")}
 
 

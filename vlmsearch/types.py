@@ -175,14 +175,6 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Query:
-    """What to look for: a text, an image, or both at once."""
-
-    text: str | None = None
-    image: ImageSource | None = None
-
-
-@dataclass(frozen=True)
 class Hit:
     """One answer of one field: a document's id and the cosine of its vector with the query's, from -1 to 1."""
 

@@ -28,9 +28,10 @@ def child_environment() -> dict[str, str]:
     Left out is each variable whose name says that it holds a secret (``OPENAI_API_KEY``, ``VLMSEARCH_CHROMA_TOKEN``,
     ``AWS_SECRET_ACCESS_KEY``, ``OTEL_EXPORTER_OTLP_HEADERS``), and each whose value is a URL with a password, but for
     those of proxies. All others stay: MPI, CUDA, NCCL and the loader are set up by more variables than a list of
-    what is allowed could know.
+    what is allowed could know. ``ORT_DISABLE_TELEMETRY`` is added: Triton may load ONNX Runtime itself.
     """
-    return {name: value for name, value in os.environ.items() if not _is_secret(name, value)}
+    kept = {name: value for name, value in os.environ.items() if not _is_secret(name, value)}
+    return {"ORT_DISABLE_TELEMETRY": "1", **kept}
 
 
 def hub_tokens() -> dict[str, str]:

@@ -104,6 +104,7 @@ def _device(cuda: ctypes.CDLL, index: int) -> Device:
 
 def onnx_wheels() -> Wheels:
     """What is installed of ONNX Runtime; ImportError where the module cannot be loaded."""
+    importlib.import_module("vlmsearch._util.ort")
     runtime = importlib.import_module("onnxruntime")
     build = importlib.import_module("onnxruntime.capi.build_and_package_info")
     return Wheels(

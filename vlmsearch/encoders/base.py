@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from vlmsearch._util.closing import Closable
-from vlmsearch.media.images import open_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
 
@@ -54,4 +53,6 @@ def prepared_image(encoder: Encoder, image: ImageSource, limits: ImageLimits) ->
     """What `Encoder.encode_images` takes, of an image within the limits; InvalidInputError for any other."""
     if isinstance(encoder, PreparesImages):
         return encoder.prepare_image(image, limits)
+    from vlmsearch.media.images import open_image  # here: `import vlmsearch` loads no Pillow
+
     return open_image(image, limits=limits)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from vlmsearch._util.ort import ort
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from vlmsearch._util.closing import Closable
 from vlmsearch._util.files import check_private, make_private
 from vlmsearch._util.gpu import PROVIDERS, Provider, gpu_fault
+from vlmsearch._util.ort import ort
 from vlmsearch._util.threads import Workers
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.types import Vectors

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
+from vlmsearch._util.ort import ort
 from vlmsearch.errors import BackendError
 from vlmsearch.generators.local.decoding import Cache
 from vlmsearch.generators.local.generator import LocalGenerator

@@ -1,0 +1,85 @@
+"""What `import vlmsearch` gives, and what it costs."""
+
+import ast
+import builtins
+import inspect
+import os
+import subprocess
+import sys
+import typing
+from collections.abc import Iterator
+
+import pytest
+
+import vlmsearch
+from vlmsearch._util.credentials import child_environment
+
+OTHERS = {*dir(builtins), *dir(typing), "NDArray", "Path", "Self", "Template", "np"}
+"""Names in signatures that are Python's or numpy's."""
+SLOW = {"asyncio", "concurrent.futures", "email", "http", "importlib.metadata", "json", "logging", "multiprocessing"}
+SLOW |= {"sqlite3", "ssl", "subprocess", "tempfile", "unittest", "urllib.request", "zipfile"}
+
+
+def run(code: str, **environment: str) -> str:
+    env = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"} | environment
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    return done.stdout
+
+
+def annotations(cls: type) -> Iterator[tuple[str, str]]:
+    """The annotations of a class's public fields, methods and properties, as they are written."""
+    yield from ((f"{cls.__name__}.{name}", str(value)) for name, value in inspect.get_annotations(cls).items())
+    for name, value in vars(cls).items():
+        if name.startswith("_") and (name != "__init__" or cls is vlmsearch.AnswerStream):  # which `ask` makes
+            continue
+        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        for annotation in getattr(function, "__annotations__", {}).values():
+            yield f"{cls.__name__}.{name}", str(annotation)
+
+
+@pytest.mark.parametrize("name", vlmsearch.__all__)
+def test_what_a_signature_names_is_exported(name: str) -> None:
+    value = getattr(vlmsearch, name)
+    if not isinstance(value, type):
+        return
+    for where, annotation in annotations(value):
+        names = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
+        unknown = {name for name in names - OTHERS if not name.startswith("_")} - set(vlmsearch.__all__)
+        assert not unknown, f"{where}: {annotation}"
+
+
+def test_the_interfaces_are_exported() -> None:
+    for name in ("Encoder", "Generator", "Store"):
+        assert inspect.isabstract(getattr(vlmsearch, name))
+    with pytest.raises(AttributeError, match="no attribute 'Query'"):
+        _ = vlmsearch.Query  # type: ignore[attr-defined]
+
+
+def test_importing_loads_numpy_and_nothing_that_takes_long() -> None:
+    code = (
+        "import sys, numpy.typing, typing_extensions; before = set(sys.modules); import vlmsearch;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    loaded = set(run(code).split())
+    assert {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names) == {"vlmsearch"}
+    python = {name for name in loaded if not name.startswith("vlmsearch")}
+    assert not python & SLOW
+    assert len(python) < 40, python
+
+
+def test_importing_changes_nothing() -> None:
+    code = (
+        "import os, sys, warnings, numpy; before = dict(os.environ), sys.path[:], warnings.filters[:];"
+        "import vlmsearch; print(before == (dict(os.environ), sys.path, warnings.filters))"
+    )
+    assert run(code).strip() == "True"
+
+
+def test_onnx_runtime_is_loaded_without_telemetry_here_and_in_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("vlmsearch.models.session", "vlmsearch.generators.local.onnx", "vlmsearch.export.inputs"):
+        assert run(f"import os, {module}; print(os.environ['ORT_DISABLE_TELEMETRY'])").strip() == "1"
+    code = "import os; from vlmsearch._util.gpu import onnx_wheels; onnx_wheels(); print(os.environ[{!r}])"
+    assert run(code.format("ORT_DISABLE_TELEMETRY")).strip() == "1"
+    assert run(code.format("ORT_DISABLE_TELEMETRY"), ORT_DISABLE_TELEMETRY="0").strip() == "0"
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    assert child_environment()["ORT_DISABLE_TELEMETRY"] == "1"
