@@ -2,6 +2,8 @@ import contextlib
 import importlib
 import importlib.metadata
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -128,13 +130,64 @@ def test_options_are_converted_by_annotation(value: str, annotation: object, exp
     assert convert(value, annotation, "x") == expected
 
 
-def test_a_missing_package_is_answered_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(kind: Kind) -> dict[str, EntryPoint]:
-        return {"triton": EntryPoint("triton", "no_such_driver:Encoder", f"vlmsearch.{kind}s")}
+def install(folder: Path, name: str, entry: str, source: str) -> None:
+    """Put an installed distribution with one encoder ``far:`` into a folder."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[vlmsearch.encoders]\nfar = {entry}\n")
+    (folder / "far_plugin.py").write_text(source)
 
-    monkeypatch.setattr(registry, "back_ends", gone)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[triton\]'"):
-        open_encoder("triton://host:8001/vlm")
+
+def test_a_missing_package_is_answered_with_the_extra_that_the_plug_in_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(tmp_path, "far-plugin", "far_plugin:Far [gpu-12]", "import no_such_driver\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    message = r"encoder far: needs no_such_driver, which is not installed: pip install 'far-plugin\[gpu-12\]'$"
+    with pytest.raises(MissingDependencyError, match=message):
+        open_encoder("far:host")
+    listed = CliRunner().invoke(cli, ["backends"])
+    assert re.search(r"^encoder +far: +missing +pip install 'far-plugin\[gpu-12\]'$", listed.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("entry", "source"),
+    [("far_plugin:Far", "import no_such_driver\n"), ("far_plugin:Far [gpu]", "import far_plugin.lost\n")],
+)
+def test_no_extra_is_named_for_what_no_extra_brings(
+    entry: str, source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(tmp_path, "far-plugin", entry, source)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("far_plugin", None)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        open_encoder("far:host")
+    assert not isinstance(caught.value, MissingDependencyError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme", "package", "extra"),
+    [
+        ("encoder", "tensorrt", "cuda", "tensorrt"),
+        ("encoder", "torch", "torch", "export"),
+        ("encoder", "triton", "tritonclient", "triton"),
+        ("generator", "openai", "httpx", "openai"),
+        ("generator", "transformers", "transformers", "export"),
+        ("generator", "triton", "tritonclient", "triton"),
+    ],
+)
+def test_each_back_end_names_the_extra_that_it_needs(kind: Kind, scheme: str, package: str, extra: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from vlmsearch import MissingDependencyError\n"
+        "from vlmsearch.registry import load\n"
+        f"try: load({kind!r}, {scheme!r})\n"
+        "except MissingDependencyError as exc: print(exc)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"{kind} {scheme}: needs {package}")
+    assert said.endswith(f"which is not installed: pip install 'vlmsearch[{extra}]'\n")
 
 
 def test_a_third_party_class_of_the_wrong_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

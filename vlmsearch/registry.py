@@ -2,7 +2,8 @@
 
 A URL is ``scheme:location?option=value&...``. The scheme is an entry point of the group ``vlmsearch.encoders``,
 ``vlmsearch.stores`` or ``vlmsearch.generators``; the location is the class's one positional argument and the options
-are its keyword-only arguments, converted by their annotations. Any installed package can register its own.
+are its keyword-only arguments, converted by their annotations. Any installed package can register its own, and names
+the extra that a back end needs as entry points do: ``name = "package.module:Class [extra]"``.
 """
 
 from __future__ import annotations
@@ -30,15 +31,7 @@ Kind = Literal["encoder", "store", "generator"]
 T = TypeVar("T")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_EXTRAS = {
-    ("encoder", "tensorrt"): "tensorrt",
-    ("encoder", "torch"): "export",
-    ("encoder", "triton"): "triton",
-    ("generator", "openai"): "openai",
-    ("generator", "tensorrt_llm"): "tensorrt_llm",
-    ("generator", "transformers"): "export",
-    ("generator", "triton"): "triton",
-}
+_EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 
 @dataclass(frozen=True)
@@ -103,14 +96,16 @@ def load(kind: Kind, scheme: str) -> Callable[..., object]:
         )
     if scheme not in known:
         raise ConfigError(f"no {kind} {scheme + ':'!r}; there are {', '.join(f'{name}:' for name in sorted(known))}")
+    point = known[scheme]
     try:
-        found: Callable[..., object] = known[scheme].load()
+        found: Callable[..., object] = point.load()
     except ModuleNotFoundError as exc:
-        extra = _EXTRAS.get((kind, scheme))
-        if extra is None or (exc.name or "").startswith("vlmsearch"):
+        extras = _EXTRAS.search(point.value)
+        own = point.module.partition(".")[0]
+        if extras is None or point.dist is None or (exc.name or own).partition(".")[0] == own:
             raise
         raise MissingDependencyError(
-            f"{kind} {scheme}: needs {exc.name}, which is not installed: pip install 'vlmsearch[{extra}]'"
+            f"{kind} {scheme}: needs {exc.name}, which is not installed: pip install '{point.dist.name}[{extras[1]}]'"
         ) from exc
     return found
 
