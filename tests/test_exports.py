@@ -52,7 +52,7 @@ def test_the_interfaces_are_exported() -> None:
     for name in ("Encoder", "Generator", "Store"):
         assert inspect.isabstract(getattr(vlmsearch, name))
     with pytest.raises(AttributeError, match="no attribute 'Query'"):
-        _ = vlmsearch.Query  # type: ignore[attr-defined]
+        _ = vlmsearch.Query
 
 
 def test_importing_loads_numpy_and_nothing_that_takes_long() -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 from vlmsearch import ConfigError, MissingDependencyError, registry
 from vlmsearch.cli import cli
 from vlmsearch.generators.extractive import ExtractiveGenerator
-from vlmsearch.registry import Kind, Url, back_ends, convert, load, open_encoder, open_generator, open_store
+from vlmsearch.registry import Kind, Url, back_ends, load, open_encoder, open_generator, open_store
 
 
 def test_a_url_is_taken_apart() -> None:
@@ -111,23 +110,6 @@ def test_a_scheme_without_location_takes_none() -> None:
 
 def test_options_reach_the_back_end() -> None:
     assert open_generator("extractive:?quotes=1").generate("[1] a\n[2] b") == "“a” [1]"
-
-
-@pytest.mark.parametrize(
-    ("value", "annotation", "expected"),
-    [
-        ("3", int, 3),
-        ("3", int | None, 3),
-        ("0.5", float, 0.5),
-        ("yes", bool, True),
-        ("0", bool, False),
-        ("a/b", Path, Path("a/b")),
-        ("cpu", Literal["cpu", "cuda"], "cpu"),
-        ("text", str, "text"),
-    ],
-)
-def test_options_are_converted_by_annotation(value: str, annotation: object, expected: object) -> None:
-    assert convert(value, annotation, "x") == expected
 
 
 def install(folder: Path, name: str, entry: str, source: str) -> None:

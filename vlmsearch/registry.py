@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import parse_qsl
 
+from vlmsearch._util.tables import convert
 from vlmsearch.errors import ConfigError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -131,28 +130,3 @@ def _open(text: str, kind: Kind, interface: type[T]) -> T:
     if not isinstance(opened, interface):
         raise ConfigError(f"{kind} {url.scheme}: is registered by a class that is no {interface.__name__}")
     return opened
-
-
-_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-
-
-def convert(value: str, annotation: object, what: str) -> object:
-    """``value`` as the annotated type; ConfigError, beginning with ``what``, says which values there are."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Literal:
-        if value not in arguments:
-            raise ConfigError(f"{what} is one of {', '.join(map(str, arguments))}, not {value!r}")
-        return value
-    if origin in (Union, types.UnionType):
-        return convert(value, next(kind for kind in arguments if kind is not type(None)), what)
-    if annotation is bool:
-        if value.lower() not in _WORDS:
-            raise ConfigError(f"{what} is true or false, not {value!r}")
-        return _WORDS[value.lower()]
-    for kind, name in ((int, "a whole number"), (float, "a number")):
-        if annotation is kind:
-            try:
-                return kind(value)
-            except ValueError:
-                raise ConfigError(f"{what} is {name}, not {value!r}") from None
-    return Path(value) if annotation is Path else value

@@ -1,14 +1,19 @@
-"""TOML read strictly into dataclasses: a mistake is one line that says what there is instead."""
+"""Values from outside, checked against annotations: TOML tables, and the options of URLs and the command line.
+
+A mistake is one line that says what there is instead.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import sys
+import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Union
 
 from vlmsearch.errors import ConfigError
 
@@ -18,10 +23,11 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 T = typing.TypeVar("T")
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _PLAIN: dict[object, tuple[tuple[type, ...], str]] = {
     float: ((float, int), "a number"),
     int: ((int,), "a whole number"),
-    str: ((str,), "a text"),
+    str: ((str,), "a string"),
     bool: ((bool,), "true or false"),
 }
 
@@ -37,8 +43,21 @@ def read_table(path: Path) -> dict[str, object]:
     return table
 
 
-def as_dataclass(kind: type[T], table: Mapping[str, object], where: str) -> T:
-    """A dataclass from a table with the same keys; ConfigError, with ``where``, for the first that is wrong."""
+def as_dataclass(
+    kind: type[T], table: Mapping[str, object], where: str, read: Callable[..., object] | None = None
+) -> T:
+    """Return the dataclass that a table with the same keys stands for.
+
+    Args:
+        kind: The dataclass. A field whose metadata say ``given: False`` is not read.
+        table: The values by the names of the fields.
+        where: What the table is, for messages.
+        read: What makes a value of the annotated type: `check`, or `convert` for a table of strings.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or a value is of another type.
+    """
+    make = read or check
     hints = typing.get_type_hints(kind)
     fields = {f.name: f for f in dataclasses.fields(kind) if f.metadata.get("given", True)}  # type: ignore[arg-type]
     for key in table:
@@ -51,7 +70,7 @@ def as_dataclass(kind: type[T], table: Mapping[str, object], where: str) -> T:
     ]
     if missing:
         raise ConfigError(f"{where}: {', '.join(missing)} must be given")
-    return kind(**{key: _value(hints[key], value, f"{where}: {key}") for key, value in table.items()})
+    return kind(**{key: make(value, hints[key], f"{where}: {key}") for key, value in table.items()})
 
 
 def suggest(given: str, known: Iterable[str]) -> str:
@@ -60,8 +79,26 @@ def suggest(given: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}? " if near else ""
 
 
-def _value(kind: object, value: object, where: str) -> object:
-    """A TOML value as the annotated type."""
+def convert(text: str, kind: object, where: str) -> object:
+    """Return what a string stands for as the annotated type; ConfigError, beginning with ``where``, says what may be.
+
+    >>> convert("yes", bool, "tls"), convert("3", int | None, "threads")
+    (True, 3)
+    """
+    kind = _without_none(kind)
+    if kind is bool:
+        return check(_WORDS.get(text.lower(), text), kind, where)
+    if kind in (int, float):
+        with suppress(ValueError):
+            return int(text) if kind is int else float(text)
+    if kind in _PLAIN or typing.get_origin(kind) is Literal:
+        return check(text, kind, where)
+    return Path(text) if kind is Path else text
+
+
+def check(value: object, kind: object, where: str) -> object:
+    """Return a value of TOML or JSON as the annotated type; ConfigError, beginning with ``where``, says what may be."""
+    kind = _without_none(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return as_dataclass(kind, _table(value, where), where)
@@ -73,13 +110,20 @@ def _value(kind: object, value: object, where: str) -> object:
         fixed = Ellipsis not in arguments
         if not isinstance(value, list) or (fixed and len(value) != len(arguments)):
             raise ConfigError(f"{where} is a list{f' of {len(arguments)}' if fixed else ''}, not {value!r}")
-        return tuple(_value(arguments[0], item, where) for item in value)
+        return tuple(check(item, arguments[0], where) for item in value)
     if origin is Mapping:
-        return {key: _value(arguments[1], item, f"{where}: {key}") for key, item in _table(value, where).items()}
-    types, name = _PLAIN[kind]
-    if not isinstance(value, types) or (isinstance(value, bool) and kind is not bool):
+        return {key: check(item, arguments[1], f"{where}: {key}") for key, item in _table(value, where).items()}
+    allowed, name = _PLAIN[kind]
+    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"{where} is {name}, not {value!r}")
     return float(value) if kind is float and isinstance(value, int) else value
+
+
+def _without_none(kind: object) -> object:
+    """The type of ``X | None``: None is for what is not given."""
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        return next(each for each in typing.get_args(kind) if each is not type(None))
+    return kind
 
 
 def _table(value: object, where: str) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,14 +140,14 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
     _refuse_unused(platform)
     given = _settings(choices.pop("settings"))
     if platform == "python":
-        from vlmsearch._util.tables import as_dataclass
+        from vlmsearch._util.tables import as_dataclass, convert
         from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 
         _refuse_keys(given)
-        table = {**{key: _typed(value) for key, value in given.items()}, "decoupled": choices["decoupled"]}
+        options = replace(as_dataclass(LlmOptions, given, "--set", convert), decoupled=choices["decoupled"])
         if release:
-            table["release"] = release
-        models = list(write_repository(source, out, as_dataclass(LlmOptions, table, "--set")).models)
+            options = replace(options, release=release)
+        models = list(write_repository(source, out, options).models)
     elif platform == "llmapi":
         from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
 
@@ -161,8 +162,8 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
     else:
         from vlmsearch.tensorrt_llm.repository import LlmRepoOptions, write_llm_repository
 
-        options = LlmRepoOptions(_target(release or _built_for(source)), Path(source), values=given, **choices)
-        models = write_llm_repository(out, options)
+        engines = LlmRepoOptions(_target(release or _built_for(source)), Path(source), values=given, **choices)
+        models = write_llm_repository(out, engines)
     if as_json:
         print_json({"folder": str(out), "models": models})
         return
@@ -196,12 +197,6 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
             raise click.BadParameter(f"{one!r} is not KEY=VALUE", param_hint="--set")
         found[key.strip()] = value
     return found
-
-
-def _typed(value: str) -> object:
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    return int(value) if value.isdecimal() else value
 
 
 def _target(release: str) -> Target:
