@@ -177,7 +177,7 @@ def test_a_model_has_its_place_in_the_url(url: str, expected: str) -> None:
 
 @pytest.mark.parametrize("url", ["triton://h:8001/ensemble", "onnx:demo-gpt2"])
 def test_a_url_with_a_model_takes_no_other(url: str) -> None:
-    with pytest.raises(ConfigError, match="leave out --model"):
+    with pytest.raises(ConfigError, match="leave out `model`"):
         with_model(url, "m")
 
 

@@ -81,11 +81,11 @@ def test_a_template_of_ones_own(folder: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["--stream", "--json"], 2, "leave out --stream"),
-        (["--max-tokens", "0"], 1, "max_tokens is at least 1, not 0"),
-        (["--temperature", "-1"], 1, "temperature is at least 0, not -1.0"),
-        (["--top-p", "2"], 1, "top_p is above 0 and at most 1, not 2.0"),
+        (["--max-tokens", "0"], 1, "--max-tokens is at least 1, not 0"),
+        (["--temperature", "-1"], 1, "--temperature is at least 0, not -1.0"),
+        (["--top-p", "2"], 1, "--top-p is above 0 and at most 1, not 2.0"),
         (["--template", "nowhere.txt"], 1, "the template nowhere.txt cannot be read"),
-        (["--generator", "mock:?context=9"], 1, "ask shorter, lower max_tokens or take another model"),
+        (["--generator", "mock:?context=9"], 1, "ask shorter, lower --max-tokens or take another model"),
         (["--generator", "nonsense:"], 1, "no generator 'nonsense:'; there are"),
     ],
 )

@@ -103,7 +103,7 @@ def test_wrong_and_unknown_values_are_refused(tmp_path: Path, values: dict[str, 
 def test_what_must_be_given_is_asked_for(tmp_path: Path) -> None:
     chosen = options(tmp_path)
     shutil.rmtree(tmp_path / "built" / "tokenizer")
-    with refused("preprocessing: tokenizer_dir must be given: --set preprocessing.tokenizer_dir="):
+    with refused("preprocessing: tokenizer_dir must be given in `values`, as preprocessing.tokenizer_dir="):
         write_llm_repository(tmp_path / "R", chosen)
     path = tmp_path / "templates" / "tensorrt_llm" / "config.pbtxt"
     path.write_text(path.read_text() + "version_policy { latest { num_versions: ${how_many} } }\n")
@@ -201,7 +201,7 @@ def test_instances_and_their_gpus(tmp_path: Path) -> None:
         write_llm_repository(out, options(tmp_path, instances=2, gpu_groups="0;1"))
     with refused("gpu_device_ids is groups of numbers like 0,1;2,3, not '0,²'"):
         write_llm_repository(out, options(tmp_path, gpu_groups="0,²"))
-    with refused("--instances is at most 2147483647"):
+    with refused("`instances` is at most 2147483647"):
         write_llm_repository(out, options(tmp_path, instances=2**31))
 
 
@@ -259,7 +259,7 @@ def test_the_llm_api_gets_a_checked_model_yaml(tmp_path: Path) -> None:
         model_yaml("m", decoupled=True, values={"tensor_parallel": "2"})
     with refused("Triton 24.09 has no llmapi model on PyTorch: the nearest is 25.05"):
         write_llmapi_repository(out, find_target("24.09"), "m", templates=folder)
-    with refused("give --templates, a checkout of"):
+    with refused("give `templates`, a checkout of"):
         write_llmapi_repository(out, target, "m", templates=tmp_path / "none")
 
 
@@ -346,11 +346,11 @@ def test_the_environment_may_have_options_of_another_platform(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("max_batch=99999999999", "max_batch is at most 2147483647, not 99999999999"),
+        ("max_batch=99999999999", "`max_batch` is at most 2147483647, not 99999999999"),
         ("max_batch=²", "--set: max_batch is a whole number, not '²'"),
-        ("max_sequences=0", "max_sequences is at least 1, not 0"),
-        ("tokenizer_instances=2147483648", "tokenizer_instances is at most"),
-        ("gpu=2147483648", "gpu is at most"),
+        ("max_sequences=0", "`max_sequences` is at least 1, not 0"),
+        ("tokenizer_instances=2147483648", "`tokenizer_instances` is at most"),
+        ("gpu=2147483648", "`gpu` is at most"),
     ],
 )
 def test_numbers_that_cannot_be_are_one_line(tmp_path: Path, setting: str, message: str) -> None:

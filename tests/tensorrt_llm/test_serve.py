@@ -242,9 +242,9 @@ def test_the_commands_are_those_of_nvidias_launcher(tmp_path: Path) -> None:
     waiting = Ranks(2, orchestrator=True, spawn=False)
     assert ranks_command(one, tmp_path, ends, waiting).count("tritonserver") == 3
     assert waiting.environment["TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES"] == "0"
-    with pytest.raises(ConfigError, match="2 ranks need 2 GPUs, and --gpus names 1"):
+    with pytest.raises(ConfigError, match="2 ranks need 2 GPUs, and `gpus` names 1"):
         ranks_command(one, tmp_path, ends, Ranks(2, gpus=(0,)))
-    with pytest.raises(ConfigError, match="name the GPUs with --gpus"):
+    with pytest.raises(ConfigError, match="name the GPUs with `gpus`"):
         ranks_command(one, tmp_path, ends, Ranks(2, orchestrator=True))
 
 

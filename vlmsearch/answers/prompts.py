@@ -96,7 +96,7 @@ def fit_prompt(
         raise InvalidInputError(
             "too_long",
             f"the question and one source are {count(1)} tokens; {generator.name} reads {generator.context}, of which "
-            f"{options.max_tokens} are kept for the answer: ask shorter, lower max_tokens or take another model",
+            f"{options.max_tokens} are kept for the answer: ask shorter, lower `max_tokens` or take another model",
         )
     return Prompt(build_prompt(question, matches[:kept], template), tuple(matches[:kept]), tuple(matches[kept:]))
 

@@ -246,7 +246,7 @@ def with_model(url: str, model: str) -> str:
         return f"{place.rstrip('/')}/{model}{question}{options}"
     if not location:
         return f"{place}{model}{question}{options}"
-    raise ConfigError(f"{url} already says which model: leave out --model, or give --url once a model")
+    raise ConfigError(f"{url} already says which model: leave out `model`, or give `url` once a model")
 
 
 def _lines(text: str) -> list[object]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.common import (
+    command,
     encoder_option,
     generator_option,
     image_option,
@@ -38,7 +39,7 @@ class _PlainText(click.types.StringParamType):
     envvar_list_splitter = "\n"
 
 
-@click.command()
+@command()
 @click.argument("question")
 @image_option
 @option("--limit", default=5, show_default=True, type=click.IntRange(1, 100), help="How many sources at most.")

@@ -6,12 +6,12 @@ from typing import get_args
 
 import click
 
-from vlmsearch.cli.common import json_option, print_json
+from vlmsearch.cli.common import command, json_option, print_json
 from vlmsearch.errors import MissingDependencyError, one_line
 from vlmsearch.registry import Kind, back_ends, load
 
 
-@click.command()
+@command()
 @json_option
 def backends(as_json: bool) -> None:
     """List encoders, stores and generators, and whether each can be used here."""

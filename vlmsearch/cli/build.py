@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from vlmsearch.cli.common import is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import command, is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle, Precision
@@ -104,7 +104,7 @@ def _print_engines(name: str, rows: list[dict[str, object]]) -> None:
     make_console().print(make_table(lines[0], lines[1:], left=("tower", "precision", "result"), title=name))
 
 
-@click.command()
+@command()
 @click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...")
 @option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="Build from this checkpoint.")
 @option("--precision", metavar="LIST", help="Of fp32, fp16, int8, qdq; with commas.  [default: the recipe's]")

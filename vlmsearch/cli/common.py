@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from vlmsearch._util.text import visible
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
 from vlmsearch.stores.filters import TOO_DEEP
@@ -26,10 +27,62 @@ if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.stores.base import Store
 
-Command = TypeVar("Command", bound=Callable[..., object])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
+_ARGUMENT = re.compile(r"`(\w+)(?:=([^`\s]+))?`")
+
+
+def with_flags(message: str) -> str:
+    """Return a message of the library in the words of the command that runs.
+
+    The library writes an argument as `out` or `device=gpu`; where the command has an option for it, its flag and value
+    stand there instead: ``--out``, ``--device gpu``.
+    """
+    flags: dict[str, click.Option] = {}
+    options = [one for one in click.get_current_context().command.params if isinstance(one, click.Option)]
+    for one in options:
+        flags[one.opts[-1].lstrip("-").replace("-", "_")] = one
+    flags |= {one.name: one for one in options if one.name}
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in flags:
+            return found[0]
+        one = flags[name]
+        if one.is_flag:
+            return (one.secondary_opts if value == "False" else one.opts)[-1]
+        return f"{one.opts[-1]} {value}" if value else one.opts[-1]
+
+    return _ARGUMENT.sub(flag, message)
+
+
+class Command(click.Command):
+    """A command that names its flags where an error of the library names arguments."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except VlmsearchError as exc:
+            exc.args = (with_flags(str(exc)), *exc.args[1:])
+            if isinstance(exc, ImportError):
+                exc.msg = exc.args[0]
+            raise
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
+    """Make a function a command; its name is the function's unless another is given."""
+    return click.command(name, cls=Command)
+
+
+def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
     """A click option that can also be set by VLMSEARCH_<NAME>."""
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "VLMSEARCH_" + long.removeprefix("--").replace("-", "_").upper()
@@ -77,7 +130,7 @@ class _Limits(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
             self.fail(str(exc), param, ctx)
 
 
-def limits_option(default: ImageLimits) -> Callable[[Command], Command]:
+def limits_option(default: ImageLimits) -> Callable[[Function], Function]:
     """How large an image may be; what is not given is as in ``default``."""
     return option(
         "--image-limits",

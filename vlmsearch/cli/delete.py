@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from vlmsearch.cli.common import json_option, need_manifest, print_json, store_option
+from vlmsearch.cli.common import command, json_option, need_manifest, print_json, store_option
 from vlmsearch.indexing.sources import file_id
 from vlmsearch.registry import open_store
 from vlmsearch.types import is_id
 
 
-@click.command()
+@command()
 @click.argument("ids", nargs=-1, required=True)
 @store_option
 @json_option

@@ -9,7 +9,7 @@ import click
 
 from vlmsearch._util.console import make_console
 from vlmsearch.cli.ask import answer_json, print_answer
-from vlmsearch.cli.common import json_option, match_json, option, print_json, print_matches, short_path
+from vlmsearch.cli.common import command, json_option, match_json, option, print_json, print_matches, short_path
 from vlmsearch.cli.contact_sheet import Section, write_sheet
 from vlmsearch.cli.index import print_report, progress
 from vlmsearch.demo.scenes import Scene, make_scene
@@ -24,7 +24,7 @@ _LIMIT = 6
 _QUESTION = "Which scenes show orange hearts?"
 
 
-@click.command()
+@command()
 @option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo"), show_default=True,
         metavar="DIR", help="Where the gallery, the index and the page go.")  # fmt: skip
 @option("--scenes", type=click.IntRange(10, 100_000), default=240, show_default=True, help="How many scenes to draw.")

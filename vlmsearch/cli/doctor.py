@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-import click
 from rich.text import Text
 
 from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.console import make_console
 from vlmsearch._util.gpu import Driver, Wheels
-from vlmsearch.cli.common import json_option, print_json
+from vlmsearch.cli.common import command, json_option, print_json
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.models.bundle import PROFILES, built_bundles, cache_folder
 from vlmsearch.tensorrt.engine.cublas import cublas
@@ -184,7 +183,7 @@ _CODECS = {
 """Image formats, and what Pillow may have been built without."""
 
 
-@click.command()
+@command()
 @json_option
 def doctor(as_json: bool) -> None:
     """Check this installation; exits 1 where something that every use needs is broken."""

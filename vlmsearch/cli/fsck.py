@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import click
 
-from vlmsearch.cli.common import json_option, need_manifest, option, print_json, store_option
+from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
 from vlmsearch.registry import open_store
 from vlmsearch.stores.base import CheckReport, check_store
 
 _SHOWN = 10
 
 
-@click.command()
+@command()
 @store_option
 @option("--repair", is_flag=True, help="Finish or roll back what was cut off, and remove what belongs to nothing.")
 @json_option

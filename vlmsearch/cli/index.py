@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from vlmsearch.cli.common import (
+    command,
     encoder_option,
     json_option,
     limits_option,
@@ -24,7 +25,7 @@ from vlmsearch.types import IndexReport
 _SHOWN = 20
 
 
-@click.command()
+@command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
 @store_option
 @encoder_option

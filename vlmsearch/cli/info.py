@@ -6,12 +6,12 @@ from collections import Counter
 
 import click
 
-from vlmsearch.cli.common import json_option, need_manifest, option, print_json, store_option
+from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
 from vlmsearch.registry import open_store
 from vlmsearch.stores.base import Described
 
 
-@click.command()
+@command()
 @store_option
 @option("--rejects", is_flag=True, help="List the quarantined files.")
 @json_option

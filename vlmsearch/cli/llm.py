@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from vlmsearch.cli.common import PORT, SECONDS, json_option, option, print_json
+from vlmsearch.cli.common import PORT, SECONDS, Group, json_option, option, print_json, with_flags
 
 if TYPE_CHECKING:
     from vlmsearch.tensorrt_llm.serve import Ranks
@@ -25,7 +25,7 @@ _PLATFORMS = {
 """The options of ``llm repo`` that only some platforms use."""
 
 
-@click.group(short_help="Build, make and serve language models with TensorRT-LLM.")
+@click.group(cls=Group, short_help="Build, make and serve language models with TensorRT-LLM.")
 def llm() -> None:
     """Plan and build TensorRT-LLM engines, make their model repositories, and serve them with Triton."""
 
@@ -58,7 +58,7 @@ def plan(recipe: str, as_json: bool, **choices: Any) -> None:
     if as_json:
         print_json(made.to_json())
     else:
-        click.echo(plan_text(made), nl=False)
+        click.echo(with_flags(plan_text(made)), nl=False)
 
 
 @llm.command()
@@ -118,7 +118,7 @@ def build(
 )
 @option("--release", metavar="YY.MM", help="The Triton release.  [default: what the engine was built for]")
 @option("--templates", type=_FOLDER, metavar="DIR", help="NVIDIA's templates.  [default: the container's]")
-@option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value: KEY or MODEL.KEY; several times.")
+@option("--set", "values", multiple=True, metavar="KEY=VALUE", help="A value: KEY or MODEL.KEY; several times.")
 @option("--decoupled/--unary", default=True, show_default=True, help="Whether answers can be streamed.")
 @option(
     "--models",
@@ -138,7 +138,7 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
     SOURCE is what `llm build` made (tensorrtllm), or a model: a folder, or for llmapi a hub's id.
     """
     _refuse_unused(platform)
-    given = _settings(choices.pop("settings"))
+    given = _settings(choices.pop("values"))
     if platform == "python":
         from vlmsearch._util.tables import as_dataclass, convert
         from vlmsearch.triton.repository.transformers import LlmOptions, write_repository

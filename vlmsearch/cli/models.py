@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import is_terminal, json_option, print_json, short_path
+from vlmsearch.cli.common import command, is_terminal, json_option, print_json, short_path
 
 if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle
 
 
-@click.command()
+@command()
 @json_option
 def models(as_json: bool) -> None:
     """List the models: what is built, how large, how true to the original, how fast."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import json_option, limits_option, need_manifest, option, print_json, store_option
+from vlmsearch.cli.common import command, json_option, limits_option, need_manifest, option, print_json, store_option
 from vlmsearch.cli.index import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_store
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-@click.command()
+@command()
 @store_option
 @click.option("--encoder", metavar="URL", help="What makes the new vectors. No environment variable sets it.")
 @option("--drop-old", is_flag=True, help="Remove the index that was replaced.")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from vlmsearch.cli.common import (
+    command,
     encoder_option,
     image_option,
     json_option,
@@ -25,7 +26,7 @@ from vlmsearch.cli.common import (
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 
 
-@click.command()
+@command()
 @click.argument("text", required=False)
 @image_option
 @limit_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch.cli.common import PORT, SECONDS, is_terminal, json_option, limits_option, option, print_json
+from vlmsearch.cli.common import PORT, SECONDS, Group, is_terminal, json_option, limits_option, option, print_json
 from vlmsearch.media.limits import SERVER_LIMITS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vlmsearch.triton.server.commands import Binary, Endpoints
 
 
-@click.group(short_help="Make, serve and watch Triton model repositories.")
+@click.group(cls=Group, short_help="Make, serve and watch Triton model repositories.")
 def triton() -> None:
     """Make model repositories for NVIDIA Triton, serve them, and watch a server."""
 
@@ -74,7 +74,7 @@ def triton() -> None:
 @option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="For TensorRT plans.")
 @option("--max-inflight", default=0, show_default=True, help="Of the ensemble; 0: no limit. From 25.11 on.")
 @limits_option(SERVER_LIMITS)
-@option("--max-text-kib", default=256, show_default=True, help="The most of all texts of a request.")
+@option("--max-text-kib", "max_text_bytes", default=256, show_default=True, help="The most of all texts of a request.")
 @json_option
 def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: Any) -> None:
     """Write a model repository from bundles."""
@@ -85,7 +85,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
         **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
     )
     gpus = gpu_numbers(choices.pop("gpus"))
-    longest = choices.pop("max_text_kib") * 2**10
+    longest = choices.pop("max_text_bytes") * 2**10
     options = RepoOptions(queue=queue, gpus=gpus, max_text_bytes=longest, **choices)
     made = write_repository(models, out, options, plans=plans)
     if as_json:

@@ -85,7 +85,8 @@ def build_bundle(
             _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"])
         failed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in work.checks if not c.passed]
         if failed and not force:
-            raise QualityError(f"{recipe.name} was not built: {'; '.join(failed)} (--force builds it all the same)")
+            missed = "; ".join(failed)
+            raise QualityError(f"{recipe.name} was not built: {missed} (`force=True` builds it all the same)")
         _finish(work, chosen, forced=failed)
         publish(folder, target)
     return open_bundle(target)

@@ -83,9 +83,9 @@ def _own(paths: Sequence[Path], *, images: bool) -> tuple[list[ImageSource], lis
     texts = list(dict.fromkeys(line for line in lines if line))
     for found, what in ((pictures, "images"), (texts, "texts")):
         if 0 < len(found) < _LEAST:
-            raise ConfigError(f"--calibrate holds {len(found)} {what}; {_LEAST} are needed at least, or none")
+            raise ConfigError(f"`calibrate` holds {len(found)} {what}; {_LEAST} are needed at least, or none")
     if not pictures and not texts:
-        raise ConfigError(f"--calibrate holds no {'images and no ' if images else ''}texts")
+        raise ConfigError(f"`calibrate` holds no {'images and no ' if images else ''}texts")
     return pictures, texts
 
 

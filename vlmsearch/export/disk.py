@@ -86,7 +86,7 @@ def folder_in_the_making(target: Path) -> Iterator[Path]:
     except OSError as exc:
         if exc.errno not in _UNWRITABLE:
             raise
-        raise ModelUnavailableError(f"{target} cannot be written: {exc.strerror}; try another --out") from exc
+        raise ModelUnavailableError(f"{target} cannot be written: {exc.strerror}; try another `out`") from exc
 
 
 def publish(folder: Path, target: Path) -> None:

@@ -36,13 +36,13 @@ class GenerationOptions:
     def __post_init__(self) -> None:
         self._check_types()
         checks = (
-            (self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}"),
-            (self.temperature >= 0, f"temperature is at least 0, not {self.temperature}"),
-            (self.top_k is None or self.top_k >= 1, f"top_k is at least 1, not {self.top_k}"),
-            (0 < self.top_p <= 1, f"top_p is above 0 and at most 1, not {self.top_p}"),
-            (self.repetition_penalty > 0, f"repetition_penalty is above 0, not {self.repetition_penalty}"),
-            (all(self.stop) and all(self.bad_words), "stop and bad_words hold no empty text"),
-            (self.beam_width >= 1, f"beam_width is at least 1, not {self.beam_width}"),
+            (self.max_tokens >= 1, f"`max_tokens` is at least 1, not {self.max_tokens}"),
+            (self.temperature >= 0, f"`temperature` is at least 0, not {self.temperature}"),
+            (self.top_k is None or self.top_k >= 1, f"`top_k` is at least 1, not {self.top_k}"),
+            (0 < self.top_p <= 1, f"`top_p` is above 0 and at most 1, not {self.top_p}"),
+            (self.repetition_penalty > 0, f"`repetition_penalty` is above 0, not {self.repetition_penalty}"),
+            (all(self.stop) and all(self.bad_words), "`stop` and `bad_words` hold no empty string"),
+            (self.beam_width >= 1, f"`beam_width` is at least 1, not {self.beam_width}"),
         )
         for holds, message in checks:
             if not holds:
@@ -53,11 +53,11 @@ class GenerationOptions:
             value = getattr(self, name)
             is_whole = isinstance(value, int) and not isinstance(value, bool)
             if not is_whole and value is not getattr(type(self), name):  # None where that is what is given otherwise
-                raise ConfigError(f"{name} is a whole number, not {value!r}")
+                raise ConfigError(f"`{name}` is a whole number, not {value!r}")
         for name in ("stop", "bad_words"):
             words = getattr(self, name)
             if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-                raise ConfigError(f"{name} is a list of texts, such as ['word'], not {words!r}")
+                raise ConfigError(f"`{name}` is a list of strings, such as ['word'], not {words!r}")
 
 
 class Generator(Closable, ABC):

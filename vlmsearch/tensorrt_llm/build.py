@@ -159,18 +159,18 @@ def _scripts(job: BuildJob) -> Path:
 def _check_job(job: BuildJob) -> None:
     plan = job.plan
     if job.calibration and not job.calibration.is_dir():
-        raise ConfigError(f"{job.calibration} is no folder: --calibration is a folder with texts")
+        raise ConfigError(f"{job.calibration} is no folder: `calibration` is a folder with texts")
     check_model(job.model, plan)
     if job.scripts or not (job.docker and plan.target.toolchain.root):
         if not job.scripts and plan.clone:
             raise ConfigError(
                 f"the container of Triton {plan.target.release} has no conversion scripts: run `{plan.clone}` and "
-                "give --scripts SCRIPTS"
+                "give SCRIPTS as `scripts`"
             )
         check_scripts(_scripts(job), plan)
     if job.docker:
         if shutil.which("docker") is None:
-            raise ConfigError("docker is not on PATH: install it, or run this inside the container with --here")
+            raise ConfigError("docker is not on PATH: install it, or run this inside the container with `docker=False`")
         return
     _check_here(plan)
 
@@ -178,11 +178,11 @@ def _check_job(job: BuildJob) -> None:
 def _check_here(plan: LlmPlan) -> None:
     """That this machine is the plan's container, as far as it matters."""
     if shutil.which("trtllm-build") is None:
-        raise ConfigError(f"there is no trtllm-build here: run this in {plan.target.image}, or with --docker")
+        raise ConfigError(f"there is no trtllm-build here: run this in {plan.target.image}, or with `docker=True`")
     code = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"
     python = shutil.which("python3")
     if python is None:
-        raise ConfigError(f"there is no python3 here: run this in {plan.target.image}, or with --docker")
+        raise ConfigError(f"there is no python3 here: run this in {plan.target.image}, or with `docker=True`")
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
     found, wanted = done.stdout.strip(), plan.target.versions.tensorrt_llm
     if done.returncode or not same_version(found, wanted):
@@ -194,7 +194,7 @@ def _check_target(job: BuildJob) -> None:
     ours = {STATE, ".lock", ".model", "logs", *_STEPS}
     strange = [path.name for path in job.out.iterdir() if path.name not in ours and not path.name.endswith(".building")]
     if strange and not (job.out / STATE).exists():
-        raise ConfigError(f"{job.out} holds {strange[0]!r}, which no build made: choose another --out")
+        raise ConfigError(f"{job.out} holds {strange[0]!r}, which no build made: choose another `out`")
 
 
 @contextmanager
@@ -202,7 +202,7 @@ def _locked(out: Path) -> Iterator[None]:
     try:
         lock = FileLock(out / ".lock")
     except LockedError as exc:
-        raise BackendError(f"another build is writing to {out}: wait for it, or choose another --out") from exc
+        raise BackendError(f"another build is writing to {out}: wait for it, or choose another `out`") from exc
     except OSError as exc:
         raise ConfigError(f"{out} cannot be written to: {exc.strerror}: {str(exc.filename)!r}") from exc
     try:

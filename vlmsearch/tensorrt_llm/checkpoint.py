@@ -54,7 +54,7 @@ def model_folder(recipe: LlmRecipe) -> Path:
         import huggingface_hub
     except ImportError as exc:
         raise MissingDependencyError(
-            "downloading needs huggingface-hub: pip install 'vlmsearch[export]'; with a copy give --model DIR"
+            "downloading needs huggingface-hub: pip install 'vlmsearch[export]'; with a copy give its folder as `model`"
         ) from exc
     try:
         with drawing_allowed():
@@ -65,7 +65,7 @@ def model_folder(recipe: LlmRecipe) -> Path:
         gated = " Its licence has to be accepted on the hub first, and HF_TOKEN set." if recipe.gated else ""
         raise ModelUnavailableError(
             f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({one_line(exc, 120)}).{gated} "
-            "With a copy of the checkpoint give --model DIR"
+            "With a copy of the checkpoint give its folder as `model`"
         ) from exc
 
 

@@ -59,7 +59,7 @@ def write_llmapi_repository(
     # also in model.yaml, which is not asked where a server does not let models complete their configuration
     config.max_batch_size, config.model_transaction_policy.decoupled = 0, decoupled
     if out.exists() and any(out.iterdir()) and not (out / _MODEL / "1" / "model.yaml").is_file():
-        raise ConfigError(f"{out} is there and is no llmapi repository: choose another --out")
+        raise ConfigError(f"{out} is there and is no llmapi repository: choose another `out`")
     text = model_yaml(model, decoupled=decoupled, values=values or {})
     with folder_in_the_making(out) as folder:
         shutil.copytree(source, folder / _MODEL, ignore=shutil.ignore_patterns("__pycache__"))
@@ -102,6 +102,6 @@ def _find(templates: Path | None, target: Target) -> Path:
             if (folder / CONFIG).is_file() and (folder / "1" / "model.py").is_file():
                 return folder
     raise ConfigError(
-        f"{root} has no llmapi/{_MODEL}: give --templates, a checkout of {target.toolchain.clone} at "
+        f"{root} has no llmapi/{_MODEL}: give `templates`, a checkout of {target.toolchain.clone} at "
         f"v{target.versions.tensorrt_llm}, or run this in {target.image}"
     )

@@ -64,7 +64,7 @@ def write_llm_repository(out: Path, options: LlmRepoOptions) -> list[str]:
 
     ConfigError for a value that is missing, unknown or wrong, and for an engine that this release cannot run.
     """
-    check_numbers((("--instances", options.instances, 1, INT32),))
+    check_numbers((("instances", options.instances, 1, INT32),))
     source = find_templates(options.templates, options.target)
     configs = make_llm_configs(source, options)
     _check_target(out)
@@ -92,7 +92,7 @@ def make_llm_configs(source: Path, options: LlmRepoOptions) -> dict[str, pb.Mode
         needed |= set(options.target.toolchain.mandatory.get(model, ()))
         missing = sorted(needed - values.keys())
         if missing:
-            raise ConfigError(f"{model}: {', '.join(missing)} must be given: --set {model}.{missing[0]}=VALUE")
+            raise ConfigError(f"{model}: {', '.join(missing)} must be given in `values`, as {model}.{missing[0]}=VALUE")
         configs[model] = parse(fill(text, values, model), model)
     core = configs["tensorrt_llm"]
     core.instance_group[0].count = options.instances
@@ -237,4 +237,4 @@ def _gpu_faults(groups: str, engine: Mapping[str, Mapping[str, object]], options
 def _check_target(out: Path) -> None:
     ours = (out / "tensorrt_llm" / CONFIG).exists()
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not ours)):
-        raise ConfigError(f"{out} is there and is no repository of a language model: choose another --out")
+        raise ConfigError(f"{out} is there and is no repository of a language model: choose another `out`")

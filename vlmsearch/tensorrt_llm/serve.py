@@ -56,9 +56,9 @@ def ranks_command(
         known = sorted(path.parent.name for path in folder.glob("*/config.pbtxt"))
         raise ConfigError(f"{folder} has no model {absent[0]!r}: there are {', '.join(known)}")
     if ranks.gpus and not ranks.orchestrator and len(ranks.gpus) < ranks.count:
-        raise ConfigError(f"{ranks.count} ranks need {ranks.count} GPUs, and --gpus names {len(ranks.gpus)}")
+        raise ConfigError(f"{ranks.count} ranks need {ranks.count} GPUs, and `gpus` names {len(ranks.gpus)}")
     if ranks.orchestrator and ranks.spawn and not ranks.gpus:
-        raise ConfigError("an orchestrator gives no GPU memory to Triton's pools: name the GPUs with --gpus")
+        raise ConfigError("an orchestrator gives no GPU memory to Triton's pools: name the GPUs with `gpus`")
     each = [_rank_command(binary, folder, ends, ranks, rank, extra) for rank in range(ranks.processes)]
     if len(each) == 1:
         return each[0]
@@ -97,7 +97,7 @@ def find_mpirun() -> str:
     found = shutil.which("mpirun")
     if found is None:
         raise ConfigError(
-            "several ranks need mpirun, which is not on PATH: run this in NVIDIA's container, or --docker"
+            "several ranks need mpirun, which is not on PATH: run this in NVIDIA's container, or with `docker=True`"
         )
     return found
 

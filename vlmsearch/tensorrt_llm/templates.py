@@ -27,12 +27,14 @@ def find_templates(folder: Path | None, target: Target) -> Path:
     fetch = f"git clone --depth 1 --branch v{target.versions.tensorrt_llm} {chain.clone} TEMPLATES"
     if root is None:
         raise ConfigError(
-            f"the container of Triton {target.release} has no templates: `{fetch}`, --templates TEMPLATES"
+            f"the container of Triton {target.release} has no templates: `{fetch}`, and give TEMPLATES as `templates`"
         )
     for place in (root, root / chain.templates, root / "all_models" / "inflight_batcher_llm"):
         if (place / "ensemble" / CONFIG).is_file():
             return place
-    raise ConfigError(f"{root} has no {chain.templates}/ensemble/{CONFIG}: `{fetch}`, --templates TEMPLATES")
+    raise ConfigError(
+        f"{root} has no {chain.templates}/ensemble/{CONFIG}: `{fetch}`, and give TEMPLATES as `templates`"
+    )
 
 
 def read_templates(folder: Path, target: Target, models: tuple[str, ...]) -> dict[str, str]:

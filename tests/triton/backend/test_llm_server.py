@@ -287,7 +287,7 @@ def test_what_is_wrong_with_a_request_is_said(llm: Running, ensemble: TritonGene
         ensemble.stream("a", GenerationOptions(beam_width=2, temperature=1.0))
     with pytest.raises(HTTPError) as caught:
         post(llm, "ensemble/generate", text_input="a star", max_tokens=0)
-    assert "max_tokens is at least 1, not 0" in caught.value.read().decode()
+    assert "`max_tokens` is at least 1, not 0" in caught.value.read().decode()
     assert ensemble.generate(PROMPTS[0], LIKELIEST)
 
 
@@ -404,7 +404,7 @@ def test_a_repository_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not (tmp_path / "repository").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").write_text("mine")
-    with pytest.raises(ConfigError, match="choose another --out"):
+    with pytest.raises(ConfigError, match="choose another `out`"):
         write_repository(MODEL, tmp_path / "other")
     with pytest.raises(ConfigError, match="at least 1"):
         write_repository(MODEL, tmp_path / "repository", LlmOptions(max_sequences=0))

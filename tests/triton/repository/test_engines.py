@@ -116,7 +116,7 @@ def test_an_engine_of_several_plans_is_for_our_own_code(tmp_path: Path) -> None:
     for bundle in find_bundles("demo"):
         for tower in bundle.towers:
             build(bundle, tower, flags=((APART, "True"),))
-    with pytest.raises(ConfigError, match=r"made of several plans, .* --profile 1,32,128, or take --platform python"):
+    with pytest.raises(ConfigError, match=r"made of several plans, .* --profile 1,32,128`, or take `platform=python`"):
         write_repository("demo", tmp_path / "R", IN_TRITON)
     assert write_repository("demo", tmp_path / "P", IN_PYTHON).missing == ()
     assert (tmp_path / "P" / "clip_image" / "1" / "vlmsearch" / "gpu" / "joined.py").is_file()
@@ -231,7 +231,7 @@ def test_of_plans_for_several_gpus_that_of_this_machine_is_taken(monkeypatch: py
     clip = find_bundles("demo-clip")[0]
     build(clip, "image")
     other = build(clip, "image", gpu="NVIDIA L4")
-    with pytest.raises(ConfigError, match=r"has plans for NVIDIA H200, NVIDIA L4: .* name it with --plans"):
+    with pytest.raises(ConfigError, match=r"has plans for NVIDIA H200, NVIDIA L4: .* name it with `plans`"):
         find_tower_plan(clip, "image", "clip_image", IN_TRITON)
     here = Driver((13, 0), (Device("NVIDIA L4", (8, 9), 2**34),))
     monkeypatch.setattr("vlmsearch.triton.repository.plans.find_driver", lambda: here)
@@ -271,7 +271,7 @@ def test_described_plans_in_a_folder_are_checked_as_well(tmp_path: Path) -> None
     ("options", "message"),
     [
         (RepoOptions(runtime="tensorrt", device="cpu"), "runs on a GPU"),
-        (RepoOptions(runtime="tensorrt", platform="onnxruntime"), "--runtime tensorrt is for --platform python"),
+        (RepoOptions(runtime="tensorrt", platform="onnxruntime"), "`runtime=tensorrt` is for `platform=python`"),
     ],
 )
 def test_choices_that_cannot_be(options: RepoOptions, message: str) -> None:

@@ -14,13 +14,13 @@ from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.triton import bench_triton
-from vlmsearch.cli.common import is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import Group, is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.bench.encode import EncodeTiming, Setting
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Measure, on this machine: speed beside the installed peers, retrieval on drawn scenes."""
 

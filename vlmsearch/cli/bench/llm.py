@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.bench.data import Levels
-from vlmsearch.cli.common import is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import command, is_terminal, json_option, option, print_json
 from vlmsearch.cli.index import progress
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class _Contender:
     levels: list[Level] = field(default_factory=list)
 
 
-@click.command("llm")
+@command("llm")
 @option("--url", "urls", multiple=True, required=True, metavar="URL", help="A generator; may be given several times.")
 @option("--dataset", type=click.Path(path_type=Path), required=True, metavar="FILE",
         help="JSON or JSONL with instruction, input or both in each row.")  # fmt: skip

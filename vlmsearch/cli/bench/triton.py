@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.bench.data import Levels
-from vlmsearch.cli.common import SECONDS, is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import SECONDS, command, is_terminal, json_option, option, print_json
 
 if TYPE_CHECKING:
     from vlmsearch.bench.soak import Sample
     from vlmsearch.bench.triton import Kind, TritonLevel, TritonLoad
 
 
-@click.command("triton")
+@command("triton")
 @click.argument("url", default="triton://127.0.0.1:8001/vlm", metavar="[URL]")
 @option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEGs.  [default: drawn scenes]")
 @option("--texts", "as_texts", is_flag=True, help="Send texts in place of images.")

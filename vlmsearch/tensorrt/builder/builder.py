@@ -155,7 +155,7 @@ class EngineBuilder:
     def make(self, precision: BuiltPrecision) -> Made:
         """The first plan of a precision that passes; QualityError says how near the attempts came."""
         failed: list[str] = []
-        advice = "Try another --precision, or build the bundle again with --calibrate and data of your own"
+        advice = "Try another `precision`, or build the bundle again with data of your own in `calibrate`"
         for kept in self._kept(precision):
             result = self._attempt(precision, kept)
             if isinstance(result, Made):
@@ -167,7 +167,7 @@ class EngineBuilder:
                     f"ONNX Runtime computes the same graph at {result.right:.5f}, so TensorRT {self.machine.tensorrt} "
                     f"miscomputes it, in every form that there is"
                 )
-                advice = "Try another --precision"
+                advice = "Try another `precision`"
                 break
         gate = self.exam.gate
         raise QualityError(

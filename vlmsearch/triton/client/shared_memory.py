@@ -120,7 +120,7 @@ def _reserve(size: int, count: int) -> SharedMemory:
             _free(memory)
         raise BackendError(
             f"/dev/shm has no {_mib(size)} left ({exc.strerror}), and {count} requests at a time need "  # noqa: S108
-            f"{_mib(count * size)}: give it more (docker run --shm-size), or leave shared_memory out"
+            f"{_mib(count * size)}: give it more (`docker run --shm-size=SIZE`), or leave shared_memory out"
         ) from exc
     return memory
 

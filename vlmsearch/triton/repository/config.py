@@ -212,13 +212,13 @@ def _set_versions(config: pb.ModelConfig, options: RepoOptions) -> None:
         config.version_policy.latest.num_versions = given[0]
     elif kind == "specific" and given and min(given) > 0 and max(given) <= INT64:
         if options.version not in given:
-            written = f"--model-version {options.version}, the only one that is written"
-            raise ConfigError(f"--versions {options.versions} serves nothing: it lacks {written}")
+            written = f"`version` {options.version}, the only one that is written"
+            raise ConfigError(f"`versions` {options.versions} serves nothing: it lacks {written}")
         config.version_policy.specific.versions.extend(given)
     elif options.versions == "all":
         config.version_policy.all.SetInParent()
     else:
-        raise ConfigError(f"--versions is latest:N, all or specific:N,M, not {options.versions!r}")
+        raise ConfigError(f"`versions` is latest:N, all or specific:N,M, not {options.versions!r}")
 
 
 def _place(config: pb.ModelConfig, options: RepoOptions, tower: Tower, profiles: int) -> None:

@@ -108,27 +108,27 @@ def check_options(options: RepoOptions) -> None:
     _ = options.found_release
     check_numbers(_numbers(options))
     rules = (
-        (options.max_text_bytes >= 1, "--max-text-kib is at least 1"),
+        (options.max_text_bytes >= 1, "`max_text_bytes` is at least 1"),
         (
             all(1 <= size <= options.max_batch_size for size in options.queue.preferred),
-            f"--preferred-batch-size is from 1 to --max-batch-size ({options.max_batch_size})",
+            f"`preferred` is from 1 to `max_batch_size` ({options.max_batch_size})",
         ),
         (not options.engines or options.found_device == "gpu", "platform tensorrt runs on a GPU"),
         (
             options.runtime == "onnxruntime" or options.platform == "python",
-            "--runtime tensorrt is for --platform python; --platform tensorrt runs engines in Triton's own backend",
+            "`runtime=tensorrt` is for `platform=python`; `platform=tensorrt` runs engines in Triton's own backend",
         ),
         (
             not options.accelerate or (options.platform == "onnxruntime" and options.found_device == "gpu"),
-            "--accelerate is TensorRT inside ONNX Runtime: it needs --platform onnxruntime and a GPU",
+            "`accelerate` is TensorRT inside ONNX Runtime: it needs `platform=onnxruntime` and a GPU",
         ),
         (
             not options.gpus or "gpu" in (options.found_device, options.decode),
-            "--gpus needs --device gpu",
+            "`gpus` needs `device=gpu`",
         ),
         (
             options.accelerate != "INT8" or options.found_precision == "qdq",
-            "--accelerate INT8 needs a model with explicit quantisation: --precision qdq",
+            "`accelerate=INT8` needs a model with explicit quantisation: `precision=qdq`",
         ),
     )
     for holds, message in rules:
@@ -141,20 +141,20 @@ def check_numbers(numbers: Iterable[tuple[str, int, int, int]]) -> None:
     for name, number, least, most in numbers:
         if not least <= number <= most:
             bound = f"at least {least}" if number < least else f"at most {most}"
-            raise ConfigError(f"{name} is {bound}, not {number}")
+            raise ConfigError(f"`{name}` is {bound}, not {number}")
 
 
 def _numbers(options: RepoOptions) -> tuple[tuple[str, int, int, int], ...]:
     queue = options.queue
     return (
-        ("--max-batch-size", options.max_batch_size, 1, INT32),
-        ("--instances", 1 if options.instances is None else options.instances, 1, INT32),
-        ("--threads", options.threads, 0, INT32),
-        ("--model-version", options.version, 1, INT64),
-        ("--max-inflight", options.max_inflight, 0, UINT32),
-        ("--queue-delay-us", queue.delay_us, 0, UINT64),
-        ("--queue-limit", queue.limit, 0, UINT32),
-        ("--queue-timeout-ms", queue.timeout_ms, 0, UINT64 // 1000),
-        ("--priorities", queue.priorities, 0, UINT64),
-        *(("--gpus", gpu, 0, INT32) for gpu in options.gpus),
+        ("max_batch_size", options.max_batch_size, 1, INT32),
+        ("instances", 1 if options.instances is None else options.instances, 1, INT32),
+        ("threads", options.threads, 0, INT32),
+        ("version", options.version, 1, INT64),
+        ("max_inflight", options.max_inflight, 0, UINT32),
+        ("delay_us", queue.delay_us, 0, UINT64),
+        ("limit", queue.limit, 0, UINT32),
+        ("timeout_ms", queue.timeout_ms, 0, UINT64 // 1000),
+        ("priorities", queue.priorities, 0, UINT64),
+        *(("gpus", gpu, 0, INT32) for gpu in options.gpus),
     )

@@ -74,7 +74,7 @@ def find_tower_plan(
     if not mine:
         raise ConfigError(
             f"{model} has plans for {', '.join(names)}: put that of the server's GPU into a folder, as {model}.plan "
-            f"with its {model}.json, and name it with --plans"
+            f"with its {model}.json, and name it with `plans`"
         )
     return TowerPlan(mine[0].path, mine[0], splits)
 
@@ -129,7 +129,7 @@ def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> li
         batches = _over([profile[0] for profile in fitting[0].key.profiles], 0)
         raise ConfigError(
             f"the engine of {bundle.name} is made of several plans, and Triton's tensorrt platform loads one: "
-            f"{build_command(bundle, options)} --profile {','.join(map(str, batches))}, or take --platform python"
+            f"`{build_command(bundle, options)} --profile {','.join(map(str, batches))}`, or take `platform=python`"
         )
     return whole
 

@@ -23,7 +23,7 @@ SERVER = "2.51.0"
 """The version of the server in the wheel."""
 ADVICE = (
     f"Triton {SERVER} is the newest in a wheel, and without the fixes of 25.07 for CVE-2025-23319, CVE-2025-23320 and "
-    "CVE-2025-23334: let only clients reach it that you trust, or serve with --docker"
+    "CVE-2025-23334: let only clients reach it that you trust, or serve with `vlmsearch triton serve --docker`"
 )
 _PYTHONS = ("3.12", "3.11", "3.10")
 """Pythons that its Python backend has a build for and that have wheels of numpy below 2, which it needs."""
@@ -89,7 +89,9 @@ def install(*, python: str | None = None, report: Callable[[str], None]) -> Bina
     says what is missing.
     """
     if sys.platform != "linux" or os.uname().machine != "x86_64":
-        raise ModelUnavailableError("the wheel's Triton is for Linux on x86-64; elsewhere use `triton serve --docker`")
+        raise ModelUnavailableError(
+            "the wheel's Triton is for Linux on x86-64; elsewhere use `vlmsearch triton serve --docker`"
+        )
     chosen = _choose(python)
     target = server_folder()
     with folder_in_the_making(target) as folder:
@@ -147,7 +149,7 @@ def _choose(python: str | None) -> _Python:
         seen.append(f"{name} ({found.version if found else 'not found'})")
     raise ConfigError(
         f"Triton {SERVER} runs Python models with Python {', '.join(_PYTHONS)}, and there is {', '.join(seen)}: "
-        "name one with --python"
+        "name one with `python`"
     )
 
 
@@ -167,7 +169,7 @@ def _check_stub(stub: Path, environment: Mapping[str, str], python: _Python) -> 
     if missing:
         raise ModelUnavailableError(
             f"{missing[1]} is missing, which Triton needs to run Python models with {python.path}: install the "
-            f"package libpython{python.version}, or name a Python built with its shared library (--python)"
+            f"package libpython{python.version}, or name a Python built with its shared library with `python`"
         )
 
 
