@@ -107,6 +107,34 @@ limit_option = option(
 )
 
 
+def release_option(help: str, flag: str = "--release") -> Callable[[Function], Function]:
+    """Which release of Triton."""
+    return option(flag, "release", metavar="YY.MM", help=help)
+
+
+def server_options(*, seconds: float) -> Callable[[Function], Function]:
+    """Where a Triton server listens and how it is run; ``seconds`` is how long its models may take to load."""
+    options = (
+        option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all."),
+        option("--http-port", default=8000, show_default=True, type=PORT),
+        option("--grpc-port", default=8001, show_default=True, type=PORT),
+        option("--metrics-port", default=8002, show_default=True, type=PORT),
+        option(
+            "--wait", "seconds", default=seconds, show_default=True, type=SECONDS, help="For all models to be ready."
+        ),
+        option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]"),
+        option("--verbose", is_flag=True, help="Show what the server logs."),
+        option("--dry-run", is_flag=True, help="Print the command and do not run it."),
+    )
+
+    def add(function: Function) -> Function:
+        for each in reversed(options):
+            function = each(function)
+        return function
+
+    return add
+
+
 class _ImagePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not str(value):

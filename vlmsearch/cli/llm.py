@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from vlmsearch.cli.common import PORT, SECONDS, Group, json_option, option, print_json, with_flags
+from vlmsearch.cli.common import Group, json_option, option, print_json, release_option, server_options, with_flags
 
 if TYPE_CHECKING:
     from vlmsearch.tensorrt_llm.serve import Ranks
@@ -23,6 +23,7 @@ _PLATFORMS = {
     **dict.fromkeys(("models", "instances", "gpu_groups", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
 }
 """The options of ``llm repo`` that only some platforms use."""
+_OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
 
 
 @click.group(cls=Group, short_help="Build, make and serve language models with TensorRT-LLM.")
@@ -30,7 +31,6 @@ def llm() -> None:
     """Plan and build TensorRT-LLM engines, make their model repositories, and serve them with Triton."""
 
 
-release_option = option("--release", metavar="YY.MM", help="The Triton release.  [default: the recipe's]")
 tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
 pp_option = option("--pp", type=int, help="Pipeline parallelism.  [default: the recipe's]")
 dtype_option = option("--dtype", type=click.Choice(["float16", "bfloat16"]), help="[default: the recipe's]")
@@ -39,7 +39,7 @@ gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GP
 
 @llm.command()
 @click.argument("recipe", metavar="RECIPE")
-@release_option
+@release_option(_OF_THE_RECIPE)
 @tp_option
 @pp_option
 @dtype_option
@@ -69,7 +69,7 @@ def plan(recipe: str, as_json: bool, **choices: Any) -> None:
 @option("--calibration", type=_FOLDER, metavar="DIR", help="Texts of your own to calibrate with.")
 @option("--docker/--here", "docker", default=None, help="In the release's container, or in this one.  [default: here]")
 @option("--gpus", default="all", show_default=True, metavar="LIST", help="What docker gives the container.")
-@release_option
+@release_option(_OF_THE_RECIPE)
 @tp_option
 @pp_option
 @dtype_option
@@ -116,7 +116,7 @@ def build(
     show_default=True,
     help="What runs the model.",
 )
-@option("--release", metavar="YY.MM", help="The Triton release.  [default: what the engine was built for]")
+@release_option("The Triton release.  [default: what the engine was built for]")
 @option("--templates", type=_FOLDER, metavar="DIR", help="NVIDIA's templates.  [default: the container's]")
 @option("--set", "values", multiple=True, metavar="KEY=VALUE", help="A value: KEY or MODEL.KEY; several times.")
 @option("--decoupled/--unary", default=True, show_default=True, help="Whether answers can be streamed.")
@@ -229,16 +229,9 @@ def _built_for(folder: str) -> str:
 @option("--no-spawn", is_flag=True, help="The orchestrator does not start the ranks: mpirun does.")
 @option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
 @option("--load-model", "load", multiple=True, metavar="NAME", help="Load only this; several times.  [default: all]")
-@option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
-@option("--http-port", default=8000, show_default=True, type=PORT)
-@option("--grpc-port", default=8001, show_default=True, type=PORT)
-@option("--metrics-port", default=8002, show_default=True, type=PORT)
-@option("--wait", "seconds", default=1800.0, show_default=True, type=SECONDS, help="Until all models are ready.")
-@option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]")
-@option("--verbose", is_flag=True, help="Show what the servers log.")
+@server_options(seconds=1800.0)
 @option("--docker", is_flag=True, help="Run the release's container.")
-@option("--release", metavar="YY.MM", help="The container's release.")
-@option("--dry-run", is_flag=True, help="Print the command and do not run it.")
+@release_option("The container's release.")
 def serve(
     folder: Path,
     extra: tuple[str, ...],

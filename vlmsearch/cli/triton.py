@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vlmsearch.cli.common import PORT, SECONDS, Group, is_terminal, json_option, limits_option, option, print_json
+from vlmsearch.cli.common import (
+    Group,
+    is_terminal,
+    json_option,
+    limits_option,
+    option,
+    print_json,
+    release_option,
+    server_options,
+)
 from vlmsearch.media.limits import SERVER_LIMITS
 
 if TYPE_CHECKING:
@@ -39,11 +48,8 @@ def triton() -> None:
     help="For --platform python: what runs the towers.",
 )
 @option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the repository goes.")
-@option(
-    "--triton",
-    "release",
-    metavar="YY.MM",
-    help="The release it is for.  [default: for python the one that `triton install` brings, else the newest]",
+@release_option(
+    "The release it is for.  [default: for python the one that `triton install` brings, else the newest]", "--triton"
 )
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
 @option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
@@ -121,20 +127,13 @@ def install(python: str | None) -> None:
 @triton.command(context_settings={"ignore_unknown_options": True})
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
-@option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
-@option("--http-port", default=8000, show_default=True, type=PORT)
-@option("--grpc-port", default=8001, show_default=True, type=PORT)
-@option("--metrics-port", default=8002, show_default=True, type=PORT)
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
 @option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Memory for the response cache.")
 @option("--client-shm", is_flag=True, help="Let clients of this machine hand over shared memory; trust them all.")
-@option("--wait", "seconds", default=600.0, show_default=True, type=SECONDS, help="Until all models are ready.")
-@option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]")
-@option("--verbose", is_flag=True, help="Show what the server logs.")
+@server_options(seconds=600.0)
 @option("--docker", is_flag=True, help="Run NVIDIA's container.")
-@option("--triton", "release", metavar="YY.MM", help="The container's release.  [default: the newest]")
+@release_option("The container's release.  [default: the newest]", "--triton")
 @option("--gpu/--no-gpu", default=False, help="Give the container the GPUs.")
-@option("--dry-run", is_flag=True, help="Print the command and do not run it.")
 def serve(
     folder: Path,
     extra: tuple[str, ...],
