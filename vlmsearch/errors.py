@@ -12,7 +12,8 @@
       BackendError (RuntimeError)           a back end failed; ``__cause__`` is its own error
         BackendUnavailableError             it was not reached, or timed out: retrying may help
 
-Each message says what was given, what is possible and what to do. Anything else that escapes is a bug.
+Each message says what was given, what is possible and what to do; an argument is written as `name`, which the command
+line replaces with its flag. Anything else that escapes is a bug.
 """
 
 from __future__ import annotations
@@ -20,18 +21,35 @@ from __future__ import annotations
 from typing import Literal
 
 RejectCode = Literal["corrupt", "truncated", "too_large", "too_long", "unsupported", "empty", "unreadable", "invalid"]
+"""Why an input cannot be used: see `InvalidInputError`."""
 
 
 class VlmsearchError(Exception):
-    """The root of all errors that vlmsearch raises on purpose."""
+    """The root of all errors that vlmsearch raises on purpose.
+
+    Example:
+        >>> from vlmsearch import Pipeline
+        >>> try:
+        ...     Pipeline.open(encoder="onyx:demo")
+        ... except VlmsearchError as exc:
+        ...     print(type(exc).__name__, "onyx:" in str(exc))
+        ConfigError True
+    """
 
 
 class ConfigError(VlmsearchError, ValueError):
-    """A URL, an option, a filter or a recipe is wrong; the message says what there is instead."""
+    """A URL, an option, a filter or a recipe is wrong; the message says what there is instead.
+
+    Example:
+        >>> from vlmsearch import GenerationOptions
+        >>> GenerationOptions(top_p=2)
+        Traceback (most recent call last):
+        vlmsearch.errors.ConfigError: `top_p` is above 0 and at most 1, not 2
+    """
 
 
 class MissingDependencyError(VlmsearchError, ImportError):
-    """An optional package is not installed; the message is the ``pip install`` that brings it."""
+    """An optional package is not installed; the message ends with the ``pip install`` that brings it."""
 
 
 class InvalidInputError(VlmsearchError, ValueError):
@@ -41,6 +59,15 @@ class InvalidInputError(VlmsearchError, ValueError):
     (more pixels, bytes or metadata than allowed), ``too_long``, ``unsupported`` (no format that can be read),
     ``empty``, ``unreadable`` (the operating system refused) or ``invalid`` (an id or metadata that no store could
     keep). ``item`` is its position in the batch, where there was one.
+
+    Example:
+        >>> from vlmsearch import Document, Pipeline
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     try:
+        ...         pipeline.add(Document("a", image=b"no image"), strict=True)
+        ...     except InvalidInputError as exc:
+        ...         exc.code
+        'unsupported'
     """
 
     def __init__(self, code: RejectCode, message: str, *, item: int | None = None) -> None:
@@ -70,7 +97,7 @@ class BackendUnavailableError(BackendError):
 
 
 def one_line(exc: BaseException, most: int = 200) -> str:
-    """What an exception says, on one line of at most ``most`` characters; its kind where it says nothing."""
+    """Return what an exception says, on one line of at most ``most`` characters; its kind where it says nothing."""
     return " ".join(str(exc).split())[:most] or type(exc).__name__
 
 

@@ -1,4 +1,8 @@
-"""The values that vlmsearch takes and gives: all frozen, all plain data."""
+"""The values that vlmsearch takes and gives: all frozen, all plain data.
+
+Cosines are from -1 to 1; vectors are float32 and of length one, so that a dot product is a cosine. Lengths of ids and
+metadata are in bytes of UTF-8 unless characters are named.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,15 @@ if TYPE_CHECKING:
     import PIL.Image
 
 Modality = Literal["text", "image"]
+"""What a vector was made of."""
 Role = Literal["query", "document"]
+"""What a text is encoded as: some models put another prefix before each."""
 Scalar: TypeAlias = Union[str, int, float, bool]
+"""A value of metadata: finite, and a whole number within 64 bits."""
 Vectors: TypeAlias = NDArray[np.float32]
 """Embeddings: float32, shape (n, dim), every row of length one."""
 ImageSource: TypeAlias = Union[Path, bytes, "PIL.Image.Image"]
-"""A file, encoded bytes, or a decoded image."""
+"""A file, the encoded bytes of one, or a decoded image. A string is never taken for a path."""
 
 MAX_ID_BYTES = 1024
 MAX_KEY_CHARS = 128
@@ -40,7 +47,16 @@ LARGEST_INT = 2**63 - 1
 
 @dataclass(frozen=True, order=True)
 class Field:
-    """Which vectors of a document: those of one modality in one space, written ``clip/image``."""
+    """Name the vectors of one modality in one space, written ``clip/image``.
+
+    Attributes:
+        space: The name of the space.
+        modality: What the vectors were made of.
+
+    Example:
+        >>> str(Field("clip", "image"))
+        'clip/image'
+    """
 
     space: str
     modality: Modality
@@ -50,7 +66,21 @@ class Field:
 
     @classmethod
     def parse(cls, text: str) -> Field:
-        """The field that ``str`` wrote; ValueError for anything else."""
+        """Return the field that ``str`` wrote.
+
+        Args:
+            text: A space and a modality with a slash between them.
+
+        Returns:
+            The field.
+
+        Raises:
+            ValueError: It is not of that form.
+
+        Example:
+            >>> Field.parse("clip/image")
+            Field(space='clip', modality='image')
+        """
         space, _, modality = text.rpartition("/")
         if not space or modality not in ("text", "image"):
             raise ValueError(f"not a field: {text!r} (expected SPACE/text or SPACE/image)")
@@ -59,7 +89,18 @@ class Field:
 
 @dataclass(frozen=True)
 class Space:
-    """One embedding space: its name, the length of its vectors and the modalities that have a tower into it."""
+    """Describe one embedding space.
+
+    Attributes:
+        name: What encoders, stores and fields call it.
+        dim: The length of its vectors.
+        modalities: Those that the encoder has a tower for.
+
+    Example:
+        >>> space = Space("clip", 512, frozenset({"text", "image"}))
+        >>> [str(field) for field in space.fields]
+        ['clip/image', 'clip/text']
+    """
 
     name: str
     dim: int
@@ -67,7 +108,7 @@ class Space:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The fields that documents can have in this space, image first."""
+        """Return the fields that documents can have in this space, image first."""
         return tuple(Field(self.name, modality) for modality in sorted(self.modalities))
 
 
@@ -82,7 +123,7 @@ def check_id(value: str) -> None:
 
 
 def is_id(value: str) -> bool:
-    """Whether `check_id` lets it pass."""
+    """Return whether `check_id` lets a value pass."""
     try:
         check_id(value)
     except InvalidInputError:
@@ -118,10 +159,20 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
 
 @dataclass(frozen=True)
 class Document:
-    """What is indexed and found: an id, a text, an image or both, and metadata to filter on.
+    """Hold what is indexed and found: a text, an image or both.
 
-    ``metadata`` have at most 1,000 keys of 128 characters, and 1 MiB of keys and texts.
-    A document that comes out of a store has its image only where it was given as a path.
+    Nothing is checked here; indexing reports a document that no store could keep.
+
+    Attributes:
+        id: Names the document in an index: 1 to 1,024 bytes without control characters.
+        text: What it says.
+        image: What it shows. A document that comes out of a store has its image only where that was given as a path.
+        metadata: What searches can filter on: at most 1,000 keys of 128 characters, and 1 MiB of keys and strings.
+
+    Example:
+        >>> document = Document("a", text="a dog in the snow", metadata={"year": 2024})
+        >>> document.metadata["year"]
+        2024
     """
 
     id: str
@@ -132,10 +183,15 @@ class Document:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What an index remembers of a document's origin.
+    """Hold what an index remembers of a document's origin, to skip those that did not change.
 
-    ``digest`` changes whenever text, metadata or the bytes or path of the image change; ``source`` is the folder,
-    file or table that the document was read from ("" when it was added from Python).
+    Attributes:
+        digest: Changes whenever the text, the metadata or the bytes or path of the image change.
+        source: The file or table that the document was read from; "" when it was added from Python.
+
+    Example:
+        >>> Stamp("d41d8cd9", "photos/a.jpg").source
+        'photos/a.jpg'
     """
 
     digest: str
@@ -144,9 +200,19 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Record:
-    """What a store keeps of one document: the document, one vector of shape (dim,) per field, and its stamp.
+    """Hold what a store keeps of one document.
 
-    ``fingerprint`` is that of the encoder that made the vectors; "" where the caller answers for it.
+    Attributes:
+        document: The document itself.
+        vectors: A vector of length one for each field, of shape (dim,).
+        stamp: Where the document came from, and in which version.
+        fingerprint: That of the encoder that made the vectors; "" where the caller answers for it.
+
+    Example:
+        >>> vector = np.array([0.6, 0.8], np.float32)
+        >>> record = Record(Document("a", text="a dog"), {Field("tiny", "text"): vector})
+        >>> record.vectors[Field("tiny", "text")].shape
+        (2,)
     """
 
     document: Document
@@ -157,7 +223,18 @@ class Record:
 
 @dataclass(frozen=True)
 class Reject:
-    """An input that could not be used, as the quarantine list of an index keeps it."""
+    """Report an input that could not be used, as the quarantine list of an index keeps it.
+
+    Attributes:
+        id: The id of the document, file or row.
+        code: The reason in one word.
+        message: The reason in one line.
+        stamp: The version of the input that failed: it is tried again when that changes.
+
+    Example:
+        >>> Reject("photos/a.jpg", "truncated", "a.jpg ends early").code
+        'truncated'
+    """
 
     id: str
     code: RejectCode
@@ -167,7 +244,18 @@ class Reject:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What built an index: the encoder's fingerprint, its spaces, and when (ISO 8601, UTC)."""
+    """Describe what built an index.
+
+    Attributes:
+        fingerprint: The encoder's.
+        spaces: The encoder's.
+        created: When, in ISO 8601 and UTC.
+
+    Example:
+        >>> space = Space("minilm", 384, frozenset({"text"}))
+        >>> Manifest("minilm:5b3c", (space,), "2025-01-31T12:00:00+00:00").spaces[0].dim
+        384
+    """
 
     fingerprint: str
     spaces: tuple[Space, ...]
@@ -176,7 +264,16 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Hit:
-    """One answer of one field: a document's id and the cosine of its vector with the query's, from -1 to 1."""
+    """Hold one document that one field found.
+
+    Attributes:
+        id: The document's.
+        score: The cosine of its vector with the query's, from -1 to 1.
+
+    Example:
+        >>> max([Hit("a", 0.31), Hit("b", 0.27)], key=lambda hit: hit.score).id
+        'a'
+    """
 
     id: str
     score: float
@@ -184,7 +281,16 @@ class Hit:
 
 @dataclass(frozen=True)
 class Leg:
-    """How one field ranked a match: its rank there (1 is best) and the raw cosine."""
+    """Tell how one field ranked a match.
+
+    Attributes:
+        rank: Its place in that field; 1 is the best.
+        cosine: The cosine with the query, from -1 to 1.
+
+    Example:
+        >>> Leg(rank=1, cosine=0.31).rank
+        1
+    """
 
     rank: int
     cosine: float
@@ -192,7 +298,18 @@ class Leg:
 
 @dataclass(frozen=True)
 class Match:
-    """A found document, its fused score from 0 to 1 (1: first in every asked field that it has), and each leg of it."""
+    """Hold a document that was found, and why.
+
+    Attributes:
+        document: The document, as it was when its vectors were compared.
+        score: The fused score, from 0 to 1; 1 is first in every asked field that the document has.
+        legs: How each of the asked fields ranked it.
+
+    Example:
+        >>> match = Match(Document("a"), 1.0, {Field("clip", "image"): Leg(1, 0.31)})
+        >>> [f"{field} #{leg.rank}" for field, leg in match.legs.items()]
+        ['clip/image #1']
+    """
 
     document: Document
     score: float
@@ -201,7 +318,16 @@ class Match:
 
 @dataclass(frozen=True)
 class Citation:
-    """A source that an answer refers to as ``[number]``."""
+    """Name a source that an answer refers to as ``[number]``.
+
+    Attributes:
+        number: What stands in the text, from 1.
+        id: The document's.
+
+    Example:
+        >>> Citation(1, "photos/a.jpg").number
+        1
+    """
 
     number: int
     id: str
@@ -209,10 +335,18 @@ class Citation:
 
 @dataclass(frozen=True)
 class Answer:
-    """A text, the citations in it in the order of their first use, and the matches it was made from, best first.
+    """Hold the answer to a question, with its sources.
 
-    ``dropped`` are weaker matches that did not fit into the model's context. ``removed`` are the numbers that the model
-    cited and that are no source; they are not in the text.
+    Attributes:
+        text: The answer.
+        citations: The sources that the text refers to, in the order of their first use.
+        matches: What the answer was made from, best first.
+        dropped: Weaker matches that did not fit into the model's context.
+        removed: Numbers that the model cited and that are not a source; they are not in the text.
+
+    Example:
+        >>> Answer("Yes [1].", (Citation(1, "a"),), (Match(Document("a"), 1.0, {}),)).citations[0].id
+        'a'
     """
 
     text: str
@@ -224,10 +358,19 @@ class Answer:
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What one run of `Pipeline.add` did, in documents, and how long it took.
+    """Count what one run of `Pipeline.add` or `Pipeline.index` did, in documents.
 
-    ``unchanged`` had the same content as in the index; ``rejects`` are the inputs that went to quarantine, old ones
-    that were skipped again included.
+    Attributes:
+        added: Those that were new.
+        updated: Those that replaced an older version.
+        unchanged: Those that had the same content as in the index, and were skipped.
+        pruned: Those that were removed because their files are gone.
+        rejects: The inputs that went to quarantine, with those that were skipped again because they were there.
+        seconds: How long the run took.
+
+    Example:
+        >>> IndexReport(added=3, unchanged=2).seen
+        5
     """
 
     added: int = 0
@@ -239,5 +382,5 @@ class IndexReport:
 
     @property
     def seen(self) -> int:
-        """Inputs that the run looked at."""
+        """Return how many inputs the run looked at."""
         return self.added + self.updated + self.unchanged + len(self.rejects)
