@@ -1,4 +1,4 @@
-"""The pipeline: an encoder, a store and a generator behind five verbs."""
+"""The pipeline: an encoder, a store and a generator behind six verbs."""
 
 from __future__ import annotations
 
@@ -46,10 +46,26 @@ _ATTEMPTS = 10
 
 
 class Pipeline(Closable):
-    """Indexes documents and answers queries. May be used from several threads.
+    """Index documents, search them and answer questions from them.
 
-    Closing it closes the encoder, the store and the generator. ``image_limits`` is how large an image may be, in what
-    is indexed and in queries.
+    One pipeline may be used from several threads, and not after a fork. Closing it closes its back ends.
+
+    Args:
+        encoder: What makes the vectors. `Pipeline.open` takes URLs instead of open back ends.
+        store: What keeps documents and vectors.
+        generator: What writes answers; only `ask` needs one.
+        image_limits: How large images may be, both those that are indexed and those of queries.
+
+    Raises:
+        TypeError: A back end is a string.
+
+    Example:
+        >>> from vlmsearch import Document, Pipeline
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     report = pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
+        ...     matches = pipeline.search("dog snow", limit=1)
+        >>> report.added, matches[0].document.text
+        (2, 'a dog in the snow')
     """
 
     def __init__(
@@ -79,7 +95,30 @@ class Pipeline(Closable):
         generator: str | None = DEFAULT_GENERATOR,
         image_limits: ImageLimits = DEFAULT_LIMITS,
     ) -> Self:
-        """A pipeline of back ends named by URLs, such as ``onnx:demo``, ``chroma:./index`` and ``extractive:``."""
+        """Open a pipeline whose back ends are named by URLs, ``scheme:location?option=value``.
+
+        Nothing is written before something is indexed. `vlmsearch backends` lists the schemes.
+
+        Args:
+            encoder: Such as ``onnx:default`` (built on first use) or ``triton://host:8001/vlm``.
+            store: Such as ``chroma:./index`` or ``mongodb://host/photos``.
+            generator: Such as ``extractive:`` (no model) or ``openai:http://host:8000/v1``; None for no answers.
+            image_limits: How large images may be.
+
+        Returns:
+            The pipeline, which closes its back ends.
+
+        Raises:
+            ConfigError: A URL is wrong; the message says what there is.
+            MissingDependencyError: A back end needs a package that is not installed.
+            ModelUnavailableError: A model is not on this machine and cannot be fetched.
+            BackendError: A server refused, or cannot be reached.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:", generator="extractive:?quotes=1") as pipeline:
+            ...     pipeline.generator.name
+            'extractive'
+        """
         with ExitStack() as stack:
             opened = stack.enter_context(open_store(store))
             model = stack.enter_context(open_encoder(encoder))
@@ -95,11 +134,32 @@ class Pipeline(Closable):
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
-        """Index documents: new ones are added, changed ones replaced, unchanged ones skipped.
+        """Index documents: add new ones, replace changed ones, skip unchanged ones.
 
-        A document that cannot be used goes to the quarantine list and is skipped until it changes, or until
-        ``retry_failed``; with ``strict`` it raises InvalidInputError. ``on_progress`` gets the number of documents
-        done. What was done when an error or Ctrl-C ends the run stays, and the next run completes it.
+        A document that cannot be used goes to the quarantine list and is skipped until it changes. What was done when
+        an error or Ctrl-C ends the run stays, and the next run completes it.
+
+        Args:
+            documents: One document, or any number of them; they are read as they are needed.
+            retry_failed: Try those in quarantine again, too.
+            strict: Raise for the first document that cannot be used.
+            on_progress: Called with the number of documents that are done.
+
+        Returns:
+            What was done, with each document that could not be used.
+
+        Raises:
+            InvalidInputError: A document cannot be used, and ``strict`` is set.
+            IndexMismatchError: Another encoder built the index.
+            TypeError: Something is not a Document, or its id is not a string.
+            BackendError: The encoder or the store failed.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     first = pipeline.add([Document("a", text="a dog"), Document("b", image=b"no image")])
+            ...     again = pipeline.add(Document("a", text="a dog"))
+            >>> first.added, first.rejects[0].code, again.unchanged
+            (1, 'unsupported', 1)
         """
         from vlmsearch.indexing.sources import given_documents
 
@@ -114,11 +174,39 @@ class Pipeline(Closable):
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
-        """Index what paths name (folders, files, globs, tables: see `vlmsearch.indexing.sources`), as `add` does.
+        """Index what paths name, as `add` does: folders, files, globs, and tables in JSONL or CSV.
 
-        Links to files are followed, also out of a folder, unless ``paths`` is ``Paths([...], follow_links=False)``.
-        ``prune`` removes the documents that came from these folders and tables and are there no longer; never one from
-        below a folder that could not be read.
+        `vlmsearch.indexing.sources` describes them. The id of a file is its absolute path.
+
+        Args:
+            paths: One path or several. Links to files are followed, also out of a folder, unless this is
+                ``Paths([...], follow_links=False)``.
+            prune: Remove the documents that came from these folders and tables and are there no longer; never one
+                from below a folder that could not be read.
+            retry_failed: Try those in quarantine again, too.
+            strict: Raise for the first input that cannot be used.
+            on_progress: Called with the number of inputs that are done.
+
+        Returns:
+            What was done, with each input that could not be used.
+
+        Raises:
+            ConfigError: A path does not exist, or there is nothing to index.
+            InvalidInputError: An input cannot be used, and ``strict`` is set.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = Path(folder, "note.txt").write_text("a dog in the snow")
+            ...     with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...         added = pipeline.index(folder).added
+            ...         Path(folder, "note.txt").rename(Path(folder, "moved.txt")).exists()
+            ...         report = pipeline.index(folder, prune=True)
+            True
+            >>> added, report.added, report.pruned
+            (1, 1, 1)
         """
         from vlmsearch.indexing.sources import Paths
 
@@ -169,11 +257,33 @@ class Pipeline(Closable):
         where: Mapping[str, object] | None = None,
         weights: Mapping[Field, float] | None = None,
     ) -> list[Match]:
-        """The ``limit`` best matches for a text, an image or both, best first.
+        """Return the best matches for a text, an image or both, best first.
 
-        ``where`` filters on metadata (see `vlmsearch.stores.filters`); ``weights`` counts some fields more than
-        others. An index that holds nothing gives nothing. Raises IndexMismatchError if another encoder built it, and
-        InvalidInputError for a query that cannot be used.
+        A text is compared with images in spaces that have both towers, and with texts in text-only spaces; an image
+        is compared with images and texts in the former. The rankings of all fields are fused by reciprocal rank
+        (Cormack, Clarke and Buettcher, SIGIR 2009).
+
+        Args:
+            text: What to look for; what is longer than the model reads is cut, with a TextTruncatedWarning.
+            image: What to look for, as a path, encoded bytes or a decoded image.
+            limit: The most matches, from 1 to 10,000.
+            where: A filter on metadata, such as ``{"year": {"$gte": 2020}}``: see `vlmsearch.stores.filters`.
+            weights: How much some fields count; 1 for those that are left out, 0 for not at all.
+
+        Returns:
+            At most ``limit`` matches; none from an index that holds nothing.
+
+        Raises:
+            InvalidInputError: There is neither text nor image, or the image cannot be used.
+            ConfigError: The limit, the filter or a weight is wrong.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document(str(y), text=f"a dog of {y}", metadata={"year": y}) for y in (2019, 2021))
+            ...     [match.document.id for match in pipeline.search("a dog", where={"year": {"$gte": 2020}})]
+            ['2021']
         """
         self._check_process()
         if not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
@@ -251,12 +361,36 @@ class Pipeline(Closable):
         options: GenerationOptions | None = None,
         template: str | None = None,
     ) -> Answer | AnswerStream:
-        """Answer a question from the best matches, with citations; says so when nothing in the index matches.
+        """Answer a question from the best matches, with citations; say so when nothing in the index matches.
 
         A match counts when the cosine of at least one of its fields reaches the encoder's floor for that field.
         Where the generator counts tokens, the weakest matches are left out until prompt and answer fit its context.
-        ``stream`` gives the pieces of the text as they are made, then the citations. ``template`` is a prompt of one's
-        own, with ``$sources`` and ``$question`` (see `vlmsearch.answers.prompts.TEMPLATE`).
+
+        Args:
+            question: What to answer, and to search for.
+            image: What to search for beside the question.
+            limit: The most sources, from 1 to 10,000.
+            where: A filter on metadata: see `vlmsearch.stores.filters`.
+            stream: Return an AnswerStream, which gives the pieces of the text as they are made, then the citations.
+            options: How to generate; by default greedily, with an answer of at most 256 tokens and a quarter of the
+                model's context.
+            template: A prompt of one's own with ``$sources`` and ``$question``, in the form of `string.Template`.
+
+        Returns:
+            The answer with its sources, or a stream of it.
+
+        Raises:
+            ConfigError: There is no generator, or the template or the limit is wrong.
+            InvalidInputError: The question is empty, or not even one source fits into the model's context.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: A back end failed.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document("a", text="The dog is called Laika."))
+            ...     answer = pipeline.ask("What is the dog called?")
+            >>> answer.text, answer.citations[0].id
+            ('“The dog is called Laika.” [1]', 'a')
         """
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
@@ -278,14 +412,44 @@ class Pipeline(Closable):
         return any(leg.cosine >= floors.get((field.space, field.modality), -1.0) for field, leg in match.legs.items())
 
     def delete(self, ids: str | Iterable[str]) -> int:
-        """Remove documents; returns how many were there."""
+        """Remove documents with their vectors.
+
+        Args:
+            ids: One id or several; those that are not there are ignored.
+
+        Returns:
+            How many were there.
+
+        Raises:
+            BackendError: The store failed.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add([Document("a", text="a dog"), Document("b", text="a car")])
+            ...     pipeline.delete(["a", "not there"])
+            1
+        """
         self._check_process()
         return self.store.delete([ids] if isinstance(ids, str) else list(ids))
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Whether all parts of the store agree; with ``repair``, what does not is finished or rolled back.
+        """Check that all parts of the store agree.
 
-        ConfigError for a store that cannot say.
+        Args:
+            repair: Finish or roll back what does not.
+
+        Returns:
+            What is in the store, and what is not in order.
+
+        Raises:
+            ConfigError: The store has nothing to check itself with.
+            BackendError: The store failed.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document("a", text="a dog"))
+            ...     pipeline.check().clean
+            True
         """
         return check_store(self.store, repair=repair)
 

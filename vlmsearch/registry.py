@@ -35,7 +35,17 @@ _EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 @dataclass(frozen=True)
 class Url:
-    """A back end's address, taken apart."""
+    """Take the address of a back end apart.
+
+    Attributes:
+        scheme: The name of an entry point.
+        location: What stands between the colon and the question mark.
+        options: Names and values, in their order, with percent-encoding undone.
+
+    Example:
+        >>> Url.parse("chroma://host:8000/photos?timeout=3", "store").options
+        (('timeout', '3'),)
+    """
 
     scheme: str
     location: str
@@ -43,7 +53,18 @@ class Url:
 
     @classmethod
     def parse(cls, text: str, kind: Kind) -> Url:
-        """Take ``text`` apart; ConfigError where it is no URL of a back end."""
+        """Take a URL apart.
+
+        Args:
+            text: The URL.
+            kind: What it is to name, for messages.
+
+        Returns:
+            Its parts.
+
+        Raises:
+            ConfigError: It is not the URL of a back end; the message never repeats its options.
+        """
         scheme, colon, rest = text.partition(":")
         if not colon or not scheme:
             known = ", ".join(sorted(f"{name}:" for name in back_ends(kind)))
@@ -59,35 +80,112 @@ class Url:
 
 
 def open_encoder(url: str) -> Encoder:
-    """The encoder that ``url`` names."""
+    """Open the encoder that a URL names.
+
+    Args:
+        url: ``scheme:location?option=value``.
+
+    Returns:
+        The encoder, to be closed after use.
+
+    Raises:
+        ConfigError: The scheme, the location or an option is wrong; the message says what there is.
+        MissingDependencyError: The encoder needs a package that is not installed.
+        ModelUnavailableError: The model is not on this machine and cannot be fetched.
+
+    Example:
+        >>> with open_encoder("mock:") as encoder:
+        ...     encoder.encode_texts(["a dog", "a car"])["minilm"].shape
+        (2, 128)
+    """
     from vlmsearch.encoders.base import Encoder
 
     return _open(url, "encoder", Encoder)  # type: ignore[type-abstract]
 
 
 def open_store(url: str) -> Store:
-    """The store that ``url`` names; it creates nothing until something is written."""
+    """Open the store that a URL names. Nothing is created until something is written.
+
+    Args:
+        url: ``scheme:location?option=value``.
+
+    Returns:
+        The store, to be closed after use.
+
+    Raises:
+        ConfigError: The scheme, the location or an option is wrong; the message says what there is.
+        MissingDependencyError: The store needs a package that is not installed.
+
+    Example:
+        >>> with open_store("mock:") as store:
+        ...     store.manifest() is None
+        True
+    """
     from vlmsearch.stores.base import Store
 
     return _open(url, "store", Store)  # type: ignore[type-abstract]
 
 
 def open_generator(url: str) -> Generator:
-    """The generator that ``url`` names."""
+    """Open the generator that a URL names.
+
+    Args:
+        url: ``scheme:location?option=value``.
+
+    Returns:
+        The generator, to be closed after use.
+
+    Raises:
+        ConfigError: The scheme, the location or an option is wrong; the message says what there is.
+        MissingDependencyError: The generator needs a package that is not installed.
+        ModelUnavailableError: The model is not on this machine and cannot be fetched.
+
+    Example:
+        >>> with open_generator("extractive:?quotes=1") as generator:
+        ...     generator.generate("[1] A dog.")
+        '“A dog.” [1]'
+    """
     from vlmsearch.generators.base import Generator
 
     return _open(url, "generator", Generator)  # type: ignore[type-abstract]
 
 
 def back_ends(kind: Kind) -> dict[str, EntryPoint]:
-    """The registered back ends of one kind, by scheme; none is imported."""
+    """Return the registered back ends of one kind, by scheme; none is imported.
+
+    Args:
+        kind: ``encoder``, ``store`` or ``generator``.
+
+    Returns:
+        Their entry points.
+
+    Example:
+        >>> sorted(back_ends("generator"))[:2]
+        ['extractive', 'mock']
+    """
     from importlib.metadata import entry_points  # here: it loads more modules than the rest of `import vlmsearch`
 
     return {point.name: point for point in entry_points(group=f"vlmsearch.{kind}s")}
 
 
 def load(kind: Kind, scheme: str) -> Callable[..., object]:
-    """The class registered for ``scheme``; MissingDependencyError names the extra that it needs."""
+    """Import the class that is registered for a scheme.
+
+    Args:
+        kind: ``encoder``, ``store`` or ``generator``.
+        scheme: The part of a URL before the colon.
+
+    Returns:
+        The class.
+
+    Raises:
+        ConfigError: There is no such scheme.
+        MissingDependencyError: The class needs a package that is not installed; the message names the extra.
+
+    Example:
+        >>> load("encoder", "mock").__name__
+        'MockEncoder'
+    """
     known = back_ends(kind)
     if not known:
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing_extensions import Self
 
 
 class Closable:
-    """Something to be closed after use: by `close`, or by leaving a ``with`` block."""
+    """Let go of what is behind an object after use: by `close`, or by leaving a ``with`` block."""
 
     def close(self) -> None:
         """Let go of files, models and connections. Calling it twice is allowed."""

@@ -102,10 +102,20 @@ def fit_prompt(
 
 
 class AnswerStream(Closable, Iterator[Union[str, Citation]]):
-    """An answer as it is made: pieces of its text, then its citations.
+    """Iterate over an answer as it is made: pieces of its text, then its citations.
 
-    A citation is checked before it is shown, also where the generator makes it in two pieces. `close`, or leaving the
-    ``with`` block, stops the generator. Use it from one thread.
+    `Pipeline.ask` with ``stream=True`` makes one. A citation is checked before it is shown, also where the generator
+    makes it in two pieces. Closing it, or leaving the ``with`` block, stops the generator. Use it from one thread.
+
+    Example:
+        >>> from vlmsearch import Document, Pipeline
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     _ = pipeline.add(Document("a", text="The dog is called Laika."))
+        ...     with pipeline.ask("What is the dog called?", stream=True) as parts:
+        ...         text = "".join(part for part in parts if isinstance(part, str))
+        ...         answer = parts.answer()
+        >>> text == answer.text, answer.citations[0].id
+        (True, 'a')
     """
 
     def __init__(self, pieces: Iterator[str], prompt: Prompt) -> None:
@@ -119,7 +129,14 @@ class AnswerStream(Closable, Iterator[Union[str, Citation]]):
         return next(self._parts)
 
     def answer(self) -> Answer:
-        """The whole answer, after reading what is left of it; after `close`, what there was of it until then."""
+        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+
+        Returns:
+            The answer with its sources.
+
+        Raises:
+            BackendError: The generator failed.
+        """
         for _ in self:
             pass
         return Answer(

@@ -64,14 +64,27 @@ def given_documents(documents: Document | Iterable[Document]) -> Iterator[Source
 
 
 class Paths:
-    """What some paths name, as documents. Iterating reads; every iteration starts afresh.
+    """Read what paths name as documents, for `Pipeline.index`.
 
-    ``follow_links`` takes files that are symbolic links, which may lead out of the folders; those that are named
-    themselves are always taken.
+    Iterating reads; every iteration starts afresh. What cannot be read as a document comes as a Reject.
+
+    Args:
+        paths: Folders, files, globs and tables.
+        follow_links: Take files that are symbolic links, which may lead out of the folders; those that are named
+            themselves are always taken.
+
+    Raises:
+        ConfigError: A path does not exist, a glob matches nothing, or a table is not a file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "note.txt").write_text("a dog in the snow")
+        ...     [item.document.text for item in Paths([folder])]
+        ['a dog in the snow']
     """
 
     def __init__(self, paths: Sequence[str | Path], *, follow_links: bool = True) -> None:
-        """Raises ConfigError for a path that does not exist, a glob that matches nothing or a table that is no file."""
         if not paths:
             raise ConfigError("name at least one folder, file, glob or table")
         self.given = tuple(map(Path, paths))
@@ -105,13 +118,13 @@ class Paths:
             raise ConfigError(f"no such file or folder: {str(path)!r}")
 
     def __len__(self) -> int:
-        """How many documents there are, counted without reading images or texts; rows of tables are read."""
+        """Return how many documents there are, counted without reading images or texts; rows of tables are read."""
         self._listed = {folder: list(_walk(folder, self._follow_links)) for folder in self.folders}
         files = len(self._files) + sum(map(len, self._listed.values()))
         return files + sum(1 for table in self.tables for _ in read_rows(table))
 
     def __iter__(self) -> Iterator[Item]:
-        """Documents in a stable order; what cannot be read as one comes as a Reject."""
+        """Iterate over the documents in a stable order; what cannot be read as one comes as a Reject."""
         self._unread = set()
         listed, self._listed = self._listed, {}
         for name in self._files:
@@ -129,7 +142,15 @@ class Paths:
         return Reject(file_id(name), "unreadable", f"{name!r} cannot be read: {exc.strerror}", Stamp("", file_id(name)))
 
     def covers(self, id: str, stamp: Stamp) -> bool:
-        """Whether what an index has came from these folders and tables, as far as they were read: gone if not seen."""
+        """Return whether what an index has came from what was read of these folders and tables.
+
+        Args:
+            id: A document's id.
+            stamp: Its stamp in the index.
+
+        Returns:
+            True where the document is gone unless it was seen.
+        """
         if any(_is_in(stamp.source, unread) for unread in self._unread):
             return False
         if stamp.source in map(file_id, self.tables):
@@ -137,7 +158,15 @@ class Paths:
         return stamp.source == id and any(_is_in(id, file_id(folder)) for folder in self.folders)
 
     def was_read(self, id: str, stamp: Stamp) -> bool:
-        """Whether an id is that of a folder or table that was read, or of a row in one."""
+        """Return whether an id is that of a folder or table that was read, or of a row in one.
+
+        Args:
+            id: The id of a Reject.
+            stamp: Its stamp in the index.
+
+        Returns:
+            True where the Reject is out of date unless it was given again.
+        """
         name, _, number = id.rpartition(":")
         is_table = id in map(file_id, self.tables) or (name == stamp.source and number.isdigit())
         return self.covers(id, stamp) and (is_table or os.path.isdir(id))

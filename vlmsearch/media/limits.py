@@ -29,11 +29,20 @@ _OPTION = re.compile(rf"(pixels|decoded|encoded)=([0-9]+)({'|'.join(_FACTORS)})"
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """How large an image may be; one that is larger is rejected as ``too_large`` before it is decoded.
+    """Say how large an image may be; one that is larger is rejected as ``too_large`` before it is decoded.
 
-    ``pixels`` is its width times height, ``encoded_bytes`` the length of its file, at most 512 MiB.
-    ``decoded_bytes`` is the memory that decoding and converting it takes at its peak. It is also the most that
-    images under way take together: where several threads decode, large images take turns.
+    Attributes:
+        pixels: Its width times its height.
+        decoded_bytes: The memory that decoding and converting it takes at its peak. It is also the most that images
+            under way take together: where several threads decode, large images take turns.
+        encoded_bytes: The length of its file, at most 512 MiB.
+
+    Raises:
+        ConfigError: A limit is below 1, or ``encoded_bytes`` above 512 MiB.
+
+    Example:
+        >>> ImageLimits(pixels=50_000_000).replace_from("encoded=100Mi").encoded_bytes
+        104857600
     """
 
     pixels: int = 178_956_970  # Pillow's own hard limit
@@ -50,7 +59,18 @@ class ImageLimits:
         return f"pixels={self.pixels},decoded={self.decoded_bytes},encoded={self.encoded_bytes}"
 
     def replace_from(self, text: str) -> ImageLimits:
-        """These limits with those that ``text`` names, such as ``pixels=50M,decoded=2Gi,encoded=100Mi``."""
+        """Return these limits with those that a string names.
+
+        Args:
+            text: Such as ``pixels=50M,decoded=2Gi,encoded=100Mi``, or some of these; k, M and G are powers of 1000,
+                Ki, Mi and Gi of 1024.
+
+        Returns:
+            New limits.
+
+        Raises:
+            ConfigError: It is not of that form, or a limit is out of range.
+        """
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         names = {"pixels": "pixels", "decoded": "decoded_bytes", "encoded": "encoded_bytes"}
         for part in text.split(","):

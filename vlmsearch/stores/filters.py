@@ -21,6 +21,7 @@ from vlmsearch.types import Scalar
 _DEEPEST = 200
 TOO_DEEP = f"a filter nests objects and lists at most {_DEEPEST} deep"
 Operator = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin"]
+"""How a `Comparison` compares."""
 _OPERATORS: tuple[str, ...] = get_args(Operator)
 _ORDER: dict[str, Callable[[float, float], bool]] = {
     "$gt": lambda a, b: a > b,
@@ -32,14 +33,31 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """One condition on one key. ``value`` is a tuple for ``$in`` and ``$nin``, else one scalar; numbers are floats."""
+    """Compare one key of the metadata.
+
+    Attributes:
+        key: The key.
+        operator: How to compare.
+        value: A tuple for ``$in`` and ``$nin``, else one scalar; numbers are floats.
+
+    Example:
+        >>> Comparison("year", "$gte", 2020.0).matches({"year": 2021})
+        True
+    """
 
     key: str
     operator: Operator
     value: str | bool | float | tuple[str | bool | float, ...]
 
     def matches(self, metadata: Mapping[str, Scalar]) -> bool:
-        """Whether a document with this metadata passes."""
+        """Return whether a document passes.
+
+        Args:
+            metadata: The document's.
+
+        Returns:
+            True where it passes.
+        """
         if self.key not in metadata:
             return self.operator in ("$ne", "$nin")
         have = normalise(metadata[self.key])
@@ -52,18 +70,36 @@ class Comparison:
 
 @dataclass(frozen=True)
 class FilterGroup:
-    """Conditions of which all (``$and``) or at least one (``$or``) must hold."""
+    """Combine conditions.
+
+    Attributes:
+        operator: Whether all of them must hold, or at least one.
+        filters: The conditions, which may be groups themselves.
+
+    Example:
+        >>> both = FilterGroup("$and", (Comparison("year", "$gte", 2020.0), Comparison("city", "$eq", "Oslo")))
+        >>> both.matches({"year": 2021, "city": "Rome"})
+        False
+    """
 
     operator: Literal["$and", "$or"]
     filters: tuple[Filter, ...]
 
     def matches(self, metadata: Mapping[str, Scalar]) -> bool:
-        """Whether a document with this metadata passes."""
+        """Return whether a document passes.
+
+        Args:
+            metadata: The document's.
+
+        Returns:
+            True where it passes.
+        """
         combine = all if self.operator == "$and" else any
         return combine(part.matches(metadata) for part in self.filters)
 
 
 Filter: TypeAlias = Union[Comparison, FilterGroup]
+"""A checked filter, as `Store.search` takes it."""
 
 
 def normalise(value: Scalar) -> str | bool | float:
@@ -72,7 +108,21 @@ def normalise(value: Scalar) -> str | bool | float:
 
 
 def parse_filter(where: Mapping[str, object]) -> Filter:
-    """The filter that a JSON object stands for; ConfigError says which part is wrong and what there is instead."""
+    """Return the filter that a JSON object stands for.
+
+    Args:
+        where: The object, in the notation above.
+
+    Returns:
+        The filter.
+
+    Raises:
+        ConfigError: A part of it is wrong; the message says which, and what there is instead.
+
+    Example:
+        >>> parse_filter({"year": {"$gte": 2020}})
+        Comparison(key='year', operator='$gte', value=2020.0)
+    """
     _check_depth(where)
     return _parse(where)
 
