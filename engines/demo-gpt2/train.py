@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import training
+from gpt2_graph import add_graph
+from questions import Gallery, Question
 
 from vlmsearch.answers.prompts import TEMPLATE
-from vlmsearch.demo.questions import Gallery, Question
-from vlmsearch.export.gpt2 import add_graph
 
 FOLDER = Path(__file__).resolve().parent
 END = "<|endoftext|>"

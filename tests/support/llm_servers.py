@@ -11,10 +11,10 @@ import numpy as np
 import torch
 import tritonclient.grpc as grpc
 from numpy.typing import NDArray
+from questions import Gallery
 
 from tests.support.triton_server import Running
 from vlmsearch.answers.prompts import TEMPLATE
-from vlmsearch.demo.questions import Gallery
 from vlmsearch.models.bundle import data_folder
 from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 from vlmsearch.triton.server.commands import Binary

@@ -32,7 +32,6 @@ class OnnxGraph:
         self._name = name
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, NDArray[np.generic]] = {}
-        self._stored: dict[str, onnx.TensorProto] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
 
@@ -53,14 +52,6 @@ class OnnxGraph:
     def constant(self, array: NDArray[np.generic], name: str) -> str:
         """A constant; the same name twice is the same constant."""
         self._constants.setdefault(name, array)
-        return name
-
-    def stored(self, name: str, dtype: int, shape: Sequence[int], place: tuple[str, int, int]) -> str:
-        """A constant whose values lie in another file of the model's folder: its name, the offset and the length."""
-        tensor = onnx.TensorProto(name=name, data_type=dtype, dims=shape, data_location=TensorProto.EXTERNAL)
-        for key, value in zip(("location", "offset", "length"), place):
-            tensor.external_data.add(key=key, value=str(value))
-        self._stored[name] = tensor
         return name
 
     def ints(self, *values: int) -> str:
@@ -93,16 +84,13 @@ class OnnxGraph:
             opsets.append(helper.make_opsetid(_MICROSOFT, 1))
         settings = {"opset_imports": opsets, "ir_version": IR_VERSION, "producer_name": "vlmsearch"}
         graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs)
-        _check(graph, constants, self._stored, settings)
+        _check(graph, constants, settings)
         body = BytesIO()
         body.write(graph.SerializeToString())
         for name, array in constants.items():
             tensor = numpy_helper.from_array(np.ascontiguousarray(array), name).SerializeToString()
             body.write(_INITIALIZER + _varint(len(tensor)))
             body.write(tensor)
-        for stored in self._stored.values():
-            body.write(_INITIALIZER + _varint(stored.ByteSize()))
-            body.write(stored.SerializeToString())
         head = helper.make_model(onnx.GraphProto(), **settings)
         head.ClearField("graph")
         data = b"".join((head.SerializeToString(), _GRAPH, _varint(body.tell()), body.getbuffer()))
@@ -111,12 +99,7 @@ class OnnxGraph:
         return data
 
 
-def _check(
-    graph: onnx.GraphProto,
-    constants: Mapping[str, NDArray[np.generic]],
-    stored: Mapping[str, onnx.TensorProto],
-    settings: Mapping[str, Any],
-) -> None:
+def _check(graph: onnx.GraphProto, constants: Mapping[str, NDArray[np.generic]], settings: Mapping[str, Any]) -> None:
     """Have ONNX check a graph; large constants stand among the inputs, to spare copying them."""
     model = helper.make_model(graph, **settings)
     for name, array in constants.items():
@@ -125,8 +108,6 @@ def _check(
             model.graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
         else:
             model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-    for name, tensor in stored.items():
-        model.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
     onnx.checker.check_model(model)
 
 

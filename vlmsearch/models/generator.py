@@ -71,8 +71,8 @@ def open_generator_bundle(location: str) -> GeneratorBundle:
         raise ConfigError(f"no language model {location!r} for ONNX Runtime; there is {known}, and folders (with a /)")
     if not (folder / DESCRIPTION).is_file():
         raise ModelUnavailableError(
-            f"{folder} is no bundle: {DESCRIPTION} is missing; for a GPT-2 checkpoint, vlmsearch.export.gpt2.add_graph "
-            "writes it"
+            f"{folder} is not a bundle: {DESCRIPTION} is missing; for a GPT-2 checkpoint, engines/gpt2_graph.py of "
+            "vlmsearch's source repository writes it"
         )
     given = JsonTable.read(folder / DESCRIPTION, format=FORMAT)
     files = given.table("files", PLAIN_NAME)

@@ -247,9 +247,7 @@ def test_memory_for_decoded_images_is_bounded(
 
 def test_the_shipped_ptx_is_that_of_the_source() -> None:
     first = SOURCE.with_suffix(".ptx").read_text().splitlines()[0]
-    assert first == f"// {hashlib.sha256(SOURCE.read_bytes()).hexdigest()}", (
-        "run python -m vlmsearch.tensorrt.builder.kernels"
-    )
+    assert first == f"// {hashlib.sha256(SOURCE.read_bytes()).hexdigest()}", "run python engines/compile_kernels.py"
 
 
 def profile(name: str) -> bytes:

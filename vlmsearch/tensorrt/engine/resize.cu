@@ -1,6 +1,6 @@
 // Resizes and crops decoded images as Pillow does it, bit for bit: weights in fixed point of 22 bits, first along the
 // rows, then along the columns, rounded to 8 bits after each. Where Pillow begins with the columns, the image comes
-// with its rows and columns exchanged. `python -m vlmsearch.build.kernels` compiles it to resize.ptx.
+// with its rows and columns exchanged. `python engines/compile_kernels.py` compiles it to resize.ptx.
 
 struct Image {
     unsigned long long base;              // where the upright image's first pixel lies

@@ -1,7 +1,7 @@
 """Compiles the CUDA kernels of the library to PTX, which every driver since CUDA 11.8 and every GPU since Volta takes.
 
 For developers, after a change of ``vlmsearch/tensorrt/engine/resize.cu``:
-``pip install nvidia-cuda-nvrtc-cu11==11.8.89``, then ``python -m vlmsearch.tensorrt.builder.kernels``. It needs no GPU.
+``pip install nvidia-cuda-nvrtc-cu11==11.8.89``, then ``python engines/compile_kernels.py``. It needs no GPU.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """GPT-2 as a graph for ONNX Runtime, beside a checkpoint of transformers and with the checkpoint's own weights.
 
+``python engines/gpt2_graph.py FOLDER`` makes the GPT-2 checkpoint in a folder a bundle for ``onnx:/folder``.
 The layout follows Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), with the parameter
 names of the transformers library. The graph reads ``model.safetensors`` where it lies, so that a folder is both a
 checkpoint and a bundle, and no weight is there twice.
@@ -10,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from vlmsearch.errors import ConfigError, ModelUnavailableError
@@ -81,10 +84,10 @@ def write_graph(folder: Path, sizes: Gpt2Sizes) -> bytes:
     give ``logits`` float32 (batch, vocabulary) of the next token, and ``present.N.key`` and ``.value``.
     """
     graph = OnnxGraph("gpt2")
-    writer = _Writer(graph, _Stored(graph, folder), sizes)
+    weights = _StoredWeights(graph, folder)
     ids = graph.input("input_ids", TensorProto.INT64, ["batch", "length"])
-    writer.write(ids)
-    return graph.to_bytes()
+    _Writer(graph, weights, sizes).write(ids)
+    return weights.refer(graph.to_bytes())
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,8 @@ class _Entry:
     data_offsets: tuple[int, int]
 
 
-class _Stored:
-    """The tensors of a safetensors file, as float32 constants of a graph."""
+class _StoredWeights:
+    """The tensors of a safetensors file, as float32 values of a graph: inputs at first, then references to the file."""
 
     def __init__(self, graph: OnnxGraph, folder: Path) -> None:
         try:
@@ -111,6 +114,7 @@ class _Stored:
         self._prefix = "transformer." if "transformer.wte.weight" in self._entries else ""
         self._graph = graph
         self._made: dict[str, str] = {}
+        self._tensors: list[onnx.TensorProto] = []
 
     def __call__(self, name: str) -> str:
         if name not in self._made:
@@ -118,14 +122,30 @@ class _Stored:
             kind, shape, (first, last) = entry.dtype, entry.shape, entry.data_offsets
             if kind not in _TYPES:
                 raise ConfigError(f"{name} is of type {kind}; a graph is written for {', '.join(_TYPES)}")
-            place = (WEIGHTS, self._start + first, last - first)
-            value = self._graph.stored(name, int(_TYPES[kind]), shape, place)
+            tensor = onnx.TensorProto(
+                name=name, data_type=int(_TYPES[kind]), dims=shape, data_location=TensorProto.EXTERNAL
+            )
+            place = {"location": WEIGHTS, "offset": self._start + first, "length": last - first}
+            for key, given in place.items():
+                tensor.external_data.add(key=key, value=str(given))
+            self._tensors.append(tensor)
+            value = self._graph.input(name, tensor.data_type, shape)
             self._made[name] = self._graph.op("Cast", value, scope="weights", to=int(TensorProto.FLOAT))
         return self._made[name]
 
+    def refer(self, data: bytes) -> bytes:
+        """The graph's file with its weights read from the safetensors file, not given as inputs."""
+        model = onnx.load_model_from_string(data)
+        names = {tensor.name for tensor in self._tensors}
+        inputs = [value for value in model.graph.input if value.name not in names]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+        model.graph.initializer.extend(self._tensors)
+        return bytes(model.SerializeToString())
+
 
 class _Writer:
-    def __init__(self, graph: OnnxGraph, weights: _Stored, sizes: Gpt2Sizes) -> None:
+    def __init__(self, graph: OnnxGraph, weights: _StoredWeights, sizes: Gpt2Sizes) -> None:
         self._graph = graph
         self._weights = weights
         self._sizes = sizes
@@ -198,3 +218,8 @@ class _Writer:
 
     def _scalar(self, value: float) -> str:
         return self._graph.constant(np.array(value, np.float32), f"scalar_{value}")
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        add_graph(Path(argument))
