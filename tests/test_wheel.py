@@ -20,6 +20,7 @@ def test_data_and_types_are_in_it_and_nothing_else(wheel: Path) -> None:
         assert name in names
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"vlmsearch", "vlmsearch_mocks"}
+    assert not [name for name in names if name.startswith("vlmsearch/_data/engines/") and name.endswith(".py")]
     assert not [name for name in names if "__pycache__" in name or "/build/" in name.replace("vlmsearch/build/", "")]
 
 
