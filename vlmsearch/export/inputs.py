@@ -115,6 +115,12 @@ def run(model: bytes, feeds: Feeds) -> tuple[Vectors, float]:
     return vectors, rate
 
 
+def row_cosines(vectors: Vectors, reference: Vectors) -> NDArray[np.float32]:
+    """Return the cosine of each unit vector with its row of ``reference``; -1 for a row that is not a number."""
+    cosines: NDArray[np.float32] = np.nan_to_num((vectors * reference).sum(axis=1), nan=-1.0)
+    return cosines
+
+
 def machine() -> str:
     """The processor and how many of its cores were used."""
     name = ""

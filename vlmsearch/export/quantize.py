@@ -13,7 +13,7 @@ import numpy as np
 from vlmsearch.export.calibrate import Observation
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.graph import OnnxGraph
-from vlmsearch.export.inputs import Feeds, run
+from vlmsearch.export.inputs import Feeds, row_cosines, run
 from vlmsearch.export.layers import Arithmetic, CpuInt8Layers, Layers, QdqLayers, Quantised
 from vlmsearch.models.bundle import Precision, Tower
 from vlmsearch.models.recipe import Calibration, TowerGate
@@ -84,14 +84,18 @@ class Subject:
     def measure(self, model: bytes) -> Drift:
         """How a model of this tower differs from float32."""
         vectors, rate = run(model, self.feeds)
-        cosines = np.nan_to_num((vectors * self.reference).sum(axis=1), nan=-1.0)
-        overlap = neighbour_overlap(self.reference, vectors)
-        return Drift(float(cosines.mean()), float(cosines.min()), overlap, rate)
+        return drift(self.reference, vectors, rate)
 
     def some(self, count: int) -> Subject:
         """The same with fewer samples."""
         feeds, items = self.feeds.some(count)
         return dataclasses.replace(self, feeds=feeds, reference=self.reference[items])
+
+
+def drift(reference: Vectors, vectors: Vectors, rate: float = 0.0) -> Drift:
+    """How ``vectors`` differ from ``reference``, row by row."""
+    cosines = row_cosines(vectors, reference)
+    return Drift(float(cosines.mean()), float(cosines.min()), neighbour_overlap(reference, vectors), rate)
 
 
 def neighbour_overlap(reference: Vectors, vectors: Vectors) -> float:

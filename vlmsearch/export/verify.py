@@ -18,7 +18,7 @@ from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import CALIBRATION_SEED, Samples, sentences
-from vlmsearch.export.inputs import Feeds, image_feeds, pixel_feeds, run, text_feeds
+from vlmsearch.export.inputs import Feeds, image_feeds, pixel_feeds, row_cosines, run, text_feeds
 from vlmsearch.export.quantize import Drift, Report
 from vlmsearch.export.torch import ClipReference, Reference, image_processor
 from vlmsearch.media.images import Preprocess, open_image
@@ -92,8 +92,8 @@ def verify_vectors(tower: Tower, model: bytes, feeds: Feeds, reference: Referenc
             reference.texts(batch["input_ids"].astype(np.int32), batch["attention_mask"].astype(np.int32))
             for batch in feeds.batches
         ]
-    cosines = (vectors[feeds.order] * np.concatenate(expected)).sum(axis=1)
-    return Check(f"{tower}.fp32.cosine", _least(cosines), gates.float32)
+    cosines = row_cosines(vectors[feeds.order], np.concatenate(expected))
+    return Check(f"{tower}.fp32.cosine", float(cosines.min()), gates.float32)
 
 
 def verify_images(
@@ -111,10 +111,10 @@ def verify_images(
     worst = max(float(np.abs(a.transpose(1, 2, 0) - b.astype(np.float64)).max()) for a, b in zip(theirs, ours))
     values = np.stack([np.asarray(processor(image)["pixel_values"][0], np.float32) for image in images])
     vectors, _ = run(model, pixel_feeds(np.stack([to_pixels(data, preprocess) for data in files])))
-    cosines = (vectors * reference.values(values)).sum(axis=1)
+    cosines = row_cosines(vectors, reference.values(values))
     return [
         Check("pixels.difference", worst, float(gates.pixels), most=True),
-        Check("jpeg.cosine", _least(cosines), gates.jpeg),
+        Check("jpeg.cosine", float(cosines.min()), gates.jpeg),
     ]
 
 
@@ -182,10 +182,6 @@ def _jpeg(image: Image.Image) -> bytes:
     out = BytesIO()
     image.save(out, "JPEG", quality=92)
     return out.getvalue()
-
-
-def _least(cosines: NDArray[np.float32]) -> float:
-    return float(np.nan_to_num(cosines, nan=-1.0).min())
 
 
 def tower_feeds(

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vlmsearch.export.data import gather
-from vlmsearch.export.inputs import Feed, Feeds, image_feeds, padded_feeds, run, text_feeds
-from vlmsearch.export.quantize import Drift, Report, neighbour_overlap
+from vlmsearch.export.inputs import Feed, Feeds, image_feeds, padded_feeds, row_cosines, run, text_feeds
+from vlmsearch.export.quantize import Drift, Report, drift
 from vlmsearch.models.bundle import Bundle, Tower
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Range, Recipe, TowerGate
@@ -57,7 +57,7 @@ class AccuracyCheck:
 
     def by_length(self, vectors: Vectors) -> dict[str, float]:
         """The least cosine of texts, by the columns of their batch: what is miscomputed may be so at some lengths."""
-        cosines = (vectors * self.reference).sum(axis=1)
+        cosines = row_cosines(vectors, self.reference)
         found: dict[str, float] = {}
         start = 0
         for batch in self.feeds.batches if self.tower == "text" else ():
@@ -89,12 +89,6 @@ def encode(engine: Engine, feeds: Feeds) -> Vectors:
     vectors = np.empty_like(rows)
     vectors[feeds.order] = rows
     return vectors
-
-
-def drift(reference: Vectors, vectors: Vectors) -> Drift:
-    """How ``vectors`` differ from ``reference``, row by row."""
-    cosines = np.nan_to_num((vectors * reference).sum(axis=1), nan=-1.0)
-    return Drift(float(cosines.mean()), float(cosines.min()), neighbour_overlap(reference, vectors), 0.0)
 
 
 def example(bundle: Bundle, tower: Tower, rows: int, length: int) -> Feed:
