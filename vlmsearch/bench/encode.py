@@ -76,18 +76,14 @@ def open_setting(
     try:
         import torch
 
-        from vlmsearch.export.checkpoint import load_checkpoint
-        from vlmsearch.export.fetch import checkpoint_folder, fingerprint
-        from vlmsearch.models.recipe import find_recipe
+        from vlmsearch.export.fetch import checkpoint_of
     except ImportError as exc:
         raise MissingDependencyError(f"the peers need {exc.name}: pip install 'vlmsearch[export]'") from exc
     bundles = find_bundles(model)
     if len(bundles) != 1:
         raise ConfigError(f"{model} is several models; name one of {', '.join(each.name for each in bundles)}")
     bundle = bundles[0]
-    folder = checkpoint or checkpoint_folder(find_recipe(bundle.name))
-    if fingerprint(load_checkpoint(folder), bundle.name) != bundle.fingerprint:
-        raise ConfigError(f"{folder} is not what {bundle.name} was built from")
+    folder = checkpoint_of(bundle, checkpoint)
     torch.set_num_threads(threads)
     return Setting(bundle, folder, threads, rounds, report or _silent)
 

@@ -10,9 +10,9 @@ from tokenizers import Tokenizer
 
 from vlmsearch._util.text import drawing_allowed
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
-from vlmsearch.export.checkpoint import Checkpoint, weight_files
+from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint, weight_files
 from vlmsearch.models.bundle import Bundle, BundleFile, TextInput
-from vlmsearch.models.recipe import Recipe
+from vlmsearch.models.recipe import Recipe, find_recipe
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.types import Space
 
@@ -56,6 +56,14 @@ def checkpoint_folder(recipe: Recipe) -> Path:
             f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({one_line(exc, 120)}). "
             f"With a copy of the checkpoint run `vlmsearch build {recipe.name} --from DIR`; onnx:demo works offline"
         ) from exc
+
+
+def checkpoint_of(bundle: Bundle, given: Path | None = None) -> Path:
+    """The folder of a bundle's checkpoint, ``given`` or its recipe's; ConfigError if it was built from another."""
+    folder = given or checkpoint_folder(find_recipe(bundle.name))
+    if fingerprint(load_checkpoint(folder), bundle.name) != bundle.fingerprint:
+        raise ConfigError(f"{folder} is not what {bundle.name} was built from")
+    return folder
 
 
 def _download(hub: ModuleType, recipe: Recipe) -> Path:

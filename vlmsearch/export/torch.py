@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -61,7 +61,7 @@ class TorchEncoder(BundleEncoder):
 
 
 class Reference(Protocol):
-    """A checkpoint as transformers computes it, in float32."""
+    """A checkpoint as transformers computes it, in float32 unless it was loaded in another precision."""
 
     def images(self, pixels: Pixels) -> Vectors:
         """Unit vectors of pixels, uint8 (n, size, size, 3)."""
@@ -69,13 +69,19 @@ class Reference(Protocol):
     def texts(self, ids: Ids, mask: Ids) -> Vectors:
         """Unit vectors of token ids and their mask, both int32 (n, length)."""
 
+    def pixel_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
+        """What `images` gives, on the device and in the model's own precision."""
 
-def load_reference(folder: Path, device: str = "cpu") -> Reference:
+    def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """What `texts` gives, on the device."""
+
+
+def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Reference:
     """The reference of a CLIP or sentence-transformers BERT checkpoint; BackendError with transformers' own reason."""
     try:
         clip = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"] == "clip"
         with no_progress_bars():
-            return ClipReference(folder, device) if clip else _Sentences(folder, device)
+            return ClipReference(folder, device, dtype) if clip else _Sentences(folder, device, dtype)
     except Exception as exc:
         raise BackendError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
 
@@ -90,9 +96,9 @@ def image_processor(folder: Path) -> Callable[..., Any]:
 class ClipReference:
     """A CLIP checkpoint in transformers."""
 
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, folder: Path, device: str, dtype: torch.dtype) -> None:
         with ONE_AT_A_TIME:
-            model: Any = CLIPModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+            model: Any = CLIPModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
         self._model = model.eval().to(device)
         prep = image_settings(folder)
         self._mean, self._std = (np.array(prep[key], np.float32) for key in ("image_mean", "image_std"))
@@ -105,22 +111,32 @@ class ClipReference:
 
     def values(self, values: NDArray[np.float32]) -> Vectors:
         """Unit vectors of what the image processor gives, (n, 3, size, size)."""
-        inputs = torch.from_numpy(values).to(self._device)
         with torch.inference_mode():
-            pooled = self._model.vision_model(pixel_values=inputs).pooler_output
-            return _unit(self._model.visual_projection(pooled))
+            return _array(self._image_vectors(torch.from_numpy(values).to(self._device)))
 
     def texts(self, ids: Ids, mask: Ids) -> Vectors:
         """Unit vectors of token ids and their mask, both int32 (n, length)."""
         with torch.inference_mode():
-            pooled = self._model.text_model(**_inputs(ids, mask, self._device)).pooler_output
-            return _unit(self._model.text_projection(pooled))
+            return _array(self.token_vectors(*_inputs(ids, mask, self._device)))
+
+    def pixel_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
+        """What `images` gives, on the device and in the model's own precision."""
+        mean, std = (torch.from_numpy(values).to(self._device, self._model.dtype) for values in (self._mean, self._std))
+        return self._image_vectors(((pixels.to(self._model.dtype) / 255 - mean) / std).permute(0, 3, 1, 2))
+
+    def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """What `texts` gives, on the device."""
+        pooled = self._model.text_model(input_ids=ids, attention_mask=mask).pooler_output
+        return _unit(self._model.text_projection(pooled))
+
+    def _image_vectors(self, values: torch.Tensor) -> torch.Tensor:
+        return _unit(self._model.visual_projection(self._model.vision_model(pixel_values=values).pooler_output))
 
 
 class _Sentences:
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, folder: Path, device: str, dtype: torch.dtype) -> None:
         with ONE_AT_A_TIME:
-            model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
+            model: Any = AutoModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
         self._model = model.eval().to(device)
         self._pooling, _ = sentence_modules(folder)
         self._device = device
@@ -129,24 +145,32 @@ class _Sentences:
         raise ConfigError("this checkpoint encodes no images")
 
     def texts(self, ids: Ids, mask: Ids) -> Vectors:
-        inputs = _inputs(ids, mask, self._device)
         with torch.inference_mode():
-            hidden = self._model(**inputs).last_hidden_state
-            seen = inputs["attention_mask"].unsqueeze(-1)
-            if self._pooling == "cls":
-                return _unit(hidden[:, 0])
-            if self._pooling == "max":
-                return _unit(hidden.masked_fill(seen == 0, -1e9).amax(dim=1))
-            return _unit((hidden * seen).sum(dim=1) / seen.sum(dim=1))
+            return _array(self.token_vectors(*_inputs(ids, mask, self._device)))
+
+    def pixel_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
+        raise ConfigError("this checkpoint encodes no images")
+
+    def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        hidden = self._model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+        seen = mask.unsqueeze(-1)
+        if self._pooling == "cls":
+            return _unit(hidden[:, 0])
+        if self._pooling == "max":
+            return _unit(hidden.masked_fill(seen == 0, -1e9).amax(dim=1))
+        return _unit((hidden * seen).sum(dim=1) / seen.sum(dim=1))
 
 
-def _inputs(ids: Ids, mask: Ids, device: str) -> dict[str, torch.Tensor]:
-    arrays = {"input_ids": ids, "attention_mask": mask}
-    return {name: torch.from_numpy(array.astype(np.int64)).to(device) for name, array in arrays.items()}
+def _inputs(ids: Ids, mask: Ids, device: str) -> Iterator[torch.Tensor]:
+    return (torch.from_numpy(array.astype(np.int64)).to(device) for array in (ids, mask))
 
 
-def _unit(rows: torch.Tensor) -> Vectors:
-    return cast("Vectors", torch.nn.functional.normalize(rows, dim=-1).cpu().numpy())
+def _unit(rows: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(rows.float(), dim=-1)
+
+
+def _array(vectors: torch.Tensor) -> Vectors:
+    return cast("Vectors", vectors.cpu().numpy())
 
 
 def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:

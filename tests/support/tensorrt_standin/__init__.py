@@ -20,7 +20,7 @@ from tests.support.tensorrt_standin.versions import FULL, Version, cut, make_enu
 
 _REPLACED = ("tensorrt", "cuda")
 _RELOADED = (
-    "vlmsearch.tensorrt.engine.", "vlmsearch.tensorrt.builder.", "vlmsearch.encoders.tensorrt", "vlmsearch.bench.gpu.",
+    "vlmsearch.tensorrt.engine.", "vlmsearch.tensorrt.builder.", "vlmsearch.encoders.tensorrt",
     "vlmsearch.triton.backend.engine_tower", "vlmsearch.triton.backend.gpu_stage",
 )  # fmt: skip
 _KEPT = ("vlmsearch._util.files", "vlmsearch.tensorrt.engine.plans")

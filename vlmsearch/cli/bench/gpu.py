@@ -2,67 +2,111 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import json_option, option, print_json
+from vlmsearch.cli.bench.data import Levels, read_images, read_texts
+from vlmsearch.cli.common import SECONDS, is_terminal, json_option, option, print_json
+
+if TYPE_CHECKING:
+    from vlmsearch.bench.gpu import GpuTiming, LeftOut
+
+_PRECISIONS = ("int8", "fp16", "fp32", "auto")
+_RUNTIMES = ("tensorrt", "onnx", "torch")
+
+
+class _Names(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+    """Some of a few names, with commas between them."""
+
+    name = "names"
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self._known = known
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """The names of a string such as ``fp16,int8``."""
+        names = [part.strip() for part in str(value).split(",")]
+        if unknown := [name for name in names if name not in self._known]:
+            self.fail(f"some of {', '.join(self._known)}, not {', '.join(unknown) or 'none'}", param, ctx)
+        return names
 
 
 @click.command("gpu")
-@option("--only", metavar="LIST", help="Sections, with commas: engines, torch, load, images, serving, encoder, onnx.")
-@option("--models", metavar="LIST", help="These models alone, with commas.")
-@option("--engines", metavar="LIST", help="These engines alone, with commas: fp16, int8, defaults, fp32.")
-@option("--folder", type=click.Path(path_type=Path), metavar="DIR", help="Where bundles are, and random ones go.")
-@option("--out", type=click.Path(path_type=Path), default=Path("report-gpu.json"), show_default=True, metavar="FILE")
-@option("--gpus", default="0", show_default=True, metavar="LIST", help="GPUs to build and measure on side by side.")
-@option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="How many engines a GPU builds at a time.")
-@option("--build-seconds", type=click.FloatRange(1), help="Stop building after that time.")
-@option("--load-seconds", default=180.0, show_default=True, type=click.FloatRange(1), help="How long the load lasts.")
-@option("--sts", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="CSV: two sentences and a score.")
+@click.argument("model")
+@option("--precision", type=_Names(_PRECISIONS), default="fp16,int8", show_default=True, metavar="LIST",
+        help="Of the engines: some of int8, fp16, fp32, auto.")  # fmt: skip
+@option("--runtimes", type=_Names(_RUNTIMES), default=",".join(_RUNTIMES), show_default=True, metavar="LIST",
+        help="What is measured.")  # fmt: skip
+@option("--batches", type=Levels(), default="1,32,256", show_default=True, help="Items to a batch.")
+@option("--device", default=0, show_default=True, type=click.IntRange(0), help="The number of the GPU.")
+@option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEGs.  [default: drawn scenes]")
+@option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
+@option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many JPEGs at most.")
+@option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR",
+        help="The checkpoint it was built from, for torch.  [default: the recipe's]")  # fmt: skip
+@option("--seconds", default=1.0, show_default=True, type=SECONDS, help="How long each figure is measured.")
 @json_option
 def bench_gpu(
-    only: str | None, models: str | None, engines: str | None, folder: Path | None, out: Path, gpus: str, jobs: int,
-    build_seconds: float | None, load_seconds: float, sts: Path | None, as_json: bool,
+    model: str, precision: list[str], runtimes: list[str], batches: list[int], device: int, images: Path | None,
+    texts: Path | None, count: int, checkpoint: Path | None, seconds: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Build engines of all precisions on this machine's GPU and measure them beside their peers.
+    """Time MODEL's TensorRT engines beside ONNX Runtime and torch on a GPU, and the decoding of JPEGs.
 
-    CLIP gets random weights where no bundle is in --folder. What a section needs and is not installed leaves it out;
-    run the command again with another Python and the same --out to add it. With --jobs above 1 engines are built
-    faster and chosen worse: TensorRT times its kernels while others run.
+    Batches go from the host's memory to vectors there. Engines that are not there are built. What is not installed is
+    named and left out; --runtimes torch with another Python adds it.
     """
-    from vlmsearch.bench.gpu.sections import KINDS, MODELS, SECTIONS, BenchTask, run_sections
-    from vlmsearch.models.bundle import cache_folder
-    from vlmsearch.tensorrt.builder.report import table
+    from vlmsearch.bench.gpu import GpuSetting, GpuTiming, describe_gpu, measure_gpu
+    from vlmsearch.errors import ConfigError
+    from vlmsearch.models.bundle import find_bundles
 
-    task = BenchTask(
-        models.split(",") if models else MODELS,
-        folder or cache_folder() / "bench",
-        _numbers(gpus),
-        jobs,
-        build_seconds or math.inf,
-        load_seconds,
-        sts,
-        engines.split(",") if engines else KINDS,
-    )
-    report = run_sections(
-        task, only.split(",") if only else list(SECTIONS), out, lambda text: click.echo(text, err=True)
-    )
-    if as_json:
-        print_json(report)
-        return
-    found = report.get("engines")
-    rows = found.get("rows", []) if isinstance(found, dict) else []
-    for name in dict.fromkeys(row["model"] for row in rows):
-        for cells in table([row for row in rows if row["model"] == name]):
-            click.echo("\t".join((name, *cells)))
-    click.echo(f"the report is in {out}")
+    machine = describe_gpu(device)
+    found = find_bundles(model)
+    if len(found) != 1:
+        raise ConfigError(f"{model} is several models; name one of {', '.join(each.name for each in found)}")
+    (bundle,) = found
+    setting = GpuSetting(device, precision, runtimes, batches, seconds, checkpoint)  # type: ignore[arg-type]
+    jpegs = read_images(images, count) if bundle.preprocess else []
+    timings: list[GpuTiming] = []
+    left_out: list[LeftOut] = []
 
+    def say(what: str) -> None:
+        click.echo(f"{bundle.name}: {what}", err=True)
 
-def _numbers(text: str) -> tuple[int, ...]:
-    """Numbers with commas between them."""
     try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as exc:
-        raise click.BadParameter(f"{text!r} is not a list of GPUs, as 0,1", param_hint="--gpus") from exc
+        for each in measure_gpu(bundle, jpegs, read_texts(texts, count), setting, say):
+            if isinstance(each, GpuTiming):
+                timings.append(each)
+            else:
+                left_out.append(each)
+                say(f"{each.contender} is left out: {each.reason}")
+    except KeyboardInterrupt:
+        if not timings:
+            raise
+        click.echo("Interrupted: these are the figures that were finished.", err=True)
+    if as_json:
+        print_json({
+            "model": bundle.name,
+            "machine": machine,
+            "timings": [timing.to_json() for timing in timings],
+            "left_out": {each.contender: each.reason for each in left_out},
+        })  # fmt: skip
+        return
+    _print(timings, f"{bundle.name}, {machine['gpu']}")
+
+
+def _print(timings: list[GpuTiming], title: str) -> None:
+    names = ("task", "who", "items", "p50 ms", "p99 ms", "items/s", "mean cosine", "least cosine")
+    rows = [
+        (t.task, t.contender, str(t.items), f"{t.median_ms:.3f}", f"{t.p99_ms:.3f}", f"{t.items_per_second:.0f}",
+         *("" if cosine is None else f"{cosine:.6f}" for cosine in (t.mean_cosine, t.min_cosine)))
+        for t in timings
+    ]  # fmt: skip
+    if not is_terminal():
+        for row in (names, *rows):
+            click.echo("\t".join(row))
+        return
+    from vlmsearch._util.console import make_console, make_table
+
+    make_console().print(make_table(names, rows, left=names[:2], title=title))

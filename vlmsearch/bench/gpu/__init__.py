@@ -1,1 +1,0 @@
-"""What a GPU does with engines, beside TensorRT's defaults and torch."""
