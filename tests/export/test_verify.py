@@ -194,6 +194,8 @@ def test_own_data_is_split_and_named(tmp_path: Path) -> None:
     assert (len(fitted.texts), len(held_out.texts)) == (100, 30)
     assert not set(fitted.texts) & set(held_out.texts)
     assert all(text.endswith("of mine") for text in fitted.texts)
+    unfitted, measured = gather(recipe, [tmp_path / "texts.txt"], images=True, fit=False)
+    assert (unfitted.pictures, measured) == ((), held_out)
     for i in range(40):
         make_scene(i).draw(64).save(tmp_path / f"{i}.png")
     fitted, held_out = gather(recipe, [tmp_path], images=True)

@@ -35,8 +35,10 @@ class Samples:
     scenes: tuple[Scene, ...] = ()
 
 
-def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool) -> tuple[Samples, Samples]:
+def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool, fit: bool = True) -> tuple[Samples, Samples]:
     """Samples to take ranges from and, disjoint from them, samples to measure on; with or without ``images``.
+
+    Without ``fit`` no images are drawn to take ranges from.
 
     ``calibrate`` names folders, files and tables as indexing takes them; a text file counts line by line. ConfigError
     where they hold some images or texts, but too few.
@@ -44,9 +46,6 @@ def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool) -> tuple[
     data = recipe.calibration
     own_pictures, own_texts = _own(calibrate, images=images)
     seeds = range(CALIBRATION_SEED, CALIBRATION_SEED + data.images + data.held_out)
-    pictures: Sequence[ImageSource] = own_pictures
-    if images and not own_pictures:
-        pictures = [make_scene(seed).draw() for seed in seeds]
     texts = own_texts or _texts(data.texts + data.held_out, from_scenes=data.texts_from == "scenes")
     kinds: dict[Tower, int] = {"image": len(own_pictures), "text": len(own_texts)}
     own = frozenset(tower for tower, count in kinds.items() if count)
@@ -56,7 +55,10 @@ def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool) -> tuple[
         "text": "captions of drawn scenes" if data.texts_from == "scenes" else "English sentences",
     }
     origin: dict[Tower, str] = {tower: given if tower in own else name for tower, name in default.items()}
-    split_pictures = _split(pictures, data.images, data.held_out)
+    split_pictures = _split(own_pictures, data.images, data.held_out)
+    if images and not own_pictures:
+        fitted, held_out = _split(seeds, data.images, data.held_out)
+        split_pictures = _drawn(fitted if fit else ()), _drawn(held_out)
     split_texts = _split(texts, data.texts, data.held_out)
     drawn = not own and data.texts_from == "scenes"
     scenes = tuple(make_scene(seed) for seed in _split(seeds, data.images, data.held_out)[1]) if drawn else ()
@@ -72,6 +74,10 @@ def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool) -> tuple[
 def sentences() -> list[str]:
     """The project's own English sentences."""
     return (data_folder("engines") / "calibration.txt").read_text(encoding="utf-8").splitlines()
+
+
+def _drawn(seeds: Sequence[int]) -> tuple[ImageSource, ...]:
+    return tuple(make_scene(seed).draw() for seed in seeds)
 
 
 def _own(paths: Sequence[Path], *, images: bool) -> tuple[list[ImageSource], list[str]]:

@@ -71,7 +71,7 @@ class AccuracyCheck:
 def prepare_check(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> AccuracyCheck:
     """The samples that the recipe holds out from calibration, and ONNX Runtime's float32 vectors of them."""
     report(f"{tower}: collecting samples", 0, 1)
-    _, held_out = gather(recipe, (), images=tower == "image")
+    _, held_out = gather(recipe, (), images=tower == "image", fit=False)
     if bundle.preprocess is not None and tower == "image":
         feeds = image_feeds(held_out.pictures, bundle.preprocess)
     else:
