@@ -6,6 +6,7 @@
       ConfigError (ValueError)              a URL, an option or a recipe is wrong
       MissingDependencyError (ImportError)  an extra is not installed
       InvalidInputError (ValueError)        an image or a text cannot be used
+        InvalidBatchError                   some items of a batch cannot be used; it names them all
       IndexMismatchError (ValueError)       the index was built with another model
       ModelUnavailableError (RuntimeError)  weights are not here and cannot be fetched
       QualityError (RuntimeError)           a built model fell below its gate
@@ -18,7 +19,18 @@ line replaces with its flag. Anything else that escapes is a bug.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_NAMED = 3
+"""Items of a batch that the message names, of many that cannot be used."""
 
 RejectCode = Literal["corrupt", "truncated", "too_large", "too_long", "unsupported", "empty", "unreadable", "invalid"]
 """Why an input cannot be used: see `InvalidInputError`."""
@@ -57,8 +69,8 @@ class InvalidInputError(VlmsearchError, ValueError):
 
     ``code`` is the reason in one word: ``corrupt`` (damaged), ``truncated`` (the end is missing), ``too_large``
     (more pixels, bytes or metadata than allowed), ``too_long``, ``unsupported`` (no format that can be read),
-    ``empty``, ``unreadable`` (the operating system refused) or ``invalid`` (an id or metadata that no store could
-    keep). ``item`` is its position in the batch, where there was one.
+    ``empty``, ``unreadable`` (the operating system refused) or ``invalid`` (an id, a string or metadata that no back
+    end could take).
 
     Example:
         >>> from vlmsearch import Document, Pipeline
@@ -70,10 +82,68 @@ class InvalidInputError(VlmsearchError, ValueError):
         'unsupported'
     """
 
-    def __init__(self, code: RejectCode, message: str, *, item: int | None = None) -> None:
+    def __init__(self, code: RejectCode, message: str) -> None:
         super().__init__(message)
         self.code: RejectCode = code
-        self.item = item
+
+
+class InvalidBatchError(InvalidInputError):
+    """Some items of a batch cannot be used; all of them are named at once.
+
+    Attributes:
+        items: Why an item cannot be used, by its position in the batch, in ascending order; never empty.
+        vectors: By space, the vectors of the other items in their order, where an encoder computed them: float32 of
+            shape (good items, dim). None where the bad items were found before anything was computed, so that
+            encoding the others computes nothing twice.
+        code: That of the first bad item.
+
+    Example:
+        >>> error = InvalidBatchError({2: InvalidInputError("empty", "'cat.jpg' is empty: 0 bytes")})
+        >>> error.code, sorted(error.items), str(error)
+        ('empty', [2], "'cat.jpg' is empty: 0 bytes")
+    """
+
+    def __init__(
+        self, items: Mapping[int, InvalidInputError], vectors: Mapping[str, NDArray[float32]] | None = None
+    ) -> None:
+        self.items = {item: items[item] for item in sorted(items)}
+        self.vectors = vectors
+        errors = list(self.items.values())
+        message = str(errors[0])
+        if len(errors) > 1:
+            named = [f"item {item}: {error}" for item, error in list(self.items.items())[:_NAMED]]
+            named += [f"and {len(errors) - _NAMED} more"] if len(errors) > _NAMED else []
+            message = f"{len(errors)} items cannot be used: {'; '.join(named)}"
+        super().__init__(errors[0].code, message)
+
+
+def apply_to_each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Return what a function makes of each item of a batch.
+
+    Args:
+        function: Takes one item; raises InvalidInputError for one that cannot be used.
+        items: The batch.
+
+    Returns:
+        The results, in the order of the items.
+
+    Raises:
+        InvalidBatchError: The function refused some of the items.
+
+    >>> from vlmsearch.media.images import open_image
+    >>> apply_to_each(open_image, [b"not an image", b""])
+    Traceback (most recent call last):
+    vlmsearch.errors.InvalidBatchError: the image is in no format that can be read: JPEG...
+    """
+    results, bad = [], {}
+    for item, value in enumerate(items):
+        try:
+            results.append(function(value))
+        except InvalidInputError as exc:
+            bad[item] = exc
+    if bad:
+        raise InvalidBatchError(bad)
+    return results
 
 
 class IndexMismatchError(VlmsearchError, ValueError):

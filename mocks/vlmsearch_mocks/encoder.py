@@ -15,8 +15,9 @@ import numpy as np
 import PIL.Image
 from numpy.typing import NDArray
 
+from vlmsearch._util.text import utf8_bytes
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import ConfigError, InvalidInputError, TextTruncatedWarning
+from vlmsearch.errors import ConfigError, TextTruncatedWarning, apply_to_each
 from vlmsearch.media.images import open_image
 from vlmsearch.types import ImageSource, Role, Space, Vectors
 
@@ -54,8 +55,12 @@ class MockEncoder(Encoder):
         self.fingerprint = f"mock:{hashlib.sha256(repr(sorted(keys.items())).encode()).hexdigest()[:12]}"
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
-        """Vectors by space; a query beyond 200 words is cut, with a TextTruncatedWarning."""
+        """Vectors by space; a query beyond 200 words is cut, with a TextTruncatedWarning.
+
+        InvalidBatchError names all texts that are not valid Unicode.
+        """
         clip, minilm = self.spaces
+        apply_to_each(utf8_bytes, texts)
         rows = np.zeros((len(texts), clip.dim), np.float32)
         for row, text in zip(rows, texts):
             words = re.findall(r"\w+", text.lower()) or [text]
@@ -67,13 +72,9 @@ class MockEncoder(Encoder):
         return {"clip": rows, "minilm": np.ascontiguousarray(rows[:, : minilm.dim])}
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
-        """Vectors of the space ``clip``; InvalidInputError says which image cannot be used."""
+        """Vectors of the space ``clip``; InvalidBatchError names all images that cannot be used."""
         rows = np.zeros((len(images), self.spaces[0].dim), np.float32)
-        for item, (row, image) in enumerate(zip(rows, images)):
-            try:
-                opened = open_image(image)
-            except InvalidInputError as exc:
-                raise InvalidInputError(exc.code, str(exc), item=item) from exc
+        for row, opened in zip(rows, apply_to_each(open_image, images)):
             row[len(self._axes) + WORD_DIM :] = _colours(opened) * self._plant(row, _digest(opened))
         return {"clip": rows}
 
@@ -113,7 +114,7 @@ def _bag(words: Iterable[str]) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=4096)
 def _word(word: str) -> NDArray[np.float32]:
-    digest = hashlib.shake_128(word.encode("utf-8", "replace")).digest(WORD_DIM)
+    digest = hashlib.shake_128(word.encode()).digest(WORD_DIM)
     return _unit(np.frombuffer(digest, np.int8).astype(np.float32) + 0.5)
 
 

@@ -33,7 +33,7 @@ from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import (
     BackendError,
     ConfigError,
-    InvalidInputError,
+    InvalidBatchError,
     MissingDependencyError,
     ModelUnavailableError,
     QualityError,
@@ -335,9 +335,11 @@ def test_many_jpegs_are_decoded_on_the_gpu() -> None:
             assert Decoder.decoded == len(given) - 1, "few are decoded sooner on the CPU"
             assert encoder.prepare_image(given[0]) == given[0]
             assert isinstance(encoder.prepare_image(given[3]), PIL.Image.Image)
-            with pytest.raises(InvalidInputError) as caught:
-                encoder.encode_images([*given, b"no image"])
-            assert caught.value.item == len(given)
+            with pytest.raises(InvalidBatchError) as caught:
+                encoder.encode_images([b"no image", *given[:5], b"neither", *given[5:], b"nor this"])
+            assert list(caught.value.items) == [0, 6, len(given) + 2]
+            assert caught.value.vectors is not None
+            np.testing.assert_array_equal(caught.value.vectors["clip"], found)
         assert STATE.used == 0
 
 

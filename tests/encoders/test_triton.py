@@ -11,17 +11,19 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from vlmsearch_mocks import MemoryStore
 
 from tests.support.cli import run
 from tests.support.scripted_triton import CONFIGS, Failure, Place, _items, first
 from tests.support.triton_bundles import BOTH
+from vlmsearch import Document, Pipeline
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
     ConfigError,
     IndexMismatchError,
-    InvalidInputError,
+    InvalidBatchError,
     TextTruncatedWarning,
 )
 from vlmsearch.registry import open_encoder
@@ -165,30 +167,40 @@ def test_an_attempt_that_the_deadline_cuts_short_is_told_with_the_failure_before
         encoder.encode_images([b"abc"])
 
 
-def test_a_bad_item_is_named_and_the_others_are_not_computed_again(place: Place) -> None:
+def test_all_bad_images_are_named_at_once_with_the_vectors_of_the_others(place: Place) -> None:
     images = [b"x" * i for i in range(1, 20)]
     images[4], images[11] = b"bad one", b"bad two"
     with TritonEncoder(place.location, batch_size=8) as encoder:
-        for item in (4, 10):
-            with pytest.raises(InvalidInputError, match="it is bad") as caught:
-                encoder.encode_images(images)
-            assert (caught.value.code, caught.value.item) == ("corrupt", item)
-            del images[item]
-        assert first(encoder.encode_images(images)["clip"]) == [len(image) + 1 for image in images]
-        assert len(place.scripted.requests) == 3
-        encoder.encode_images(images)
-    assert len(place.scripted.requests) == 6
+        with pytest.raises(InvalidBatchError, match=r"2 items .*: item 4: .*it is bad; item 11: ") as caught:
+            encoder.encode_images(images)
+        assert {item: error.code for item, error in caught.value.items.items()} == {4: "corrupt", 11: "corrupt"}
+        assert caught.value.vectors is not None
+        good = [image for image in images if not image.startswith(b"bad")]
+        assert first(caught.value.vectors["clip"]) == [len(image) + 1 for image in good]
+    assert len(place.scripted.requests) == 3
 
 
-def test_a_file_that_was_mended_after_it_was_refused_is_sent_again(place: Place, tmp_path: Path) -> None:
-    bad, good = tmp_path / "bad.jpg", tmp_path / "good.jpg"
-    bad.write_bytes(b"bad one")
-    good.write_bytes(b"xx")
+def test_no_good_image_is_sent_twice_when_a_batch_with_bad_ones_is_indexed(place: Place) -> None:
+    images = {f"{i}": b"bad" if i % 5 == 2 else b"x" * (i + 1) for i in range(20)}
+    with TritonEncoder(place.location, batch_size=8) as encoder:
+        report = Pipeline(encoder, MemoryStore()).add([Document(id, image=data) for id, data in images.items()])
+    assert (report.added, [(reject.id, reject.code) for reject in report.rejects]) == (
+        16,
+        [(id, "corrupt") for id in ("2", "7", "12", "17")],
+    )
+    sent = [image for request in place.scripted.requests for image in _items(request)]
+    assert sorted(sent) == sorted(images.values())
+
+
+def test_all_texts_that_cannot_be_sent_are_named_before_anything_is_sent(place: Place) -> None:
     with TritonEncoder(place.location) as encoder:
-        with pytest.raises(InvalidInputError, match="it is bad"):
-            encoder.encode_images([bad, good])
-        bad.write_bytes(b"xxxx")
-        assert first(encoder.encode_images([bad, good])["clip"]) == [5, 3]
+        most = encoder._deployment.max_text_bytes
+        with pytest.raises(InvalidBatchError) as caught:
+            encoder.encode_texts(["fine", "x" * (most + 1), "", "half \ud83d"])
+        assert {item: error.code for item, error in caught.value.items.items()} == {1: "too_large", 3: "invalid"}
+        assert (caught.value.vectors, place.scripted.requests) == (None, [])
+        encoder.encode_texts(["fine", ""])
+    assert _items(place.scripted.requests[0]) == [b" ", b"fine"]
 
 
 def test_long_documents_are_pooled_and_queries_cut(place: Place) -> None:

@@ -397,7 +397,7 @@ def test_a_server_refuses_what_a_library_takes_and_goes_on_with_the_others() -> 
     stage = ImageStage(Preprocess(size=32), limits=SERVER_LIMITS, threads=2)
     pixels, statuses = stage.run([VAST_WEBP, flat(50), VAST_WEBP, flat(12_000, colour=0)])
     stage.close()
-    codes = [error_of(status, 0).code if status else "" for status in statuses]
+    codes = [error_of(status).code if status else "" for status in statuses]
     assert codes == ["too_large", "", "too_large", "too_large"]
     assert pixels.shape == (4, 32, 32, 3)
     assert open_image(flat(12_000, colour=0)).size == (12_000, 12_000)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from typing import Any, TextIO
 
+from vlmsearch.errors import InvalidInputError
+
 OPENING = "[⁅❲⟦⟬⦋⦍⦏⦗⹕⹗【〔〖〘〚︗︹︻﹇﹝［"  # noqa: RUF001 - look-alikes
 CLOSING = "]⁆❳⟧⟭⦌⦎⦐⦘⹖⹘】〕〗〙〛︘︺︼﹈﹞］"  # noqa: RUF001 - look-alikes
 _TABLE = str.maketrans(dict.fromkeys(OPENING, "(") | dict.fromkeys(CLOSING, ")") | {"＜": "<", "﹤": "<"})  # noqa: RUF001 - look-alikes
@@ -31,6 +33,14 @@ def sanitise(text: str) -> str:
 def well_formed(text: str) -> str:
     """``text`` in valid Unicode, as tokenizers and wires need it: with a mark for each half of a surrogate pair."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def utf8_bytes(text: str) -> bytes:
+    """Return a text in UTF-8; InvalidInputError for one with half of a surrogate pair, which no tokenizer takes."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidInputError("invalid", f"the text is not valid Unicode: {exc.reason}") from exc
 
 
 def visible(text: str) -> str:

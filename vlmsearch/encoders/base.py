@@ -28,13 +28,17 @@ class Encoder(Closable, ABC):
 
         A document longer than a model reads is split and its chunks are pooled. A query is cut, with a
         TextTruncatedWarning that says how much was read.
+
+        Raises InvalidBatchError that names all texts which cannot be used: those that are not valid Unicode, and those
+        that are larger than a server takes.
         """
 
     @abstractmethod
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
         """Vectors of shape (len(images), dim) for every space that takes images, by space name.
 
-        Raises InvalidInputError with ``item`` set for the first image that cannot be used.
+        Raises InvalidBatchError that names all images which cannot be used, with the vectors of the others where they
+        were computed before that was known.
         """
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 
 import numpy as np
 import PIL.Image
 
+from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle
@@ -53,6 +56,7 @@ class BundleEncoder(Encoder):
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Vectors per space; see `Encoder.encode_texts`."""
         self.check_open()
+        apply_to_each(utf8_bytes, texts)
         return {
             bundle.space.name: self._texts[bundle.space.name].encode(
                 texts, role, self.text_batch_size, partial(self.run_texts, bundle)
@@ -67,10 +71,13 @@ class BundleEncoder(Encoder):
         if bundle is None:
             return {}
         vectors = np.empty((len(images), bundle.space.dim), np.float32)
+        bad: dict[int, InvalidInputError] = {}
         start = 0
-        for pixels in self._pixel_batches(images, _preprocess_of(bundle)):
+        for pixels in self._pixel_batches(images, _preprocess_of(bundle), bad):
             vectors[start : start + len(pixels)] = check_length(bundle, self.run_images(bundle, pixels))
             start += len(pixels)
+        if bad:
+            raise InvalidBatchError(bad, {bundle.space.name: vectors[:start]})
         return {bundle.space.name: vectors}
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
@@ -87,28 +94,39 @@ class BundleEncoder(Encoder):
         """Stop the decoding threads."""
         self._pool.close()
 
-    def _pixel_batches(self, images: Sequence[ImageSource], preprocess: Preprocess) -> Iterator[Pixels]:
-        """Batches of pixels in order, the next one being decoded while the caller works on this one."""
-        starts = range(0, len(images), self._batch_size)
+    def _pixel_batches(
+        self, images: Sequence[ImageSource], preprocess: Preprocess, bad: dict[int, InvalidInputError]
+    ) -> Iterator[Pixels]:
+        """Batches of the pixels of usable images in order, the next one being decoded while the caller works on this.
+
+        Why an image cannot be used is put into ``bad``, by its number.
+        """
         if len(images) == 1:
-            yield _decode(images, 0, preprocess)[None]
+            try:
+                yield to_pixels(images[0], preprocess)[None]
+            except InvalidInputError as exc:
+                bad[0] = exc
             return
-        submit = self._pool.submit
-        waiting = []
-        for start in starts:
-            stop = min(start + self._batch_size, len(images))
-            waiting.append([submit(_decode, images, i, preprocess) for i in range(start, stop)])
-            if len(waiting) > 1:
-                yield np.stack([future.result() for future in waiting.pop(0)])
-        for batch in waiting:
-            yield np.stack([future.result() for future in batch])
+        decoded: deque[tuple[int, list[Future[Pixels]]]] = deque()
+        for start in range(0, len(images), self._batch_size):
+            batch = images[start : start + self._batch_size]
+            decoded.append((start, [self._pool.submit(to_pixels, image, preprocess) for image in batch]))
+            if len(decoded) > 1:
+                yield from _usable(*decoded.popleft(), bad)
+        while decoded:
+            yield from _usable(*decoded.popleft(), bad)
 
 
-def _decode(images: Sequence[ImageSource], item: int, preprocess: Preprocess) -> Pixels:
-    try:
-        return to_pixels(images[item], preprocess)
-    except InvalidInputError as exc:
-        raise InvalidInputError(exc.code, str(exc), item=item) from exc
+def _usable(start: int, decoded: Sequence[Future[Pixels]], bad: dict[int, InvalidInputError]) -> Iterator[Pixels]:
+    """The pixels of a batch whose first image is number ``start``, unless none of its images can be used."""
+    pixels = []
+    for item, future in enumerate(decoded, start):
+        try:
+            pixels.append(future.result())
+        except InvalidInputError as exc:
+            bad[item] = exc
+    if pixels:
+        yield np.stack(pixels)
 
 
 def _preprocess_of(bundle: Bundle) -> Preprocess:

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.encoders.bundle import BundleEncoder
-from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError
+from vlmsearch.errors import (
+    BackendError,
+    ConfigError,
+    InvalidBatchError,
+    InvalidInputError,
+    MissingDependencyError,
+    VlmsearchError,
+)
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.builders import find_builder
@@ -122,11 +129,14 @@ class TensorRTEncoder(BundleEncoder):
         if bundle is None or jpegs is None or engine is None or few:
             return super().encode_images(images)
         vectors = np.empty((len(images), bundle.space.dim), np.float32)
+        bad: dict[int, InvalidInputError] = {}
         start = 0
-        for pixels in jpegs.batches(images):
+        for pixels in jpegs.batches(images, bad):
             stop = start + pixels.shape[0]
             vectors[start:stop] = engine.run_device({"pixels": pixels})
             start = stop
+        if bad:
+            raise InvalidBatchError(bad, {bundle.space.name: np.delete(vectors, list(bad), axis=0)})
         return {bundle.space.name: vectors}
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:

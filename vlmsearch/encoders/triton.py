@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -14,14 +12,22 @@ import PIL.Image
 from numpy.typing import NDArray
 
 from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import BackendError, ConfigError, IndexMismatchError, InvalidInputError, TextTruncatedWarning
+from vlmsearch.errors import (
+    BackendError,
+    ConfigError,
+    IndexMismatchError,
+    InvalidBatchError,
+    InvalidInputError,
+    apply_to_each,
+)
 from vlmsearch.media.images import Preprocess, is_within, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.inputs import to_pixels
+from vlmsearch.models.inputs import chunk_lengths, pool_chunks, to_pixels, warn_truncated
 from vlmsearch.triton.client import protocol
-from vlmsearch.triton.client.batches import Piece, batches, piece_lengths, pooled, size_of, split_location, utf8
+from vlmsearch.triton.client.batches import batches, size_of, split_location
 from vlmsearch.triton.client.connection import Connection
 from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.shared_memory import SharedSlots
@@ -31,8 +37,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 Row: TypeAlias = NDArray[np.float32]
 Outcome: TypeAlias = Union[Row, InvalidInputError]
-Known: TypeAlias = dict[int, tuple[ImageSource, Union[Row, InvalidInputError, None]]]
-
+_Chunk: TypeAlias = tuple[int, int, Row]
+"""The number of a text, how many tokens of it the chunk has, and its vector."""
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -76,7 +82,6 @@ class TritonEncoder(Encoder):
             slots=SharedSlots(concurrency) if shared_memory else None,
         )
         self._pool = Workers(concurrency, name="vlmsearch-triton", owner="the encoder")
-        self._local = threading.local()
         try:
             self._deployment, most = self._look()
         except BaseException:
@@ -90,54 +95,36 @@ class TritonEncoder(Encoder):
         self._picture = next((space for space in self.spaces if "image" in space.modalities), None)
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
-        """Vectors of the image space; see `Encoder.encode_images`.
-
-        After an InvalidInputError, the same call without the item that it names computes nothing twice.
-        """
+        """Vectors of the image space; see `Encoder.encode_images`."""
         if self._picture is None:
             return {}
-        before = self._take_known()
-        outcomes: list[Outcome | None] = [before[id(image)][1] if id(image) in before else None for image in images]
-        todo = [i for i, outcome in enumerate(outcomes) if outcome is None]
-        planned = list(batches(todo, [size_of(images[i]) for i in todo], self._batch_size))
-        for batch, found in zip(planned, self._each(planned, lambda batch: self._send_images(images, batch))):
-            for i, done in zip(batch, found):
-                outcomes[i] = done
-        rows = []
-        for i, outcome in enumerate(outcomes):
-            if isinstance(outcome, InvalidInputError):
-                others = zip((*images[:i], *images[i + 1 :]), (*outcomes[:i], *outcomes[i + 1 :]))
-                self._local.known = {id(image): (image, known) for image, known in others}
-                raise InvalidInputError(outcome.code, str(outcome), item=i) from outcome.__cause__
-            rows.append(outcome)
-        return {self._picture.name: np.array(rows, np.float32).reshape(len(rows), self._picture.dim)}
+        planned = list(batches(range(len(images)), list(map(size_of, images)), self._batch_size))
+        found = self._each(planned, lambda batch: self._send_images([images[i] for i in batch]))
+        outcomes = [outcome for batch in found for outcome in batch]
+        bad = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInputError)}
+        rows = [outcome for outcome in outcomes if not isinstance(outcome, InvalidInputError)]
+        vectors = {self._picture.name: np.array(rows, np.float32).reshape(len(rows), self._picture.dim)}
+        if bad:
+            raise InvalidBatchError(bad, vectors)
+        return vectors
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Vectors per space; see `Encoder.encode_texts`."""
-        encoded = [utf8(i, text) for i, text in enumerate(texts)]
-        most = self._deployment.max_text_bytes
-        for i, text in enumerate(encoded):
-            if refused := protocol.texts_too_large(len(text), most):
-                raise protocol.error_of(refused, i)
+        encoded = apply_to_each(self._text_bytes, texts)
         order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
+        most = self._deployment.max_text_bytes
         planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=most))
-        pieces: dict[str, list[Piece]] = {space.name: [] for space in self.spaces}
+        chunks: dict[str, list[_Chunk]] = {space.name: [] for space in self.spaces}
         for batch, found in zip(planned, self._each(planned, lambda batch: self._send_texts(encoded, batch))):
             for space in self.spaces:
                 room = self._deployment.rooms[space.name]
                 for i, row, count in zip(batch, *found[space.name]):
-                    if count <= room:
-                        pieces[space.name].append(Piece(i, count, row))
-                    elif role == "document":
-                        pieces[space.name] += self._long_text(space, i, encoded[i], count)
-                    else:
-                        warnings.warn(
-                            f"the query has {count} tokens and {space.name} reads {room}: the rest was not used",
-                            TextTruncatedWarning,
-                            stacklevel=2,
-                        )
-                        pieces[space.name].append(Piece(i, room, row))
-        return {space.name: pooled(pieces[space.name], len(texts), space.dim) for space in self.spaces}
+                    lengths = chunk_lengths(count, room, role)
+                    if sum(lengths) < count:
+                        warn_truncated(space.name, count, room, stacklevel=2)
+                    rows = [row] if len(lengths) == 1 else self._send_chunks(space, encoded[i], len(lengths))
+                    chunks[space.name] += [(i, length, vector) for length, vector in zip(lengths, rows)]
+        return {space.name: _pooled(chunks[space.name], len(texts), space.dim) for space in self.spaces}
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """The image as it is sent: the file's bytes for the server to decode, or else upright, cropped and small."""
@@ -204,12 +191,6 @@ class TritonEncoder(Encoder):
             for future in futures:
                 future.cancel()
 
-    def _take_known(self) -> Known:
-        """What the call of this thread that just failed had found out, by the identity of the images."""
-        known: Known = getattr(self._local, "known", {})
-        self._local.known = {}
-        return known
-
     def _send_texts(self, encoded: Sequence[bytes], batch: Sequence[int]) -> dict[str, tuple[Vectors, list[int]]]:
         """For each space the vectors of a batch of texts, as far as they are read, and their numbers of tokens."""
         vectors = {space.name: protocol.text_model(space).upper() for space in self.spaces}
@@ -221,42 +202,45 @@ class TritonEncoder(Encoder):
             for name in vectors
         }
 
-    def _long_text(self, space: Space, text: int, encoded: bytes, tokens: int) -> list[Piece]:
-        """The pieces of a text that is longer than a model reads."""
+    def _send_chunks(self, space: Space, encoded: bytes, count: int) -> list[Row]:
+        """The vectors of the chunks of a text that is longer than a model reads."""
         output = protocol.text_model(space).upper()
-        lengths = piece_lengths(tokens, self._deployment.rooms[space.name])
-        planned = list(batches(range(len(lengths)), [1] * len(lengths), self._batch_size))
+        planned = list(batches(range(count), [1] * count, self._batch_size))
 
-        def send(numbers: Sequence[int]) -> list[Piece]:
+        def send(numbers: Sequence[int]) -> list[Row]:
             texts = _strings([encoded] + [b""] * (len(numbers) - 1))
             wanted = np.array(numbers, np.int32)[:, None]
             rows = self._infer(self._model, {protocol.TEXT: texts, protocol.PIECE: wanted}, (output,))[output]
-            return [Piece(text, lengths[number], row) for number, row in zip(numbers, rows.astype(np.float32))]
+            return list(rows.astype(np.float32))
 
-        return [piece for found in self._each(planned, send) for piece in found]
+        return [row for rows in self._each(planned, send) for row in rows]
 
-    def _send_images(self, images: Sequence[ImageSource], batch: Sequence[int]) -> list[Outcome]:
+    def _text_bytes(self, text: str) -> bytes:
+        """A text as it is sent: a space for an empty one, which has the same tokens and which Triton would refuse."""
+        encoded = utf8_bytes(text) or b" "
+        if refused := protocol.texts_too_large(len(encoded), self._deployment.max_text_bytes):
+            raise protocol.error_of(refused)
+        return encoded
+
+    def _send_images(self, images: Sequence[ImageSource]) -> list[Outcome]:
         """The vector of each image of a batch, or why it has none."""
         outcomes: dict[int, Outcome] = {}
         ready: dict[int, bytes | NDArray[np.uint8]] = {}
-        for i in batch:
+        for i, image in enumerate(images):
             try:
-                ready[i] = self._bytes(images[i]) if self._on_server else to_pixels(images[i], self._preprocess)
+                ready[i] = self._bytes(image) if self._on_server else to_pixels(image, self._preprocess)
             except InvalidInputError as exc:
                 outcomes[i] = exc
         if ready:
             found = self._encode_bytes(ready) if self._on_server else self._encode_pixels(ready)
             outcomes |= dict(zip(ready, found))
-        return [outcomes[i] for i in batch]
+        return [outcomes[i] for i in range(len(images))]
 
     def _encode_bytes(self, ready: dict[int, bytes | NDArray[np.uint8]]) -> list[Outcome]:
         output = protocol.image_model(self._image_space).upper()
         found = self._infer(self._model, {protocol.IMAGE: _strings(list(ready.values()))}, (output, protocol.STATUS))
         statuses = [status.decode() for status in found[protocol.STATUS][:, 0]]
-        return [
-            protocol.error_of(status, i) if status else row
-            for i, (status, row) in enumerate(zip(statuses, found[output]))
-        ]
+        return [protocol.error_of(status) if status else row for status, row in zip(statuses, found[output])]
 
     def _encode_pixels(self, ready: dict[int, bytes | NDArray[np.uint8]]) -> list[Outcome]:
         pixels = np.stack([np.asarray(one, np.uint8) for one in ready.values()])
@@ -278,6 +262,11 @@ class TritonEncoder(Encoder):
         out = BytesIO()
         PIL.Image.fromarray(to_pixels(image, self._preprocess, limits)).save(out, "PNG", compress_level=1)
         return out.getvalue()
+
+
+def _pooled(chunks: Sequence[_Chunk], count: int, dim: int) -> Vectors:
+    vectors = np.array([row for _, _, row in chunks], np.float32).reshape(len(chunks), dim)
+    return pool_chunks(vectors, [text for text, _, _ in chunks], [tokens for _, tokens, _ in chunks], count)
 
 
 def _strings(items: Sequence[object]) -> NDArray[np.object_]:

@@ -25,7 +25,7 @@ from typing import TypeAlias, Union
 
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch.encoders.base import Encoder, prepared_image
-from vlmsearch.errors import InvalidInputError
+from vlmsearch.errors import InvalidBatchError, InvalidInputError
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
 from vlmsearch.indexing.sources import Item, Sourced
 from vlmsearch.media.images import read_image
@@ -249,18 +249,21 @@ class Flow:
 
     def _upsert(self, records: list[Record]) -> list[Reject]:
         """Store records; what is too large for the store becomes a Reject, and the others go on."""
-        rejects: list[Reject] = []
-        while records:
-            try:
-                self._store.upsert(records)
-                break
-            except InvalidInputError as exc:
-                if exc.item is None or exc.code != "too_large":
-                    raise
-                bad = records.pop(exc.item)
-                rejects.append(Reject(bad.document.id, exc.code, str(exc), bad.stamp))
-                self._check_strict(rejects)
-        return rejects
+        if not records:
+            return []
+        try:
+            self._store.upsert(records)
+        except InvalidBatchError as exc:
+            if any(error.code != "too_large" for error in exc.items.values()):
+                raise
+            bad = [(records[item], error) for item, error in exc.items.items()]
+            rejects = [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+            self._check_strict(rejects)
+            left = [record for item, record in enumerate(records) if item not in exc.items]
+            if left:
+                self._store.upsert(left)
+            return rejects
+        return []
 
     def _count(self, outcome: Outcome) -> None:
         if isinstance(outcome, Reject):

@@ -15,10 +15,10 @@ from PIL.Image import Image
 
 from vlmsearch._util.text import well_formed
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import BackendError, InvalidInputError
+from vlmsearch.errors import BackendError, InvalidBatchError, InvalidInputError
 from vlmsearch.media.images import copy_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.types import HALVES, Document, Field, ImageSource, Record, Reject, Stamp, Vectors
+from vlmsearch.types import HALVES, Document, Field, ImageSource, Modality, Record, Reject, Stamp, Vectors
 
 T = TypeVar("T")
 
@@ -40,46 +40,44 @@ class Ready:
 
 def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
     """The records of one batch; an input that the encoder refuses becomes a Reject, and the others go on."""
-    rejects: list[Reject] = []
-    left = list(ready)
-    vectors: list[dict[Field, NDArray[np.float32]]] = []
-    while left:
-        try:
-            vectors = _vectors(encoder, left)
-            break
-        except InvalidInputError as exc:
-            if exc.item is None:
-                raise BackendError(f"the encoder refused a batch and did not say which item: {exc}") from exc
-            bad = left.pop(exc.item)
-            rejects.append(Reject(bad.document.id, exc.code, str(exc), bad.stamp))
-    made = encoder.fingerprint
-    return [Record(plain(one.document), found, one.stamp, made) for one, found in zip(left, vectors)], rejects
-
-
-def _vectors(encoder: Encoder, ready: Sequence[Ready]) -> list[dict[Field, NDArray[np.float32]]]:
-    """The vectors of each document, by field; InvalidInputError names the document whose image or text is refused."""
-    found: list[dict[Field, NDArray[np.float32]]] = [{} for _ in ready]
     images = {i: one.image for i, one in enumerate(ready) if one.image is not None}
     texts = {i: well_formed(one.document.text) for i, one in enumerate(ready) if one.document.text}
-    by_image = _each(encoder.encode_images, images)
-    by_text = _each(encoder.encode_texts, texts)
-    for space, rows in by_image.items():
-        for i, row in zip(images, rows):
-            found[i][Field(space, "image")] = row
-    for space, rows in by_text.items():
-        for i, row in zip(texts, rows):
-            found[i][Field(space, "text")] = row
-    return found
-
-
-def _each(encode: Callable[[list[T]], Mapping[str, Vectors]], inputs: Mapping[int, T]) -> Mapping[str, Vectors]:
-    """What an encoder makes of the inputs of some documents, whose places are the keys."""
     try:
-        return encode(list(inputs.values())) if inputs else {}
+        by_image, bad = _encode_usable(encoder.encode_images, images, "image")
+        by_text, bad_texts = _encode_usable(
+            encoder.encode_texts, {i: text for i, text in texts.items() if i not in bad}, "text"
+        )
     except InvalidInputError as exc:
-        if exc.item is None:
-            raise
-        raise InvalidInputError(exc.code, str(exc), item=list(inputs)[exc.item]) from exc
+        raise BackendError(f"the encoder refused a batch and did not name all of its bad items: {exc}") from exc
+    bad |= bad_texts
+    records = [
+        Record(plain(one.document), by_image.get(i, {}) | by_text.get(i, {}), one.stamp, encoder.fingerprint)
+        for i, one in enumerate(ready)
+        if i not in bad
+    ]
+    return records, [Reject(ready[i].id, exc.code, str(exc), ready[i].stamp) for i, exc in bad.items()]
+
+
+def _encode_usable(
+    encode: Callable[[list[T]], Mapping[str, Vectors]], inputs: Mapping[int, T], modality: Modality
+) -> tuple[dict[int, dict[Field, NDArray[np.float32]]], dict[int, InvalidInputError]]:
+    """The vectors of some documents' inputs, whose places are the keys, and why some inputs cannot be used."""
+    places, bad = list(inputs), dict[int, InvalidInputError]()
+    vectors: Mapping[str, Vectors] | None = {}
+    try:
+        if places:
+            vectors = encode(list(inputs.values()))
+    except InvalidBatchError as exc:
+        bad = {places[item]: error for item, error in exc.items.items()}
+        places = [place for place in places if place not in bad]
+        vectors = exc.vectors
+    if vectors is None:
+        vectors = encode([inputs[place] for place in places]) if places else {}
+    found: dict[int, dict[Field, NDArray[np.float32]]] = {place: {} for place in places}
+    for space, rows in vectors.items():
+        for place, row in zip(places, rows):
+            found[place][Field(space, modality)] = row
+    return found, bad
 
 
 def check_types(document: Document) -> None:

@@ -61,11 +61,55 @@ def check_length(bundle: Bundle, vectors: Vectors) -> Vectors:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """A stretch of one text that fits the model."""
 
     text: int
     ids: list[int]
+
+
+def chunk_lengths(tokens: int, room: int, role: Role) -> list[int]:
+    """Return the numbers of tokens of the chunks that a model reads of a text.
+
+    Args:
+        tokens: How many tokens the text has.
+        room: How many tokens of text the model reads at once.
+        role: A document is split into as few chunks as can be, whose lengths differ by one token at most; a query is
+            cut: see `warn_truncated`.
+
+    >>> chunk_lengths(5, 2, "document"), chunk_lengths(5, 2, "query")
+    ([2, 2, 1], [2])
+    """
+    if role == "query":
+        return [min(tokens, room)]
+    count = max(-(-tokens // room), 1)
+    return [tokens // count + (number < tokens % count) for number in range(count)]
+
+
+def warn_truncated(model: str, tokens: int, room: int, *, stacklevel: int) -> None:
+    """Warn that a query has more tokens than its model reads; ``stacklevel`` counts from the caller of this."""
+    message = f"the query has {tokens} tokens and {model} reads {room}: the rest was not used"
+    warnings.warn(message, TextTruncatedWarning, stacklevel=stacklevel + 1)
+
+
+def pool_chunks(vectors: Vectors, texts: Sequence[int], tokens: Sequence[int], count: int) -> Vectors:
+    """Return one unit vector a text: the mean of its chunks' vectors, weighted by their numbers of tokens.
+
+    Args:
+        vectors: Those of the chunks, float32 (chunks, dim).
+        texts: The text that each chunk belongs to, from 0 to ``count`` - 1.
+        tokens: How many tokens each chunk has; an empty text counts as one.
+        count: How many texts there are.
+
+    Returns:
+        Float32 (count, dim). The shortest chunks are added first, so that every runtime gives the same bits.
+    """
+    order = np.argsort(tokens, kind="stable")
+    weights = np.maximum(np.asarray(tokens, np.float32), 1)[order]
+    totals = np.zeros((count, vectors.shape[1]), np.float32)
+    np.add.at(totals, np.asarray(texts, np.intp)[order], vectors[order] * weights[:, None])
+    unit: Vectors = totals / np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-12)
+    return unit
 
 
 class TextBatches:
@@ -77,40 +121,29 @@ class TextBatches:
         self._tokenizer = open_tokenizer(bundle)
 
     def encode(self, texts: Sequence[str], role: Role, batch_size: int, run: Callable[[Ids, Ids], Vectors]) -> Vectors:
-        """One unit vector a text, (len(texts), dim): the mean of its chunks, weighted by their length."""
-        pieces = sorted(self._pieces(texts, role), key=lambda piece: len(piece.ids))
-        totals = np.zeros((len(texts), self._bundle.space.dim), np.float32)
-        for start in range(0, len(pieces), batch_size):
-            batch = pieces[start : start + batch_size]
-            weights = np.array([max(len(piece.ids), 1) for piece in batch], np.float32)
-            vectors = check_length(self._bundle, run(*self._arrays(batch)))
-            np.add.at(totals, [piece.text for piece in batch], vectors * weights[:, None])
-        unit: Vectors = totals / np.maximum(np.linalg.norm(totals, axis=1, keepdims=True), 1e-12)
-        return unit
+        """One unit vector a text, (len(texts), dim); see `pool_chunks`."""
+        chunks = sorted(self._chunks(texts, role), key=lambda chunk: len(chunk.ids))
+        vectors = np.empty((len(chunks), self._bundle.space.dim), np.float32)
+        for start in range(0, len(chunks), batch_size):
+            batch = chunks[start : start + batch_size]
+            vectors[start : start + len(batch)] = check_length(self._bundle, run(*self._arrays(batch)))
+        return pool_chunks(vectors, [chunk.text for chunk in chunks], [len(chunk.ids) for chunk in chunks], len(texts))
 
-    def _pieces(self, texts: Sequence[str], role: Role) -> Iterator[Piece]:
-        room = self._input.room
+    def _chunks(self, texts: Sequence[str], role: Role) -> Iterator[Chunk]:
         with no_panics(self._bundle.name):
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        for index, encoding in enumerate(encodings):
-            ids = encoding.ids
-            if len(ids) <= room:
-                yield Piece(index, ids)
-            elif role == "query":
-                warnings.warn(
-                    f"the query has {len(ids)} tokens and {self._bundle.name} reads {room}: the rest was not used",
-                    TextTruncatedWarning,
-                    stacklevel=5,
-                )
-                yield Piece(index, ids[:room])
-            else:
-                count = -(-len(ids) // room)
-                for part in np.array_split(np.arange(len(ids)), count):
-                    yield Piece(index, ids[part[0] : part[-1] + 1])
+        for text, encoding in enumerate(encodings):
+            ids, start = encoding.ids, 0
+            lengths = chunk_lengths(len(ids), self._input.room, role)
+            if sum(lengths) < len(ids):
+                warn_truncated(self._bundle.name, len(ids), self._input.room, stacklevel=5)
+            for length in lengths:
+                yield Chunk(text, ids[start : start + length])
+                start += length
 
-    def _arrays(self, batch: Sequence[Piece]) -> tuple[Ids, Ids]:
+    def _arrays(self, batch: Sequence[Chunk]) -> tuple[Ids, Ids]:
         form = self._input
-        rows = [[*form.prefix, *piece.ids, *form.suffix] for piece in batch]
+        rows = [[*form.prefix, *chunk.ids, *form.suffix] for chunk in batch]
         ids = np.full((len(rows), max(map(len, rows))), form.pad, np.int32)
         mask = np.zeros_like(ids)
         for i, row in enumerate(rows):

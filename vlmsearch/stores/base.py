@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from vlmsearch._util.closing import Closable
-from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError
+from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
 from vlmsearch.types import (
     Document,
@@ -51,8 +51,8 @@ class Store(Closable, ABC):
         """Add records, or replace those whose ids are there: their old vectors, text and metadata are gone.
 
         When this returns, all records are durable and can be found; meanwhile readers see each document either as it
-        was or as it will be. Ids must be distinct within one call. Raises InvalidInputError with ``item`` set, before
-        anything is written, for a record that does not fit, and ConfigError before the first `bind`.
+        was or as it will be. Ids must be distinct within one call. Raises InvalidBatchError, which names the records
+        that do not fit, before anything is written, and ConfigError before the first `bind`.
         """
 
     @abstractmethod
@@ -110,29 +110,29 @@ def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequ
 
 
 def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
-    """Raise InvalidInputError, with ``item``, for a record that not every store could keep.
+    """Raise InvalidBatchError that names all records which not every store could keep.
 
     Ids are valid and distinct, metadata within `vlmsearch.types.check_metadata`, and each vector is of a field of
     ``spaces`` and as long.
     """
     dims = {field: space.dim for space in spaces for field in space.fields}
     seen: set[str] = set()
-    for item, record in enumerate(records):
+
+    def check(record: Record) -> None:
         id = record.document.id
-        try:
-            check_id(id)
-            check_metadata(record.document.metadata)
-        except InvalidInputError as exc:
-            raise InvalidInputError(exc.code, str(exc), item=item) from exc
+        check_id(id)
+        check_metadata(record.document.metadata)
         if id in seen:
-            raise InvalidInputError("invalid", f"the id {id!r} is there twice in one batch", item=item)
+            raise InvalidInputError("invalid", f"the id {id!r} is there twice in one batch")
         seen.add(id)
         for field, vector in record.vectors.items():
             if vector.shape != (dims.get(field),):
                 wanted = f"{dims[field]} numbers" if field in dims else f"a field of {', '.join(map(str, dims))}"
                 raise InvalidInputError(
-                    "invalid", f"{id!r} has a vector {field} of shape {vector.shape}; expected {wanted}", item=item
+                    "invalid", f"{id!r} has a vector {field} of shape {vector.shape}; expected {wanted}"
                 )
+
+    apply_to_each(check, records)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import PIL.Image
 import pytest
 
 from vlmsearch.encoders.base import Encoder, PreparesImages
-from vlmsearch.errors import InvalidInputError, TextTruncatedWarning
-from vlmsearch.types import Vectors
+from vlmsearch.errors import InvalidBatchError, InvalidInputError, TextTruncatedWarning
+from vlmsearch.types import Role, Vectors
 from vlmsearch_mocks.contracts.records import once_a_class
 
 TEXTS = [
@@ -125,16 +125,33 @@ class EncoderContract(ABC):
         assert grey or image.mode == mode
 
     @pytest.mark.parametrize("bad", [b"", b"not an image", b"\x89PNG\r\n\x1a\n", Path("no such file.png")])
-    def test_the_first_image_that_cannot_be_used_is_named(self, encoder: Encoder, bad: bytes | Path) -> None:
+    def test_all_images_that_cannot_be_used_are_named_at_once(self, encoder: Encoder, bad: bytes | Path) -> None:
         if not any("image" in space.modalities for space in encoder.spaces):
             assert encoder.encode_images([bad]) == {}
             return
-        with pytest.raises(InvalidInputError) as caught:
-            encoder.encode_images([pictures()[0], bad, b"also bad"])
-        assert caught.value.item == 1
+        good = pictures(6)
+        for batch, places in (([good[0], bad, b"also bad", *good[1:], bad], [1, 2, 8]), ([bad], [0])):
+            with pytest.raises(InvalidBatchError) as caught:
+                encoder.encode_images(batch)
+            assert list(caught.value.items) == places
+            assert caught.value.code == caught.value.items[places[0]].code
+            if caught.value.vectors is not None:
+                self.same(dict(caught.value.vectors), encoder.encode_images(good[: len(batch) - len(places)]))
         if isinstance(encoder, PreparesImages):
             with pytest.raises(InvalidInputError):
                 encoder.prepare_image(bad)
+
+    def test_all_texts_that_are_not_valid_unicode_are_named_at_once(self, encoder: Encoder) -> None:
+        if not any("text" in space.modalities for space in encoder.spaces):
+            assert encoder.encode_texts(["\ud800"]) == {}
+            return
+        roles: tuple[Role, ...] = ("document", "query")
+        for role in roles:
+            with pytest.raises(InvalidBatchError) as caught:
+                encoder.encode_texts(["a", "half \ud83d", "b", "\udc36"], role=role)
+            assert {item: error.code for item, error in caught.value.items.items()} == {1: "invalid", 3: "invalid"}
+            if caught.value.vectors is not None:
+                self.same(dict(caught.value.vectors), encoder.encode_texts(["a", "b"], role=role))
 
     def test_a_long_document_is_read_to_its_end(self, encoder: Encoder) -> None:
         start = "one two three four five six seven eight nine ten " * 400

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidBatchError
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Field, Record, Scalar, Stamp
@@ -98,10 +98,19 @@ class SearchSuite(StoreSuite):
 
     def test_a_batch_with_a_record_that_does_not_fit_is_refused_whole(self, store: Store) -> None:
         for bad in MISFITS:
-            with pytest.raises(InvalidInputError) as caught:
+            with pytest.raises(InvalidBatchError) as caught:
                 store.upsert([*make_records(2), *bad])
-            assert caught.value.item == len(bad) + 1
+            assert list(caught.value.items) == [len(bad) + 1]
             assert len(store) == 0
+        good, other = make_records(2)
+        with pytest.raises(InvalidBatchError) as caught:
+            store.upsert([*MISFITS[1], good, *MISFITS[4], other, *MISFITS[7]])
+        assert {item: error.code for item, error in caught.value.items.items()} == {
+            0: "invalid",
+            2: "invalid",
+            4: "too_large",
+        }
+        assert len(store) == 0
         assert store.search(IMAGE, unit_vectors(1), limit=5) == [[]]
 
     # ---- search

@@ -35,7 +35,7 @@ from vlmsearch import (
     ConfigError,
     Document,
     IndexMismatchError,
-    InvalidInputError,
+    InvalidBatchError,
     Record,
     Space,
     Stamp,
@@ -539,9 +539,9 @@ def test_a_document_that_no_request_can_hold_is_refused_and_the_largest_is_sent(
         store.upsert([record(1), large[0]])
         assert sorted(store.ids()) == ["id-1", "large"]
         message = r"'large' has [0-9,]+ bytes as it is sent; .* 37,748,736"
-        with pytest.raises(InvalidInputError, match=message) as caught:
+        with pytest.raises(InvalidBatchError, match=message) as caught:
             store.upsert([record(2), large[1]])
-        assert (caught.value.code, caught.value.item) == ("too_large", 1)
+        assert {item: error.code for item, error in caught.value.items.items()} == {1: "too_large"}
         assert sorted(store.ids()) == ["id-1", "large"]
         assert store.check().in_progress == 0
 

@@ -18,7 +18,16 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records,
 
 from tests.support.mongo_servers import make_certificates, mongo_server
 from tests.support.servers import free_port
-from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, InvalidInputError, Pipeline, Record
+from vlmsearch import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    Document,
+    InvalidBatchError,
+    InvalidInputError,
+    Pipeline,
+    Record,
+)
 from vlmsearch.registry import open_store
 from vlmsearch.stores.filters import Comparison, FilterGroup
 from vlmsearch.stores.mongodb import cache as mongo_cache
@@ -179,9 +188,10 @@ def test_two_indexes_in_one_database_are_apart(mongo_address: str) -> None:
 def test_what_mongodb_cannot_keep_is_refused_before_anything_is_written(mongo_address: str) -> None:
     with MongoStore(f"//{mongo_address}/large", retries=0) as store:
         store.bind("e", SPACES)
-        with pytest.raises(InvalidInputError, match="'big' has more than") as caught:
-            store.upsert([*make_records(1), Record(Document("big", text="x" * (16 * 2**20)), {})])
-        assert (caught.value.code, caught.value.item) == ("too_large", 1)
+        large = [Record(Document(id, text="x" * (16 * 2**20)), {}) for id in ("big", "bigger")]
+        with pytest.raises(InvalidBatchError, match=r"'big' has more than .*'bigger' has more than") as caught:
+            store.upsert([large[0], *make_records(1), large[1]])
+        assert {item: error.code for item, error in caught.value.items.items()} == {0: "too_large", 2: "too_large"}
         for id in ("", "x" * 1025, "a\0b", "\ud800"):
             with pytest.raises(InvalidInputError):
                 store.upsert([Record(Document(id), {})])

@@ -62,7 +62,10 @@ def fetched(array: DeviceArray) -> np.ndarray:
 
 
 def pixels_of(images: GpuImages, given: list[ImageSource]) -> np.ndarray:
-    return np.concatenate([fetched(batch) for batch in images.batches(given)])
+    refused: dict[int, InvalidInputError] = {}
+    pixels = np.concatenate([fetched(batch) for batch in images.batches(given, refused)])
+    assert not refused
+    return pixels
 
 
 @pytest.mark.parametrize(
@@ -114,21 +117,23 @@ def test_what_the_gpu_cannot_do_goes_the_way_of_the_cpu(
         np.testing.assert_array_equal(one, preprocess.apply(open_image(expected)))
 
 
-def test_an_image_that_cannot_be_used_is_named(gpu: type[GpuImages], pool: ThreadPoolExecutor) -> None:
+def test_all_images_that_cannot_be_used_are_named_and_black(gpu: type[GpuImages], pool: ThreadPoolExecutor) -> None:
     good = picture(80, 60)
-    given: list[ImageSource] = [good, good, good, good[: len(good) // 2], good]
+    given: list[ImageSource] = [b"no image", good, good, good[: len(good) // 2], good]
+    refused: dict[int, InvalidInputError] = {}
     with gpu(Preprocess(32), pool=pool, batch=2) as images:
-        with pytest.raises(InvalidInputError) as caught:
-            pixels_of(images, given)
-        assert (caught.value.item, caught.value.code) == (3, "truncated")
-        assert len(pixels_of(images, [good] * 5)) == 5, "it still works"
+        found = np.concatenate([fetched(batch) for batch in images.batches(given, refused)])
+        expected = pixels_of(images, [good])[0]
+    assert {item: error.code for item, error in refused.items()} == {0: "unsupported", 3: "truncated"}
+    for item, pixels in enumerate(found):
+        np.testing.assert_array_equal(pixels, np.zeros_like(expected) if item in refused else expected)
 
 
 def test_a_batch_is_valid_until_the_next_is_asked_for(gpu: type[GpuImages], pool: ThreadPoolExecutor) -> None:
     data = [picture(60 + number, 60) for number in range(23)]
     preprocess = Preprocess(32)
     with gpu(preprocess, pool=pool, batch=2) as images:
-        for number, batch in enumerate(images.batches(data)):
+        for number, batch in enumerate(images.batches(data, {})):
             threading.Event().wait(0.01)  # the next ones are decoded meanwhile
             expected = [preprocess.apply(open_image(one)) for one in data[2 * number : 2 * number + 2]]
             np.testing.assert_array_equal(fetched(batch), np.stack(expected))
@@ -138,7 +143,7 @@ def test_a_batch_is_valid_until_the_next_is_asked_for(gpu: type[GpuImages], pool
 def test_a_caller_that_stops_early_leaves_no_work_behind(gpu: type[GpuImages], pool: ThreadPoolExecutor) -> None:
     data = [picture(60, 60)] * 9
     with gpu(Preprocess(32), pool=pool, batch=2) as images:
-        batches = images.batches(data)
+        batches = images.batches(data, {})
         next(batches)
         batches.close()  # type: ignore[attr-defined]
         assert len(pixels_of(images, list(data))) == 9

@@ -211,8 +211,8 @@ def test_what_is_served_and_why_an_item_is_not_survive_the_way() -> None:
         Deployment.from_json('{"format": 9}')
     with pytest.raises(ConfigError, match="cannot be read"):
         Deployment.from_json("[]")
-    error = error_of("truncated: cut: short", 4)
-    assert (error.code, str(error), error.item) == ("truncated", "cut: short", 4)
+    error = error_of("truncated: cut: short")
+    assert (error.code, str(error)) == ("truncated", "cut: short")
     assert status_of(error) == "truncated: cut: short"
 
 

@@ -47,13 +47,13 @@ def test_texts_that_are_too_long_together_are_sent_apart(triton: Running) -> Non
 
 def test_a_long_text_is_split_once_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, split = TextStage(find_bundles("demo-minilm")[0]), list[int]()
-    before = stage._pieces
+    before = stage._chunks
 
     def count(texts: Sequence[str], role: str) -> object:
         split.append(len(texts))
         return before(texts, "document")
 
-    monkeypatch.setattr(stage, "_pieces", count)
+    monkeypatch.setattr(stage, "_chunks", count)
     text = " ".join(f"star{number}" for number in range(9000))
     whole = [stage.run([text] * 2, [number, number + 1]).ids.tolist() for number in range(0, 20, 2)]
     assert split == [1]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from typing_extensions import Self
 
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.stores.base import CheckReport, check_records
 from vlmsearch.stores.chroma.audit import Findings, State, compare, digest_version
 from vlmsearch.stores.chroma.collections import connect, placeholders
@@ -73,7 +73,8 @@ class ChromaStore(ChromaIndex):
         """Add or replace records, each at one instant, which is when its documents' row is written."""
         with self.in_use(records):
             check_records(records, self.needed().spaces)
-            self._check_sizes(records)
+            if self._connection.most_bytes:
+                apply_to_each(self._check_size, records)
             for start in range(0, len(records), _WRITES):
                 if start:
                     self.check_in_use()
@@ -81,14 +82,13 @@ class ChromaStore(ChromaIndex):
                     some = records[start : start + _WRITES]
                     self._write_beside_others(some) if self._connection.is_shared else self._write_alone(some)
 
-    def _check_sizes(self, records: Sequence[Record]) -> None:
+    def _check_size(self, record: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
         most = self._connection.most_bytes
-        for item, record in enumerate(records if most else ()):
-            size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
-            if size > most:
-                large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {most:,}"
-                raise InvalidInputError("too_large", large, item=item)
+        size = len(json.dumps(_dump_document(record.document), ensure_ascii=False).encode())
+        if size > most:
+            large = f"{record.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {most:,}"
+            raise InvalidInputError("too_large", large)
 
     def _write_alone(self, records: Sequence[Record]) -> None:
         versions = {record.document.id: digest_version(record) for record in records}

@@ -17,7 +17,7 @@ from bson.binary import Binary, BinaryVectorDtype
 from bson.int64 import Int64
 from numpy.typing import NDArray
 
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp
 
@@ -31,14 +31,8 @@ _HALF_SURROGATES = 128
 
 
 def rows_of(records: Sequence[Record], version: str) -> list[dict[str, Any]]:
-    """What is kept of records beside their vectors; InvalidInputError for the first that MongoDB cannot keep."""
-    rows = []
-    for item, record in enumerate(records):
-        try:
-            rows.append(row_of(record, version))
-        except InvalidInputError as exc:
-            raise InvalidInputError(exc.code, str(exc), item=item) from exc
-    return rows
+    """What is kept of records beside their vectors; InvalidBatchError names those that MongoDB cannot keep."""
+    return apply_to_each(lambda record: row_of(record, version), records)
 
 
 def row_of(record: Record, version: str) -> dict[str, Any]:

@@ -81,13 +81,10 @@ class GpuImages(Closable):
         with current(device):
             self._slot(0)
 
-    def batches(
-        self, images: Sequence[ImageSource], refused: dict[int, InvalidInputError] | None = None
-    ) -> Iterator[DeviceArray]:
+    def batches(self, images: Sequence[ImageSource], refused: dict[int, InvalidInputError]) -> Iterator[DeviceArray]:
         """Pixels in order, uint8 (n, size, size, 3) on the GPU; each is valid until the next is asked for.
 
-        An image that cannot be used is put into ``refused`` by its number, and black; without that, the first such
-        image raises InvalidInputError with ``item`` set. BackendError once it is closed.
+        An image that cannot be used is put into ``refused`` by its number, and black. BackendError once it is closed.
         """
         waiting: deque[Future[DeviceArray]] = deque()
         with self._lock:
@@ -128,7 +125,7 @@ class GpuImages(Closable):
                 slot.close()
 
     def _fill(
-        self, index: int, images: Sequence[ImageSource], start: int, refused: dict[int, InvalidInputError] | None
+        self, index: int, images: Sequence[ImageSource], start: int, refused: dict[int, InvalidInputError]
     ) -> DeviceArray:
         with current(self._device):
             slot = self._slot(index)
@@ -167,15 +164,11 @@ class _Slot(Closable):
         self.pointer = self._target.pointer
 
     def fill(
-        self,
-        images: Sequence[ImageSource],
-        start: int,
-        pool: Executor,
-        refused: dict[int, InvalidInputError] | None,
+        self, images: Sequence[ImageSource], start: int, pool: Executor, refused: dict[int, InvalidInputError]
     ) -> int:
         """Decode a batch, whose first image is number ``start`` of all; how many of it the GPU decoded.
 
-        An image that cannot be used is raised, or put into ``refused``.
+        An image that cannot be used is put into ``refused``, and black.
         """
         data = list(pool.map(_encoded, images)) if any(isinstance(image, Path) for image in images) else images
         jobs = [job for place, image in enumerate(data) if (job := self._job(place, image)) is not None]
@@ -227,9 +220,7 @@ class _Slot(Closable):
         self._stream.synchronize()
         np.copyto(pixels, self._staging.array(pixels.shape, np.uint8))
 
-    def _upload(
-        self, pixels: dict[int, Future[Pixels]], start: int, refused: dict[int, InvalidInputError] | None
-    ) -> None:
+    def _upload(self, pixels: dict[int, Future[Pixels]], start: int, refused: dict[int, InvalidInputError]) -> None:
         """Queue the copy of what the CPU decoded."""
         staging = self._staging.array((self._staging.size,), np.uint8)
         for place in sorted(pixels):
@@ -237,10 +228,7 @@ class _Slot(Closable):
             try:
                 row[:] = pixels[place].result().reshape(-1)
             except InvalidInputError as exc:
-                known = InvalidInputError(exc.code, str(exc), item=start + place)
-                if refused is None:
-                    raise known from exc
-                refused[start + place] = known
+                refused[start + place] = exc
                 row[:] = 0
             offset = place * self._row
             copy_to_device(self.pointer + offset, self._staging.pointer + offset, self._row, self._stream)

@@ -15,7 +15,7 @@ from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, padded_length
-from vlmsearch.models.inputs import Ids, Piece, Pixels, TextBatches, available_cores, to_pixels
+from vlmsearch.models.inputs import Chunk, Ids, Pixels, TextBatches, available_cores, to_pixels
 from vlmsearch.triton.client.protocol import status_of
 
 _LONG_TEXTS = 4
@@ -87,9 +87,9 @@ class TextStage(TextBatches):
         ids, mask = (self._widened(part, fill) for part, fill in zip(self._arrays(chosen), (self._pad, 0)))
         return Tokens(ids, mask, np.array(counts, np.int32))
 
-    def _cut(self, *texts: str) -> list[list[Piece]]:
+    def _cut(self, *texts: str) -> list[list[Chunk]]:
         """The pieces of each text."""
-        found = self._pieces(texts, "document")
+        found = self._chunks(texts, "document")
         return [list(parts) for _, parts in itertools.groupby(found, key=lambda piece: piece.text)]
 
     def _widened(self, part: Ids, fill: int) -> Ids:

@@ -92,11 +92,11 @@ def refusal(statuses: Sequence[str], parameters: str) -> str | None:
     return f"image {bad}: {statuses[bad]} (with the parameter {PARTIAL} the other images get their vectors)"
 
 
-def error_of(status: str, item: int) -> InvalidInputError:
-    """The error that `status_of` wrote, for the item of a batch."""
+def error_of(status: str) -> InvalidInputError:
+    """The error that `status_of` wrote."""
     code, _, message = status.partition(": ")
     known: RejectCode = code if code in get_args(RejectCode) else "corrupt"  # type: ignore[assignment]
-    return InvalidInputError(known, message, item=item)
+    return InvalidInputError(known, message)
 
 
 @dataclass(frozen=True)

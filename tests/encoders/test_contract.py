@@ -1,0 +1,13 @@
+"""Encoders in process through the suite for all encoders; `torch:` is slower and has its own file in tests/export."""
+
+from __future__ import annotations
+
+from vlmsearch_mocks.contracts import EncoderContract
+
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.encoders.onnx import OnnxEncoder
+
+
+class TestOnnx(EncoderContract):
+    def make_encoder(self) -> Encoder:
+        return OnnxEncoder("demo", batch_size=4)
