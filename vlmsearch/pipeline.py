@@ -26,7 +26,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.search import fusion as ranking
-from vlmsearch.stores.base import CheckReport, check_manifest, check_store
+from vlmsearch.stores.base import CheckReport, check_manifest, check_store, quarantine_of
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.versions import compare_again, read_documents
 from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexReport, Manifest, Match, Reject, Vectors
@@ -136,8 +136,8 @@ class Pipeline(Closable):
     ) -> IndexReport:
         """Index documents: add new ones, replace changed ones, skip unchanged ones.
 
-        A document that cannot be used goes to the quarantine list and is skipped until it changes. What was done when
-        an error or Ctrl-C ends the run stays, and the next run completes it.
+        A document that cannot be used goes to the quarantine list, if the store keeps one, and is skipped until it
+        changes. What was done when an error or Ctrl-C ends the run stays, and the next run completes it.
 
         Args:
             documents: One document, or any number of them; they are read as they are needed.
@@ -222,7 +222,7 @@ class Pipeline(Closable):
 
         report = self._run(map(note, source), retry_failed, strict, on_progress)
         bad = {reject.id for reject in report.rejects}
-        self.store.release([r.id for r in self.store.rejects() if r.id not in bad and source.was_read(r.id, r.stamp)])
+        self._release(lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
         report = replace(report, pruned=self._prune(source.covers, seen)) if prune else report
         if not report.seen and not report.pruned:
             raise ConfigError(f"no images, texts or rows in {', '.join(map(str, source.given))}")
@@ -245,8 +245,12 @@ class Pipeline(Closable):
     def _prune(self, covers: Callable[..., bool], seen: set[str]) -> int:
         missing = [id for id in self.store.ids() if id not in seen]
         gone = [id for id, stamp in self.store.stamps(missing).items() if covers(id, stamp)]
-        self.store.release([r.id for r in self.store.rejects() if r.id not in seen and covers(r.id, r.stamp)])
+        self._release(lambda reject: reject.id not in seen and covers(reject.id, reject.stamp))
         return self.store.delete(gone)
+
+    def _release(self, is_over: Callable[[Reject], bool]) -> None:
+        quarantine = quarantine_of(self.store)
+        quarantine.release([reject.id for reject in quarantine.rejects() if is_over(reject)])
 
     def search(
         self,

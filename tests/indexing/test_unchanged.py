@@ -10,6 +10,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 from vlmsearch import Document, InvalidInputError, Pipeline
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing.flow import BATCH, LOOKED_UP, STORED_TOGETHER
+from vlmsearch.stores.base import quarantine_of
 
 BETWEEN = pytest.mark.parametrize("between", [0, BATCH + 6, LOOKED_UP + 6, STORED_TOGETHER + LOOKED_UP])
 """Documents that lie between two of one id: none, a batch of them, more than are looked up or stored together."""
@@ -34,7 +35,7 @@ def test_a_good_document_after_a_bad_one_of_its_id_is_indexed_and_not_quarantine
 ) -> None:
     pipeline.add([Document("x"), *_others(between), Document("x", text="a good text")])
     assert _text(pipeline, "x") == "a good text"
-    assert not pipeline.store.rejects()
+    assert not quarantine_of(pipeline.store).rejects()
 
 
 @BETWEEN
@@ -43,7 +44,7 @@ def test_a_bad_document_after_a_good_one_of_its_id_is_quarantined_and_found_no_l
 ) -> None:
     pipeline.add([Document("x", text="a good text"), *_others(between), Document("x")])
     assert _text(pipeline, "x") is None
-    assert [(reject.id, reject.code) for reject in pipeline.store.rejects()] == [("x", "empty")]
+    assert [(reject.id, reject.code) for reject in quarantine_of(pipeline.store).rejects()] == [("x", "empty")]
 
 
 @BETWEEN
@@ -63,10 +64,10 @@ def test_a_file_that_could_not_be_read_for_a_while_is_released_though_unchanged(
     pipeline.add([document])
     path.unlink()
     assert [reject.code for reject in pipeline.add([document]).rejects] == ["unreadable"]
-    assert [reject.code for reject in pipeline.store.rejects()] == ["unreadable"]
+    assert [reject.code for reject in quarantine_of(pipeline.store).rejects()] == ["unreadable"]
     path.write_bytes(content)
     assert pipeline.add([document]).unchanged == 1
-    assert not pipeline.store.rejects()
+    assert not quarantine_of(pipeline.store).rejects()
 
 
 @pytest.mark.parametrize("repeats", [BATCH, LOOKED_UP, 3 * LOOKED_UP])

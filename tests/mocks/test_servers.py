@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 from vlmsearch_mocks import MockMongo
-from vlmsearch_mocks.contracts import StoreContract
+from vlmsearch_mocks.contracts import QuarantineContract, StoreContract
 from vlmsearch_mocks.pair import MockStore, mock_chroma_store, mock_mongo_store
 
 from vlmsearch.stores.base import Store
 
 
-class TestMockPair(StoreContract):
+class TestMockPair(StoreContract, QuarantineContract):
     def make_store(self, tmp_path: Path) -> Store:
         return MockStore(str(tmp_path))
 
 
-class TestMockChroma(StoreContract):
+class TestMockChroma(StoreContract, QuarantineContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_chroma_store()
 
 
-class TestMockMongo(StoreContract):
+class TestMockMongo(StoreContract, QuarantineContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_mongo_store()
 
 
-class TestMockMongoWithVectorSearch(StoreContract):
+class TestMockMongoWithVectorSearch(StoreContract, QuarantineContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_mongo_store(vector_search=True)
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 from vlmsearch_mocks import MemoryStore
-from vlmsearch_mocks.contracts import StoreContract
+from vlmsearch_mocks.contracts import QuarantineContract, StoreContract
 
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, QuarantineContract):
     def make_store(self, tmp_path: Path) -> Store:
         return MemoryStore(str(tmp_path))
 
 
-class TestEmbeddedChroma(StoreContract):
+class TestEmbeddedChroma(StoreContract, QuarantineContract):
     durable = True
     recall = 0.95
 
@@ -24,7 +24,7 @@ class TestEmbeddedChroma(StoreContract):
         return ChromaStore(str(tmp_path / "index"))
 
 
-class TestServedChroma(StoreContract):
+class TestServedChroma(StoreContract, QuarantineContract):
     durable = True
     recall = 0.95
 

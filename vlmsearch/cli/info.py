@@ -8,7 +8,7 @@ import click
 
 from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
 from vlmsearch.registry import open_store
-from vlmsearch.stores.base import Described
+from vlmsearch.stores.base import Described, Quarantine
 
 
 @command()
@@ -19,11 +19,12 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
     """Show what is in an index and what built it."""
     with open_store(store) as opened:
         manifest = need_manifest(opened)
-        quarantine, count = opened.rejects(), len(opened)
+        quarantine = opened.rejects() if isinstance(opened, Quarantine) else None
+        count = len(opened)
         details = opened.describe() if isinstance(opened, Described) else {}
-    codes = dict(sorted(Counter(reject.code for reject in quarantine).items()))
+    codes = None if quarantine is None else dict(sorted(Counter(reject.code for reject in quarantine).items()))
     if as_json:
-        listed = [{"id": r.id, "code": r.code, "message": r.message} for r in quarantine]
+        listed = [{"id": r.id, "code": r.code, "message": r.message} for r in quarantine or ()]
         print_json(
             {
                 "store": opened.name,
@@ -44,6 +45,7 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
     click.echo(f"built with  {manifest.fingerprint}, {manifest.created}")
     for space in manifest.spaces:
         click.echo(f"space       {space.name}: {' and '.join(sorted(space.modalities))}, {space.dim} dimensions")
-    click.echo(f"failed      {', '.join(f'{n} {code}' for code, n in codes.items()) or 'none'}")
-    for reject in quarantine if rejects else []:
+    failed = "not kept by this store" if codes is None else ", ".join(f"{n} {code}" for code, n in codes.items())
+    click.echo(f"failed      {failed or 'none'}")
+    for reject in quarantine or () if rejects else ():
         click.echo(f"  {reject.code:<12} {reject.message}")

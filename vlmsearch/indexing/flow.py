@@ -31,7 +31,7 @@ from vlmsearch.indexing.sources import Item, Sourced
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.fusion import image_fields
-from vlmsearch.stores.base import Store
+from vlmsearch.stores.base import Store, quarantine_of
 from vlmsearch.types import CONTROLS, IndexReport, Record, Reject, Stamp, check_id, check_metadata, is_id
 
 BATCH = 64
@@ -96,6 +96,7 @@ class Flow:
         self._encoder = encoder
         self._sees = bool(image_fields(encoder.spaces))
         self._store = store
+        self._quarantine = quarantine_of(store)
         self._options = options
         self._examined: BoundedQueue[list[Future[list[Outcome]]]] = BoundedQueue(_UNDER_WAY)
         self._encoded: BoundedQueue[tuple[list[Record], list[Outcome]]] = BoundedQueue(2)
@@ -110,7 +111,7 @@ class Flow:
     def run(self, items: Iterable[Item]) -> IndexReport:
         """Index ``items`` and report; raises what a stage raised, after the other stages have ended."""
         started = time.monotonic()
-        self._quarantined = {reject.id: reject for reject in self._store.rejects()}
+        self._quarantined = {reject.id: reject for reject in self._quarantine.rejects()}
         threads = [
             threading.Thread(target=self._guard, args=(stage,), name=f"vlmsearch-{stage.__name__.strip('_')}")
             for stage in (self._encode, self._save)
@@ -286,13 +287,13 @@ class Flow:
         new = [reject for reject in rejects if self._quarantined.get(reject.id) != reject and is_id(reject.id)]
         if new:
             self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
-            self._store.quarantine(new)  # last, for what is on the list is not looked at again
+            self._quarantine.quarantine(new)  # last, for what is on the list is not looked at again
             self._quarantined.update((reject.id, reject) for reject in new)
 
     def _release(self, ids: Sequence[str]) -> None:
         healed = [id for id in ids if id in self._quarantined]
         if healed:
-            self._store.release(healed)
+            self._quarantine.release(healed)
             for id in healed:
                 del self._quarantined[id]
 

@@ -13,7 +13,7 @@ from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing.flow import Flow, IndexOptions
 from vlmsearch.indexing.sources import Sourced
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.stores.base import Replaceable, Store
+from vlmsearch.stores.base import Replaceable, Store, quarantine_of
 from vlmsearch.types import Document
 
 _BATCH = 500
@@ -88,10 +88,11 @@ def reindex(
 def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> tuple[int, set[str]]:
     """Make the new index equal to the old one; how many were encoded, and what cannot be and is in none of it."""
     lost = set[str]()
-    before = {reject.id for reject in new.rejects()}
+    quarantine = quarantine_of(new)
+    before = {reject.id for reject in quarantine.rejects()}
     report = Flow(encoder, new, options).run(_to_encode(store, new, lost))
     failed = {reject.id for reject in report.rejects}
-    new.release(list(failed - before))
+    quarantine.release(list(failed - before))
     lost |= failed
     unwanted = [*_gone(store, new), *lost]
     if unwanted:

@@ -86,18 +86,6 @@ class Store(Closable, ABC):
     def __len__(self) -> int:
         """How many documents there are."""
 
-    @abstractmethod
-    def rejects(self) -> list[Reject]:
-        """The quarantine list, by id."""
-
-    @abstractmethod
-    def quarantine(self, rejects: Sequence[Reject]) -> None:
-        """Put inputs on the quarantine list, or replace their entries; ConfigError before the first `bind`."""
-
-    @abstractmethod
-    def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the quarantine list; unknown ids are ignored."""
-
 
 def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequence[Space]) -> None:
     """Raise IndexMismatchError unless ``manifest`` is of an index that this encoder filled."""
@@ -133,6 +121,42 @@ def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
                 )
 
     apply_to_each(check, records)
+
+
+@runtime_checkable
+class Quarantine(Protocol):
+    """A store that keeps a list of inputs that could not be used.
+
+    Indexing skips what is on the list until its content changes; with any other store it tries such inputs again in
+    each run, and reports them each time.
+    """
+
+    def rejects(self) -> list[Reject]:
+        """The inputs on the list, by id; none where there is no index yet."""
+
+    def quarantine(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the list, or replace their entries; ConfigError before the first `bind`."""
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the list; unknown ids are ignored."""
+
+
+class _NoQuarantine:
+    """The list of a store that keeps none: nothing is ever on it."""
+
+    def rejects(self) -> list[Reject]:
+        return []
+
+    def quarantine(self, rejects: Sequence[Reject]) -> None:
+        pass
+
+    def release(self, ids: Sequence[str]) -> None:
+        pass
+
+
+def quarantine_of(store: Store) -> Quarantine:
+    """Return the store itself where it keeps a quarantine list; else a list on which nothing ever is."""
+    return store if isinstance(store, Quarantine) else _NoQuarantine()
 
 
 @dataclass(frozen=True)

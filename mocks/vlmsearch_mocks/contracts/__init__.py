@@ -5,17 +5,20 @@ Subclass one as ``Test...``, say how the back end is made, and pytest runs it:
 >>> class TestMyStore(StoreContract):
 ...     def make_store(self, tmp_path: Path) -> Store:
 ...         return MyStore(str(tmp_path / "index"))
+
+What only some back ends do has a suite of its own, to be subclassed beside: `QuarantineContract`.
 """
 
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"vlmsearch_mocks.contracts.{name}" for name in ("documents", "search", "encoder", "generator"))
+    *(f"vlmsearch_mocks.contracts.{name}" for name in ("documents", "quarantine", "search", "encoder", "generator"))
 )
 
 from vlmsearch_mocks.contracts.documents import DocumentsSuite  # noqa: E402 - after asserts are made to explain
 from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
+from vlmsearch_mocks.contracts.quarantine import QuarantineContract  # noqa: E402
 from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
 
 
@@ -27,4 +30,4 @@ class StoreContract(DocumentsSuite, SearchSuite):
     """
 
 
-__all__ = ["EncoderContract", "GeneratorContract", "StoreContract"]
+__all__ = ["EncoderContract", "GeneratorContract", "QuarantineContract", "StoreContract"]

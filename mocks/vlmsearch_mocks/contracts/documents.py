@@ -12,7 +12,7 @@ import pytest
 from vlmsearch.errors import IndexMismatchError, VlmsearchError
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import parse_filter
-from vlmsearch.types import Document, Record, Reject, Scalar, Space, Stamp
+from vlmsearch.types import Document, Record, Scalar, Space, Stamp
 from vlmsearch_mocks.contracts.records import (
     IMAGE,
     SPACES,
@@ -45,8 +45,6 @@ class DocumentsSuite(StoreSuite):
             assert store.get(["a"]) == []
             assert store.stamps(["a"]) == {}
             assert store.delete(["a"]) == 0
-            assert store.rejects() == []
-            store.release(["a"])
             assert store.search(IMAGE, unit_vectors(2), limit=3) == [[], []]
             assert store.manifest() is None
         assert sorted(tmp_path.rglob("*")) == before
@@ -55,8 +53,6 @@ class DocumentsSuite(StoreSuite):
         with self.make_store(tmp_path) as store:
             with pytest.raises(VlmsearchError, match="bind"):
                 store.upsert(make_records(1))
-            with pytest.raises(VlmsearchError, match="bind"):
-                store.quarantine([Reject("a", "corrupt", "bad")])
             assert store.manifest() is None
 
     # ---- bind
@@ -108,8 +104,6 @@ class DocumentsSuite(StoreSuite):
 
     def test_empty_batches_are_allowed(self, store: Store) -> None:
         store.upsert([])
-        store.quarantine([])
-        store.release([])
         assert (store.get([]), store.stamps([]), store.delete([])) == ([], {}, 0)
         assert store.search(IMAGE, unit_vectors(0), limit=3) == []
         assert store.search(IMAGE, unit_vectors(2), limit=3) == [[], []]
@@ -216,7 +210,7 @@ class DocumentsSuite(StoreSuite):
         assert found == {"id-0": {IMAGE, TEXT}, "id-1": {TEXT}, "bare": set()}
         assert store.fields([]) == {}
 
-    # ---- stamps and quarantine
+    # ---- stamps
 
     def test_stamps_are_those_of_the_last_write(self, store: Store) -> None:
         store.upsert(make_records(4))
@@ -226,27 +220,6 @@ class DocumentsSuite(StoreSuite):
         }
         store.upsert([Record(Document("id-1"), {}, Stamp("ä", "/home/ü"))])
         assert store.stamps(["id-1"]) == {"id-1": Stamp("ä", "/home/ü")}
-
-    def test_the_quarantine_list_is_kept_by_id(self, store: Store) -> None:
-        rejects = [
-            Reject("b", "corrupt", "bad \U0001f436\n", Stamp("d", "s")),
-            Reject("a", "too_large", ""),
-            Reject("c", "empty", "e"),
-        ]
-        store.quarantine(rejects)
-        assert store.rejects() == sorted(rejects, key=lambda reject: reject.id)
-        store.quarantine([Reject("a", "unreadable", "now this", Stamp("2"))])
-        store.release(["c", "never"])
-        assert store.rejects() == [Reject("a", "unreadable", "now this", Stamp("2")), rejects[0]]
-        store.release(["a", "b"])
-        assert store.rejects() == []
-
-    def test_the_quarantine_list_and_the_documents_are_apart(self, store: Store) -> None:
-        store.upsert(make_records(2))
-        store.quarantine([Reject("id-0", "corrupt", "bad"), Reject("other", "corrupt", "bad")])
-        assert (len(store), sorted(store.ids()), store.get(["other"])) == (2, ["id-0", "id-1"], [])
-        store.delete(["id-0"])
-        assert [reject.id for reject in store.rejects()] == ["id-0", "other"]
 
     # ---- closing
 
@@ -265,7 +238,6 @@ class DocumentsSuite(StoreSuite):
             store.upsert(records[:700])
             store.upsert(records[700:])
             store.delete(["id-5"])
-            store.quarantine([Reject("bad", "empty", "m")])
             before = store.manifest()
         with self.make_store(tmp_path) as store:
             if not self.durable:
@@ -279,7 +251,6 @@ class DocumentsSuite(StoreSuite):
             assert len(store) == 1199
             assert store.get(["id-1", "id-5"]) == [records[1].document]
             assert store.stamps(["id-1"]) == {"id-1": records[1].stamp}
-            assert store.rejects() == [Reject("bad", "empty", "m")]
             where = parse_filter({"number": {"$gte": 1190}})
             assert len(store.search(TEXT, unit_vectors(1, TEXT), limit=50, where=where)[0]) == 10
             store.upsert(records[5:6])

@@ -4,7 +4,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from vlmsearch_mocks.contracts import StoreContract
+from vlmsearch_mocks.contracts import QuarantineContract, StoreContract
 
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.mongodb.store import MongoStore
@@ -15,7 +15,7 @@ def name_for(path: Path) -> str:
     return f"t{sha256(str(path).encode()).hexdigest()[:16]}"
 
 
-class TestMongo(StoreContract):
+class TestMongo(StoreContract, QuarantineContract):
     durable = True
 
     @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ class TestMongo(StoreContract):
         return MongoStore(f"//{self.address}/{name_for(tmp_path)}")
 
 
-class TestMongoWithChroma(StoreContract):
+class TestMongoWithChroma(StoreContract, QuarantineContract):
     durable = True
     recall = 0.95
 
@@ -38,7 +38,7 @@ class TestMongoWithChroma(StoreContract):
         return MongoChromaStore(f"//{self.mongo}/{name_for(tmp_path)}", chroma=f"http://{self.chroma}")
 
 
-class TestMongoWithEmbeddedChroma(StoreContract):
+class TestMongoWithEmbeddedChroma(StoreContract, QuarantineContract):
     durable = True
     recall = 0.95
 

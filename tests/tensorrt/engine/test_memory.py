@@ -99,7 +99,7 @@ def test_closing_goes_on_past_a_gpu_that_is_broken(pool: ThreadPoolExecutor, mon
         from vlmsearch.tensorrt.engine.images import GpuImages
 
         images = GpuImages(Preprocess(64), pool=pool, batch=2)
-        list(images.batches([picture(100, 75)] * 6))
+        list(images.batches([picture(100, 75)] * 6, {}))
         unload = kernels.driver.cuModuleUnload
 
         def broken(module: Any) -> tuple[Any]:
