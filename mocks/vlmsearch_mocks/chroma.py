@@ -236,11 +236,11 @@ class MockChromaConnection(ChromaConnection):
         except EXPECTED as exc:
             raise translate(exc, self.name, operation) from exc
 
-    def writing(self) -> AbstractContextManager[bool]:
+    def writing(self) -> AbstractContextManager[None]:
         """As on a server, others may write at any time."""
-        return nullcontext(False)
+        return nullcontext()
 
-    def note_garbage(self, rows: int = 0) -> None:
+    def note_garbage(self, rows: int) -> None:
         """There are no files."""
 
     def close(self) -> None:

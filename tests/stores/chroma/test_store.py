@@ -174,19 +174,76 @@ def test_a_dotenv_file_in_the_current_folder_changes_nothing(tmp_path: Path, mon
 # ---- other things in the same database
 
 
-def test_foreign_collections_are_left_alone(tmp_path: Path) -> None:
-    with chroma_client(tmp_path / "db") as client:
-        theirs = client.create_collection("theirs", embedding_function=None)
-        theirs.add(ids=["a"], embeddings=np.eye(2, dtype=np.float32)[:1], documents=["text"])
-    with ChromaStore(str(tmp_path / "db")) as store:
+def rows_of(folder: Path, *topics: str) -> dict[str, list[Any]]:
+    """All that a database has of some collections, of their segments and in their log."""
+    marks = ", ".join("?" * len(topics))
+    collections = f"SELECT id FROM collections WHERE id IN ({marks})"
+    segments = f"SELECT id FROM segments WHERE collection IN ({collections})"
+    with closing(sqlite3.connect(folder / DATABASE)) as db:
+        return {
+            table: db.execute(f"SELECT * FROM {table} WHERE {condition}", topics).fetchall()
+            for table, condition in {
+                "collections": f"id IN ({marks})",
+                "collection_metadata": f"collection_id IN ({marks})",
+                "segments": f"collection IN ({marks})",
+                "embeddings": f"segment_id IN ({segments})",
+                "embedding_metadata": f"id IN (SELECT id FROM embeddings WHERE segment_id IN ({segments}))",
+                "max_seq_id": f"segment_id IN ({segments})",
+                "embeddings_queue": f"substr(topic, -36) IN ({marks})",
+            }.items()
+        }
+
+
+def test_foreign_collections_are_left_alone_bit_for_bit(tmp_path: Path) -> None:
+    """Also one of a dropped collection whose log is there yet, and one of our name in a database of Chroma's own."""
+    folder = tmp_path / "db"
+    vectors = np.random.default_rng(0).normal(size=(1100, 8)).astype(np.float32)
+    with chroma_client(folder) as client:
+        theirs = client.create_collection("theirs", metadata={"made": "by them"}, embedding_function=None)
+        for _ in range(2):  # entries in the log that later ones supersede
+            theirs.upsert([f"{i}" for i in range(1100)], vectors, documents=[f"text {i}" for i in range(1100)])
+        client._admin_client.create_database("other")
+        client.set_database("other")
+        same_name = client.create_collection("vlmsearch.1.clip.image", embedding_function=None)
+        for row in vectors[:2]:
+            same_name.upsert(["a"], row[None])
+    dropped = "01234567-89ab-cdef-0123-456789abcdef"
+    with closing(sqlite3.connect(folder / DATABASE)) as db, db:
+        entry = "INSERT INTO embeddings_queue (operation, topic, id) VALUES (3, ?, 'a')"
+        db.execute(entry, [f"persistent://default/default/{dropped}"])
+    (folder / dropped).mkdir()
+    (folder / dropped / "data_level0.bin").write_bytes(b"theirs")
+    topics = (str(theirs.id), str(same_name.id), dropped)
+
+    def state() -> tuple[object, ...]:
+        files = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before}
+        return rows_of(folder, *topics), files
+
+    before = [path for path in folder.glob("*/*") if path.is_file()]
+    found = state()
+    assert len(before) > 5
+    assert all(rows_of(folder, *topics).values())
+    with ChromaStore(str(folder)) as store:
         assert store.manifest() is None
         store.bind("encoder", SPACES)
-        store.upsert([record(i) for i in range(20)])
+        store.upsert([record(i) for i in range(1100)])
+        store.upsert([record(i, 1) for i in range(20)])
         store.delete(["id-3"])
-        assert len(check_whole(store)) == 19
-    with chroma_client(tmp_path / "db") as client:
-        found = client.get_collection("theirs", embedding_function=None).get()
-    assert (found["ids"], found["documents"]) == (["a"], ["text"])
+        other = store.beside("another", SPACES)
+        other.upsert([record(i) for i in range(1100)])
+        store.freeze(other)
+        store.switch(other)
+        assert store.drop_old()
+        assert store.check(repair=True).clean
+    lock = folder / "vlmsearch.lock"
+    lock.write_bytes(b"W" + lock.read_bytes()[1:])  # its vector files are made again
+    with ChromaStore(str(folder)) as store:
+        assert len(check_whole(store)) == 1100
+    assert state() == found
+    with chroma_client(folder) as client:
+        again = client.get_collection("theirs", embedding_function=None)
+        assert again.get(["7"])["documents"] == ["text 7"]
+        assert again.query(query_embeddings=vectors[7:8], n_results=1)["ids"] == [["7"]]
 
 
 def test_a_foreign_collection_of_the_same_name_is_refused(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ class ChromaCollection:
             with suppress(NotFoundError):
                 server.delete_collection(self.name)
 
-        self._connection.run(f"drop {self.name}", remove, writes=True)
-        self._connection.note_garbage()
+        with self._connection.dropping(self.name):
+            self._connection.run(f"drop {self.name}", remove, writes=True)
         self._model = None
 
     def upsert(

@@ -7,7 +7,7 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,12 +102,16 @@ class ChromaConnection(ABC):
         """
 
     @abstractmethod
-    def writing(self) -> AbstractContextManager[bool]:
-        """Others of this process wait meanwhile, if they want to write; gives whether nobody else can write at all."""
+    def writing(self) -> AbstractContextManager[None]:
+        """Hold off other writers of this process meanwhile; those of other processes only where not `is_shared`."""
+
+    def dropping(self, collection: str) -> AbstractContextManager[None]:
+        """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""
+        return nullcontext()
 
     @abstractmethod
-    def note_garbage(self, rows: int = 0) -> None:
-        """So many rows have been replaced or deleted, or a collection: what they held may be forgotten."""
+    def note_garbage(self, rows: int) -> None:
+        """So many rows have been replaced or deleted: what they held may be forgotten."""
 
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
         """The rows of a collection with the vectors that were written, where they are kept beside the graph too."""
@@ -164,12 +168,12 @@ class ServedChroma(ChromaConnection):
             raise
 
     @contextmanager
-    def writing(self) -> Iterator[bool]:
-        """Others of this process wait meanwhile; those of other processes do not."""
+    def writing(self) -> Iterator[None]:
+        """Hold off other writers of this process; those of other processes are not held off."""
         with self._writing:
-            yield False
+            yield
 
-    def note_garbage(self, rows: int = 0) -> None:
+    def note_garbage(self, rows: int) -> None:
         """The server looks after its own files."""
 
     def close(self) -> None:
@@ -204,6 +208,7 @@ class Subindex(ChromaConnection):
     def __init__(self, inner: ChromaConnection, part: str) -> None:
         self.name = inner.name
         self.prefix = f"{inner.prefix}.{part}" if part else inner.prefix
+        self.is_shared = inner.is_shared
         self._inner = inner
 
     def exists(self) -> bool:
@@ -225,11 +230,15 @@ class Subindex(ChromaConnection):
 
         return retrying(reach, max(self._inner.retries, _RACES), _has_raced)
 
-    def writing(self) -> AbstractContextManager[bool]:
+    def writing(self) -> AbstractContextManager[None]:
         """Others of this process wait meanwhile."""
         return self._inner.writing()
 
-    def note_garbage(self, rows: int = 0) -> None:
+    def dropping(self, collection: str) -> AbstractContextManager[None]:
+        """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""
+        return self._inner.dropping(collection)
+
+    def note_garbage(self, rows: int) -> None:
         """Rows have been replaced or deleted."""
         self._inner.note_garbage(rows)
 

@@ -10,7 +10,11 @@ cache:
   it removes them, and Chroma builds them again from the log (about half a millisecond a vector);
 * so it does where deleted vectors, which HNSW keeps as points of its graph, outnumber the others;
 * two processes would overwrite each other's files, and none sees what another has written, so one holds the lock;
-* what has been replaced or deleted is removed from the log when the database is closed.
+* what has been replaced or deleted is removed from the log when the database is closed, and a collection's log and
+  files when it is dropped.
+
+Other programs may have collections in the same database. Those stay as they are: their rows, their log and their
+files. What they share is one setting of Chroma's, that the log of collections that are written to is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,11 +40,12 @@ from vlmsearch.stores.chroma.log import (
     DATABASE,
     PREFIX,
     Dropped,
-    drop_files,
+    collection_parts,
     drop_graphs,
     heavy_graphs,
     keep_log,
     logged_vectors,
+    remove_parts,
     sync_files,
     trim_log,
 )
@@ -97,14 +102,18 @@ class EmbeddedChroma(ChromaConnection):
             return self._open
 
     @contextmanager
-    def writing(self) -> Iterator[bool]:
-        """Others of this process wait meanwhile, and there are no others; at the end it is all on the disk."""
+    def writing(self) -> Iterator[None]:
+        """Hold off other writers, which are all of this process; at the end, all is on the disk."""
         folder = self._joined()
         with folder.turn:
-            yield True
+            yield
             folder.settle()
 
-    def note_garbage(self, rows: int = 0) -> None:
+    def dropping(self, collection: str) -> AbstractContextManager[None]:
+        """Remove the log and the HNSW files of a collection that is dropped meanwhile: Chroma leaves them there."""
+        return self._joined().dropping(collection)
+
+    def note_garbage(self, rows: int) -> None:
         """On closing, rows that have been replaced or deleted leave the log too."""
         if self._open is not None:
             self._open.note_garbage(rows)
@@ -289,8 +298,15 @@ class _OpenFolder:
         with self._gate.alone():
             return self._make_again()
 
+    @contextmanager
+    def dropping(self, collection: str) -> Iterator[None]:
+        with self._chroma_errors(f"drop {collection}"):
+            parts = collection_parts(self.path, collection)
+        yield
+        remove_parts(self.path, parts)
+
     def note_garbage(self, rows: int) -> None:
-        """Rows have been replaced or deleted, or a collection."""
+        """Rows have been replaced or deleted."""
         self._has_garbage = True
         self._deleted += rows
 
@@ -312,7 +328,6 @@ class _OpenFolder:
             self._stop()
             if self._has_garbage:
                 trim_log(self.path)
-                drop_files(self.path)
             if not self._lock.is_clean:
                 sync_files(self.path)
                 self._lock.settled()

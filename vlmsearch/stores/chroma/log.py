@@ -25,11 +25,14 @@ from vlmsearch.types import Vectors
 DATABASE = "chroma.sqlite3"
 PREFIX = "vlmsearch"
 _WAIT_SECONDS = 30.0
-_OURS = {"ours": f"{PREFIX}.*"}
-_VECTOR_SEGMENTS = """
-    SELECT collection, id FROM segments WHERE scope = 'VECTOR'
-    AND collection IN (SELECT id FROM collections WHERE name GLOB :ours)
+_OURS = {"name": f"{PREFIX}.*"}
+_COLLECTIONS = """
+    SELECT id FROM collections WHERE name GLOB :name AND database_id IN
+    (SELECT id FROM databases WHERE name = 'default_database' AND tenant_id = 'default_tenant')
 """
+_VECTOR_SEGMENTS = f"""
+    SELECT collection, id FROM segments WHERE scope = 'VECTOR' AND collection IN ({_COLLECTIONS})
+"""  # noqa: S608 - constants alone
 _ROWS = """
     SELECT count(*) FROM embeddings WHERE segment_id IN (SELECT id FROM segments WHERE collection = :collection)
 """
@@ -37,20 +40,16 @@ _NOT_IN_LOG = """
     SELECT 1 FROM embeddings WHERE segment_id IN (SELECT id FROM segments WHERE collection = :collection)
     AND embedding_id NOT IN (SELECT id FROM embeddings_queue WHERE substr(topic, -36) = :collection) LIMIT 1
 """
-_LATEST = """
-    SELECT max(seq_id) FROM embeddings_queue
-    WHERE substr(topic, -36) IN (SELECT id FROM collections WHERE name = :name) GROUP BY id
-"""
+_LATEST = f"""
+    SELECT max(seq_id) FROM embeddings_queue WHERE substr(topic, -36) IN ({_COLLECTIONS}) GROUP BY id
+"""  # noqa: S608
 _VECTORS = """
     SELECT id, vector FROM embeddings_queue WHERE vector NOT NULL AND seq_id IN (SELECT value FROM json_each(:some))
 """
-_TRIM_DROPPED = """
-    DELETE FROM embeddings_queue WHERE substr(topic, -36) NOT IN (SELECT id FROM collections)
-"""
-_TRIM = """
-    DELETE FROM embeddings_queue WHERE substr(topic, -36) IN (SELECT id FROM collections WHERE name GLOB :ours)
+_TRIM = f"""
+    DELETE FROM embeddings_queue WHERE substr(topic, -36) IN ({_COLLECTIONS})
     AND seq_id NOT IN (SELECT max(seq_id) FROM embeddings_queue GROUP BY topic, id)
-"""
+"""  # noqa: S608
 _SEGMENT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEADER = struct.Struct("=iQQQ")
 """How ``header.bin`` begins: a version, the offset of level 0, how many points there may be, and how many there are."""
@@ -122,19 +121,24 @@ def _points(place: Path) -> int:
 
 
 def trim_log(folder: Path) -> None:
-    """Take out of the log what a later entry for the same row supersedes, and collections that are gone."""
+    """Take out of the log of this index what a later entry for the same row supersedes."""
     with suppress(sqlite3.Error), _database(folder) as db:
-        db.execute(_TRIM_DROPPED)
         db.execute(_TRIM, _OURS)
 
 
-def drop_files(folder: Path) -> None:
-    """Remove the HNSW files of collections that are gone, which Chroma leaves there."""
-    with suppress(sqlite3.Error), _database(folder) as db:
-        used = {segment for (segment,) in db.execute("SELECT id FROM segments")}
-        for each in folder.iterdir():
-            if each.name not in used and (place := _place(folder, each.name)):
-                shutil.rmtree(place, ignore_errors=True)
+def collection_parts(folder: Path, name: str) -> list[tuple[str, str]]:
+    """Return the ids of a collection of this index and of its vector segment; none where it is not there."""
+    with _database(folder) as db:
+        return db.execute(_VECTOR_SEGMENTS, {"name": name}).fetchall()
+
+
+def remove_parts(folder: Path, parts: Sequence[tuple[str, str]]) -> None:
+    """Remove the log and the HNSW files of a collection that is gone, given its `collection_parts`."""
+    for collection, segment in parts:
+        with suppress(sqlite3.Error), _database(folder) as db:
+            db.execute("DELETE FROM embeddings_queue WHERE substr(topic, -36) = ?", [collection])
+        if place := _place(folder, segment):
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def sync_files(folder: Path) -> None:

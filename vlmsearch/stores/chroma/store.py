@@ -95,7 +95,7 @@ class ChromaStore(ChromaIndex):
         old = self._states(list(versions))
         self._vectors.write(records, versions)
         self._name(records, versions)
-        self._clean([id for id, state in old.items() if state.version != versions[id]], is_alone=True)
+        self._clean([id for id, state in old.items() if state.version != versions[id]])
 
     def _write_beside_others(self, records: Sequence[Record]) -> None:
         """Write under a version of its own, again for as long as someone took the write for cut off meanwhile."""
@@ -105,7 +105,7 @@ class ChromaStore(ChromaIndex):
             replaced = set(ids)
         now = self._states(ids)
         beaten = {id for id in ids if id not in now or now[id].version != version}
-        self._clean(replaced | beaten, is_alone=False)
+        self._clean(replaced | beaten)
 
     def _try_to_write(self, records: Sequence[Record]) -> str:
         """Write vectors and then the rows that name them; returns the version, or "" where the entry has gone."""
@@ -132,22 +132,26 @@ class ChromaStore(ChromaIndex):
         rows = [{"state": state.dump()} for state in states]
         self._documents.upsert(ids, placeholders(ids), rows, list(map(_dump_document, documents)))
 
-    def _clean(self, ids: Collection[str], *, is_alone: bool) -> None:
+    def _clean(self, ids: Collection[str]) -> None:
         """Remove those vectors of documents that no row names and no write under way is about to name."""
         keys = {field: self._vectors.keys_of(field, ids) for field in self._vectors.fields} if ids else {}
-        busy = set() if is_alone or not any(keys.values()) else self._journal.versions()  # before the rows are read
+        busy = self._under_way() if any(keys.values()) else set()  # before the rows are read
         named = {(id, state.version) for id, state in self._states(ids).items()} if any(keys.values()) else set()
         for field, found in keys.items():
             self._vectors.remove_from(field, [key for key in found - named if key[1] not in busy])
+
+    def _under_way(self) -> set[str]:
+        """Return the versions that writers of other processes may be about to name; a folder has none."""
+        return self._journal.versions() if self._connection.is_shared else set()
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, then their vectors, also those that a killed process left; returns how many were there."""
         if self.manifest() is None:
             return 0
-        with self.in_use(), self._connection.writing() as is_alone:
+        with self.in_use(), self._connection.writing():
             there = self._states(ids)
             self._documents.delete(there)
-            self._clean(ids, is_alone=is_alone)
+            self._clean(ids)
         return len(there)
 
     # ---- reading
@@ -237,18 +241,18 @@ class ChromaStore(ChromaIndex):
         there, it writes once more. Missing vectors stay missing there until their documents are indexed again.
         """
         self.needed()
-        with self._connection.writing() as is_alone:
+        is_shared = self._connection.is_shared
+        with self._connection.writing():
             entries = self._journal.entries()
-            cut_off = [entry for entry in entries if is_alone or entry.life == "gone"]
+            cut_off = [entry for entry in entries if not is_shared or entry.life == "gone"]
             if repair:
-                cut_off = [entry for entry in entries if is_alone or not is_under_way(entry.version)]
+                cut_off = [entry for entry in entries if not is_shared or not is_under_way(entry.version)]
                 self._journal.remove([entry.version for entry in cut_off])
-                if cut_off and not is_alone:
+                if cut_off and is_shared:
                     time.sleep(_LAST_GASP)
-            busy = self._journal.versions
-            found = compare(self._vectors, self._every_state(), self._states, set if is_alone else busy)
+            found = compare(self._vectors, self._every_state(), self._states, self._under_way)
             if repair:
-                self._repair(found, is_alone=is_alone)
+                self._repair(found)
         return CheckReport(
             self.name,
             found.documents,
@@ -262,7 +266,7 @@ class ChromaStore(ChromaIndex):
             repaired=repair,
         )
 
-    def _repair(self, found: Findings, *, is_alone: bool) -> None:
+    def _repair(self, found: Findings) -> None:
         for field in self._vectors.fields:
             self._vectors.remove_from(field, found.orphans[field] | found.stale[field])
         if any(found.unindexed.values()):
@@ -275,7 +279,9 @@ class ChromaStore(ChromaIndex):
         for field, keys in found.missing.items():
             for id, _ in keys:
                 lost.setdefault(id, set()).add(str(field))
-        if lost and is_alone:  # beside others, a row might be replaced between reading and writing it
+        if (
+            lost and not self._connection.is_shared
+        ):  # beside others, a row might be replaced between reading and writing it
             documents = {document.id: document for document in self.get(list(lost))}
             states = {id: state for id, state in self._states(lost).items() if id in documents}
             self._write_documents(
