@@ -117,7 +117,7 @@ def check_id(value: str) -> None:
     try:
         size = len(value.encode())
     except (AttributeError, UnicodeEncodeError):
-        raise InvalidInputError("invalid", f"an id must be a text in valid Unicode, not {value!r}") from None
+        raise InvalidInputError("invalid", f"an id must be a string in valid Unicode, not {value!r}") from None
     if not 0 < size <= MAX_ID_BYTES or CONTROLS.search(value):
         raise InvalidInputError("invalid", f"an id has 1 to {MAX_ID_BYTES} bytes, no controls: {value[:60]!r}")
 
@@ -146,7 +146,7 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
                 "invalid", f"a metadata key has 1 to {MAX_KEY_CHARS} characters, no controls, no $ first: {key!r}"
             )
         if not isinstance(value, (str, int, float)):
-            raise InvalidInputError("invalid", f"metadata {key!r} must be a text, number or bool, not {value!r}")
+            raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {value!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidInputError("invalid", f"metadata {key!r} must be a finite number, not {value!r}")
         if isinstance(value, int) and abs(value) > LARGEST_INT:

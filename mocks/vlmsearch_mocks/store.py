@@ -123,7 +123,7 @@ class MemoryStore(Store):
 
     def _needed(self) -> Manifest:
         if self._manifest is None:
-            raise ConfigError(f"{self.name} is no index yet: bind it to an encoder before writing")
+            raise ConfigError(f"{self.name} is not an index yet: bind it to an encoder before writing")
         return self._manifest
 
 

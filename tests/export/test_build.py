@@ -128,11 +128,11 @@ def test_only_a_bundle_is_replaced_by_a_bundle(recipe: Path, tmp_path: Path) -> 
     checkpoint = make_clip(tmp_path / "tiny-clip")
     before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
     options = ["--from", str(checkpoint), "--precision", "fp32", "--out", str(tmp_path)]
-    with pytest.raises(ConfigError, match="tiny-clip is there and is no bundle: name another folder"):
+    with pytest.raises(ConfigError, match="tiny-clip is there and is not a bundle: name another folder"):
         CliRunner().invoke(cli, ["build", str(recipe), *options], catch_exceptions=False)
     assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match="file is there and is no bundle"):
+    with pytest.raises(ConfigError, match="file is there and is not a bundle"):
         build_bundle(read_recipe(recipe), out=tmp_path / "file")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "text.onnx").write_text("the rest of a bundle")
@@ -294,7 +294,7 @@ def test_the_command_builds_and_prints_the_proof(recipe: Path, tmp_path: Path) -
         (["build", "demo-clip", "demo-minilm", "--from", "x"], 2, "give one recipe"),
         (["build", "demo-clip", "--precision", "int4"], 2, "'int4' is none of"),
         (["build", "demo-klip"], 1, "did you mean 'demo-clip'"),
-        (["build", "demo-clip", "--from", "/nowhere"], 1, "/nowhere is no checkpoint"),
+        (["build", "demo-clip", "--from", "/nowhere"], 1, "/nowhere is not a checkpoint"),
         (["build", "demo-clip", "--calibrate", "/nowhere"], 1, "no such file or folder"),
     ],
 )

@@ -104,5 +104,5 @@ def test_a_path_without_a_folder_is_not_looked_for_on_the_hub(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="is no folder with a checkpoint or an engine"):
+    with pytest.raises(ConfigError, match="is not a folder with a checkpoint or an engine"):
         open_generator(f"transformers:{path}")

@@ -317,7 +317,7 @@ def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs a header"):
         list(Paths([tmp_path / "a.csv"]))
     touch(tmp_path / "b.csv", "id,größe\na,3\n".encode("latin-1"))
-    with pytest.raises(ConfigError, match="header is no UTF-8"):
+    with pytest.raises(ConfigError, match="header is not UTF-8"):
         list(Paths([tmp_path / "b.csv"]))
 
 
@@ -354,7 +354,7 @@ def test_a_row_that_is_no_utf_8_is_rejected_and_the_others_are_taken(tmp_path: P
     (found,) = rejects(table)
     assert found.code == "unsupported"
     line = 2 if name == "docs.jsonl" else 3
-    assert (found.id, found.message) == (f"{table}:{line}", f"{name}, line {line}: no UTF-8 text")
+    assert (found.id, found.message) == (f"{table}:{line}", f"{name}, line {line}: not UTF-8 text")
 
 
 def test_a_table_that_cannot_be_read_is_rejected_and_covers_nothing(tmp_path: Path) -> None:

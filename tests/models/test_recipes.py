@@ -89,7 +89,7 @@ def test_a_recipe_of_ones_own_is_read_from_a_file_or_a_folder(tmp_path: Path) ->
         (MINE + "[calibration]\nsmoothing = 2\n", "smoothing is from 0 to 1, not 2"),
         (MINE.replace("mine", "a/b", 1), "name cannot be 'a/b'"),
         (MINE.replace("mine", "demo", 1), "name cannot be 'demo'"),
-        ("name = \n", "is no TOML"),
+        ("name = \n", "is not TOML"),
     ],
 )
 def test_a_mistake_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:

@@ -323,7 +323,7 @@ def _damaged(random_: random.Random) -> Iterator[Case]:
 
 
 def _special(folder: Path) -> Iterator[OddFile]:
-    """What is found in folders but is no readable file."""
+    """What is found in folders but is not a readable file."""
     unreadable = frozenset({"unreadable"})
     (folder / "folder.jpg").mkdir(exist_ok=True)
     for name in ("folder.jpg", "missing.jpg", "n" * 400 + ".jpg", "nul\0.jpg"):

@@ -468,7 +468,7 @@ def test_what_is_wrong_beforehand_is_found_before_anything_runs(machine: Machine
     (model / "model.safetensors").unlink()
     refused("there are no weights")
     (model / "config.json").unlink()
-    refused("a-model is no checkpoint: config.json: No such file or directory; get openai-community/gpt2-medium at")
+    refused("a-model is not a checkpoint: config.json: No such file or directory; get openai-community/gpt2-medium at")
 
 
 def other(root: Path, version: str) -> Path:

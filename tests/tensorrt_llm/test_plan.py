@@ -213,7 +213,7 @@ def test_the_four_recipes_are_there_and_kinds_do_not_mix(tmp_path: Path) -> None
         find_bundles("gpt2-medium")
     with pytest.raises(ConfigError, match="is the recipe of a language model"):
         find_recipe(f"{data_folder('engines')}/gpt2-medium/")
-    with pytest.raises(ConfigError, match="is no recipe of a language model"):
+    with pytest.raises(ConfigError, match="is not a recipe of a language model"):
         find_llm_recipe(f"{data_folder('engines')}/demo-clip/")
     listed = run("models", cwd=tmp_path)
     assert "gpt2-medium" not in listed.stdout + listed.stderr
@@ -239,7 +239,7 @@ MINE = (data_folder("engines") / "gpt2-medium" / "recipe.toml").read_text()
         ('revision = "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"\n', "", "revision must be given"),
         ("[limits]", '[quantisation]\nmethod = "int3"\n[limits]', "method is one of none, int8_wo"),
         ("[chat]", "[limits.x]\n[chat]", "limits: unknown key 'x'"),
-        ('kind = "llm"', 'kind = "llms"', "is no recipe of a language model"),
+        ('kind = "llm"', 'kind = "llms"', "is not a recipe of a language model"),
     ],
 )
 def test_a_mistake_in_a_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -308,7 +308,7 @@ def own(tmp_path: Path, name: str, **changes: str) -> str:
             {},
             "nearest that can are method fp8 and int4_awq",
         ),
-        ("llama-3.1-8b-instruct-awq", {"block_size": "96"}, {}, "no multiple of block_size 96: the nearest is 64"),
+        ("llama-3.1-8b-instruct-awq", {"block_size": "96"}, {}, "not a multiple of block_size 96: the nearest is 64"),
         ("llama-3.1-8b-instruct-awq", {}, {"release": "24.07"}, "cannot convert llama3 position scaling.*24.10"),
         (
             "llama-3.1-8b-instruct-awq",

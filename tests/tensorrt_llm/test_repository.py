@@ -77,8 +77,8 @@ def test_values_with_commas_colons_and_quotes_are_put_in_as_they_are(tmp_path: P
         ({"ensemble.tokenizer_dir": "x"}, "no template asks for 'ensemble.tokenizer_dir'"),
         ({"tensorrt-llm.engine_dir": "x"}, "no model 'tensorrt-llm'; did you mean 'tensorrt_llm'?"),
         ({"triton_max_batch_size": "4, 5"}, "triton_max_batch_size is a number or a name here, not '4, 5'"),
-        ({"triton_max_batch_size": "many"}, "preprocessing: the filled template is no model configuration"),
-        ({"decoupled_mode": "maybe"}, "the filled template is no model configuration"),
+        ({"triton_max_batch_size": "many"}, "preprocessing: the filled template is not a model configuration"),
+        ({"decoupled_mode": "maybe"}, "the filled template is not a model configuration"),
         ({"triton_max_batch_size": "17"}, "triton_max_batch_size is 17, and the engine takes 16"),
         ({"max_beam_width": "4"}, "max_beam_width is 4, and the engine takes 1"),
         ({"max_beam_width": "²"}, "max_beam_width is ², and the engine takes 1"),
@@ -175,7 +175,7 @@ def test_engines_of_another_version_or_with_ranks_missing_are_refused(tmp_path: 
     with refused("has not all engines: rank1.engine missing"):
         write_llm_repository(tmp_path / "R", options(tmp_path))
     (tmp_path / "built" / "engine" / "config.json").write_text("{}")
-    with refused("is no engine's configuration"):
+    with refused("is not an engine's configuration"):
         write_llm_repository(tmp_path / "R", options(tmp_path))
 
 
@@ -216,7 +216,7 @@ def test_a_repository_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
         "tensorrt_llm",
     ]
     shutil.rmtree(out / "tensorrt_llm")
-    with refused("is there and is no repository of a language model"):
+    with refused("is there and is not a repository of a language model"):
         write_llm_repository(out, options(tmp_path))
 
 

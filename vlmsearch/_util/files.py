@@ -138,7 +138,7 @@ def find_checkpoint(location: str) -> Path | None:
     if is_path(location):
         folder = expand_home(location)
         if not folder.is_dir():
-            raise ConfigError(f"{location} is no folder with a checkpoint or an engine")
+            raise ConfigError(f"{location} is not a folder with a checkpoint or an engine")
         return folder
     if Path(location).exists():
         raise ConfigError(

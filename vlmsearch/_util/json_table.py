@@ -37,7 +37,7 @@ class JsonTable:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except OSError as exc:
-            raise ModelUnavailableError(f"{path.parent} is no bundle: {path.name}: {exc.strerror}") from exc
+            raise ModelUnavailableError(f"{path.parent} is not a bundle: {path.name}: {exc.strerror}") from exc
         except (ValueError, RecursionError) as exc:
             raise ModelUnavailableError(f"{path} is damaged: {exc}; build it again") from exc
         if not isinstance(data, dict) or data.get("format") != format:

@@ -39,7 +39,7 @@ def read_table(path: Path) -> dict[str, object]:
     except OSError as exc:
         raise ConfigError(f"{path} cannot be read: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"{path} is no TOML: {exc}") from exc
+        raise ConfigError(f"{path} is not TOML: {exc}") from exc
     return table
 
 

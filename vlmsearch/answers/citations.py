@@ -82,7 +82,7 @@ class CitationChecker:
         self._space.extend(text[len(kept) :])
 
     def _give_up(self, text: str) -> None:
-        """Show what was held back, which is no citation, and the text after it."""
+        """Show what was held back, which is not a citation, and the text after it."""
         held = "".join(map("".join, self._open))
         self._open.clear()
         self._show(held + text)

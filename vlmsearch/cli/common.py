@@ -249,7 +249,7 @@ def is_terminal() -> bool:
 
 
 def print_json(value: object) -> None:
-    """One JSON value, readable by people too; escapes stand for what is no UTF-8 or not in the output's encoding."""
+    """One JSON value, readable by people too; escapes stand for what is not UTF-8 or not in the output's encoding."""
     is_unicode = codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
     click.echo(visible(json.dumps(value, indent=2, ensure_ascii=not is_unicode)))
 

@@ -95,7 +95,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ModelUnavailableError(f"{path.parent} is no checkpoint: it has no {path.name}") from None
+        raise ModelUnavailableError(f"{path.parent} is not a checkpoint: it has no {path.name}") from None
     except ValueError as exc:
         raise ConfigError(f"{path} is damaged: {exc}") from exc
 

@@ -66,7 +66,7 @@ def check_target(target: Path) -> None:
         return
     names = [path.name for path in target.iterdir()] if target.is_dir() else [target.name]
     if any(not name.endswith(".onnx") and name != "tokenizer.json" for name in names):  # but for a damaged bundle
-        raise ConfigError(f"{target} is there and is no bundle: name another folder")
+        raise ConfigError(f"{target} is there and is not a bundle: name another folder")
 
 
 @contextmanager

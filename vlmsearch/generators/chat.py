@@ -65,7 +65,7 @@ def _source(folder: Path, settings: object) -> str:
         named = {each.get("name"): each.get("template") for each in source if isinstance(each, dict)}
         source = named.get("default")
     if source and not isinstance(source, str):
-        raise TypeError("its chat_template is no text")
+        raise TypeError("its chat_template is not a string")
     return source or ""
 
 

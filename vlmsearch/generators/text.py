@@ -89,7 +89,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
         try:
             tokenizer = Tokenizer.from_file(str(file))
         except Exception as exc:  # the library raises nothing more particular
-            raise ConfigError(f"{file} is no tokenizer.json of the tokenizers library: {one_line(exc)}") from exc
+            raise ConfigError(f"{file} is not a tokenizer.json of the tokenizers library: {one_line(exc)}") from exc
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -57,7 +57,7 @@ def reindex(
     replaceable = _replaceable(store)
     manifest = store.manifest()
     if manifest is None:
-        raise ConfigError(f"{store.name} is no index yet")
+        raise ConfigError(f"{store.name} is not an index yet")
     if manifest.fingerprint == encoder.fingerprint:
         also = ", stays so and takes writes again" if replaceable.thaw() else ""
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")

@@ -227,7 +227,7 @@ def _read_file(name: str) -> Item:
     except InvalidInputError as exc:
         return Reject(id, exc.code, str(exc), Stamp("", id))
     except UnicodeDecodeError:
-        reason = "is no UTF-8 text"
+        reason = "is not UTF-8 text"
     else:
         if format_of(data):
             return Sourced(Document(id, image=Path(name)), id)
@@ -276,7 +276,7 @@ def _read_row(table: str, number: int, row: Row | InvalidInputError) -> Item:
 def _document(given: Row, folder: Path) -> Document:
     cells = [given] if isinstance(given, str) else given.values()
     if any(isinstance(cell, str) and STRAY.search(cell) for cell in cells):
-        raise InvalidInputError("unsupported", "no UTF-8 text")
+        raise InvalidInputError("unsupported", "not UTF-8 text")
     row = _parse(given) if isinstance(given, str) else given
     if not isinstance(row, Mapping):
         raise InvalidInputError("invalid", "a row is a JSON object")
@@ -292,7 +292,7 @@ def _document(given: Row, folder: Path) -> Document:
             raise InvalidInputError("invalid", f"more cells than columns: {what}; quote a text that has commas")
         if not isinstance(value, (str, int, float)):
             what = reprlib.repr(value)
-            raise InvalidInputError("invalid", f"metadata {key!r} must be a text, number or bool, not {what}")
+            raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {what}")
         metadata[key] = value
     return Document(_text_of(row, "id") or (file_id(str(path)) if path else digest), text, path, metadata)
 
@@ -303,4 +303,4 @@ def _text_of(row: Mapping[object, object], key: str) -> str | None:
         return None
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise InvalidInputError("invalid", f"{key!r} is a text, not {reprlib.repr(value)}")
+    raise InvalidInputError("invalid", f"{key!r} is a string, not {reprlib.repr(value)}")

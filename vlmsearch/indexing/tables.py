@@ -17,7 +17,7 @@ Row: TypeAlias = Union[str, Mapping[str, object]]
 MAX_ROW_CHARS = 16 * 2**20
 """Of a line of JSONL or a row of CSV; what is longer goes into a file of its own."""
 STRAY = re.compile("[\udc80-\udcff]")
-"""What a byte that is no UTF-8 is read as."""
+"""What a byte that is not UTF-8 is read as."""
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Pyt
 def read_rows(table: str) -> Iterator[tuple[int, Row | OSError | InvalidInputError]]:
     """Rows with their line numbers: lines of JSONL, rows of CSV, last the error of a table that cannot be read on.
 
-    Bytes that are no UTF-8 come as surrogates; a line of JSONL that is too long comes as its error.
+    Bytes that are not UTF-8 come as surrogates; a line of JSONL that is too long comes as its error.
     """
     try:
         with open(table, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -90,7 +90,7 @@ def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
 
 def _check_header(table: str, header: Sequence[str] | None) -> None:
     if any(map(STRAY.search, header or ())):
-        raise ConfigError(f"{table} cannot be read: its header is no UTF-8 text")
+        raise ConfigError(f"{table} cannot be read: its header is not UTF-8 text")
     if not {"id", "text", "image"} & set(header or ()):
         raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
     twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]

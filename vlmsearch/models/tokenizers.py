@@ -1,4 +1,4 @@
-"""Panics of the tokenizers library, which are no `Exception` and so pass by what handles errors."""
+"""Panics of the tokenizers library, which are not an `Exception` and so pass by what handles errors."""
 
 from __future__ import annotations
 

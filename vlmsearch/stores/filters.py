@@ -3,7 +3,7 @@
 The notation is MongoDB's: ``{"year": 2024}``, ``{"year": {"$gte": 2020, "$lt": 2024}}``, ``{"city": {"$in": [...]}}``,
 ``{"$and": [...]}``, ``{"$or": [...]}``. What it means does not depend on the store:
 
-* numbers compare as IEEE 754 doubles, so 1 equals 1.0; a bool equals only a bool, a text only a text;
+* numbers compare as IEEE 754 doubles, so 1 equals 1.0; a bool equals only a bool, a string only a string;
 * ``$gt $gte $lt $lte`` take numbers and match numbers only;
 * ``$ne`` and ``$nin`` also match documents that lack the key; every other operator needs it.
 """
@@ -184,7 +184,7 @@ def _parse_condition(key: str, operator: object, operand: object) -> Comparison:
 
 def _scalar(key: str, value: object) -> str | bool | float:
     if not isinstance(value, (str, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
-        raise ConfigError(f"a value for {key!r} is a text, a finite number or a bool, not {value!r}")
+        raise ConfigError(f"a value for {key!r} is a string, a finite number or a bool, not {value!r}")
     try:
         return normalise(value)
     except OverflowError:

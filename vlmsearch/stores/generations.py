@@ -139,7 +139,7 @@ class GenerationalStore(Store):
         """What built the index; ConfigError where there is none."""
         manifest = self.manifest()
         if manifest is None:
-            raise ConfigError(f"{self.name} is no index yet: bind it to an encoder before writing")
+            raise ConfigError(f"{self.name} is not an index yet: bind it to an encoder before writing")
         return manifest
 
     def describe(self) -> dict[str, str]:

@@ -159,7 +159,7 @@ def _scripts(job: BuildJob) -> Path:
 def _check_job(job: BuildJob) -> None:
     plan = job.plan
     if job.calibration and not job.calibration.is_dir():
-        raise ConfigError(f"{job.calibration} is no folder: `calibration` is a folder with texts")
+        raise ConfigError(f"{job.calibration} is not a folder: `calibration` is a folder with texts")
     check_model(job.model, plan)
     if job.scripts or not (job.docker and plan.target.toolchain.root):
         if not job.scripts and plan.clone:

@@ -76,11 +76,11 @@ def check_model(folder: Path, plan: LlmPlan) -> None:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except OSError as exc:
         where = f"; get {recipe.source} at {recipe.revision}" if recipe.source else ""
-        raise ModelUnavailableError(f"{folder} is no checkpoint: config.json: {exc.strerror}{where}") from exc
+        raise ModelUnavailableError(f"{folder} is not a checkpoint: config.json: {exc.strerror}{where}") from exc
     except ValueError as exc:
         raise ModelUnavailableError(f"{folder / 'config.json'} is damaged: {exc}") from exc
     if not isinstance(config, dict):
-        raise ModelUnavailableError(f"{folder / 'config.json'} is damaged: it is no JSON object")
+        raise ModelUnavailableError(f"{folder / 'config.json'} is damaged: it is not a JSON object")
     faults = [*_differences(config, plan)]
     if faults:
         raise ConfigError(f"{folder} is not the model of the recipe {recipe.name}: {'; '.join(faults)}")

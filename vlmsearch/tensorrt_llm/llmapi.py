@@ -59,7 +59,7 @@ def write_llmapi_repository(
     # also in model.yaml, which is not asked where a server does not let models complete their configuration
     config.max_batch_size, config.model_transaction_policy.decoupled = 0, decoupled
     if out.exists() and any(out.iterdir()) and not (out / _MODEL / "1" / "model.yaml").is_file():
-        raise ConfigError(f"{out} is there and is no llmapi repository: choose another `out`")
+        raise ConfigError(f"{out} is there and is not an llmapi repository: choose another `out`")
     text = model_yaml(model, decoupled=decoupled, values=values or {})
     with folder_in_the_making(out) as folder:
         shutil.copytree(source, folder / _MODEL, ignore=shutil.ignore_patterns("__pycache__"))

@@ -245,7 +245,7 @@ class LlmPlan:
 
 
 def plan_text(plan: LlmPlan) -> str:
-    """Everything a plan will do, as a text with commands that can be copied."""
+    """Return everything a plan will do, as one string with commands that can be copied."""
     lines = [*_what(plan), *_steps(plan), *_memory(plan)]
     lines += [f"unverified     {note}" for note in plan.unverified]
     return "".join(f"{line}\n" for line in lines)

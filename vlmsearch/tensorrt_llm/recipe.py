@@ -147,7 +147,9 @@ def read_llm_recipe(path: Path) -> LlmRecipe:
     """The recipe in a file; ConfigError says what is wrong with it."""
     table = read_table(path)
     if table.get("kind") != LANGUAGE:
-        raise ConfigError(f'{path} is no recipe of a language model (kind = "llm"): `vlmsearch build` reads encoders')
+        raise ConfigError(
+            f'{path} is not a recipe of a language model (kind = "llm"): `vlmsearch build` reads encoders'
+        )
     recipe = dataclasses.replace(as_dataclass(LlmRecipe, table, str(path)), folder=path.parent)
     _check(recipe, str(path))
     return recipe

@@ -148,7 +148,7 @@ def read_engine(folder: Path) -> dict[str, dict[str, object]]:
     except OSError as exc:
         raise ConfigError(f"{folder} has no engines: {path}: {exc.strerror}; `vlmsearch llm build` makes them") from exc
     except (ValueError, KeyError, TypeError) as exc:
-        raise ConfigError(f"{path} is no engine's configuration: {exc!r}") from exc
+        raise ConfigError(f"{path} is not an engine's configuration: {exc!r}") from exc
     missing = [f"rank{rank}.engine" for rank in range(ranks) if not (path.parent / f"rank{rank}.engine").is_file()]
     if missing:
         raise ConfigError(f"{path.parent} has not all engines: {', '.join(missing)} missing")
@@ -237,4 +237,4 @@ def _gpu_faults(groups: str, engine: Mapping[str, Mapping[str, object]], options
 def _check_target(out: Path) -> None:
     ours = (out / "tensorrt_llm" / CONFIG).exists()
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not ours)):
-        raise ConfigError(f"{out} is there and is no repository of a language model: choose another `out`")
+        raise ConfigError(f"{out} is there and is not a repository of a language model: choose another `out`")

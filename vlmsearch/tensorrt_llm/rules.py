@@ -107,7 +107,7 @@ def _quantisation(plan: LlmPlan) -> Iterator[str]:
             block = quantisation.block_size
             if width % (plan.tp * block):
                 near = _divisor(width // plan.tp, block)
-                yield f"{name} {width} / tp {plan.tp} is no multiple of block_size {block}: the nearest is {near}"
+                yield f"{name} {width} / tp {plan.tp} is not a multiple of block_size {block}: the nearest is {near}"
     if quantisation.kv_cache == "fp8" and not plan.quantizes:
         yield "kv_cache fp8 comes with quantize.py: the nearest that can are method fp8 and int4_awq, or kv_cache int8"
     if quantisation.kv_cache == "int8" and shape.family == "phi" and not plan.quantizes:

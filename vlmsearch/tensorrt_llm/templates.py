@@ -113,7 +113,7 @@ def parse(text: str, model: str) -> pb.ModelConfig:
     try:
         config = text_format.Parse(text, pb.ModelConfig())
     except text_format.ParseError as exc:
-        raise ConfigError(f"{model}: the filled template is no model configuration: {exc}") from exc
+        raise ConfigError(f"{model}: the filled template is not a model configuration: {exc}") from exc
     if config.name != model:
         raise ConfigError(f"{model}: the template is of a model {config.name!r}")
     return config

@@ -202,7 +202,7 @@ def test_wrong_names_and_damage_are_clear(tmp_path: Path) -> None:
         open_generator("onnx:gpt9")
     with pytest.raises(ConfigError, match="threads is at least 1"):
         open_generator("onnx:demo-gpt2?threads=0")
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         open_generator(f"transformers:{tmp_path}/none")
     shutil.copytree(BUNDLE, tmp_path / "bundle")
     (tmp_path / "bundle" / "tokenizer.json").write_text("{}")
@@ -282,7 +282,7 @@ def test_a_graph_is_written_for_other_sizes_and_types(tmp_path: Path, prefix: st
 
 
 def test_other_checkpoints_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailableError, match="is no checkpoint"):
+    with pytest.raises(ModelUnavailableError, match="is not a checkpoint"):
         add_graph(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
     with pytest.raises(ConfigError, match="a graph is written for GPT-2"):

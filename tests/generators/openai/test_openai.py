@@ -269,19 +269,19 @@ def test_what_is_no_completion_is_named(api: Api, choices: object) -> None:
         with pytest.raises(BackendError) as caught:
             answering(kind, body, api).generate("?")
         assert type(caught.value) is BackendError
-        assert str(caught.value) == f"openai:http://localhost:8000/v1 sent what is no completion: {data!r}"
+        assert str(caught.value) == f"openai:http://localhost:8000/v1 sent what is not a completion: {data!r}"
 
 
 @pytest.mark.parametrize("data", ["{}", '{"choices": []}', '{"id": 1,\n"object": "list"}'])
 def test_a_whole_answer_without_a_choice_is_no_completion(data: str) -> None:
-    with pytest.raises(BackendError, match=r"^openai:http://localhost:8000/v1 sent what is no completion: .*}'$"):
+    with pytest.raises(BackendError, match=r"^openai:http://localhost:8000/v1 sent what is not a completion: .*}'$"):
         answering("application/json", data).generate("?")
 
 
 @pytest.mark.parametrize("body", ["sk-secret", '["sk-secret"]', '{"choices": ["sk-secret"]}'])
 def test_what_is_no_completion_does_not_repeat_the_key(monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    with pytest.raises(BackendError, match=r"sent what is no .*\*\*\*") as caught:
+    with pytest.raises(BackendError, match=r"sent what is not .*\*\*\*") as caught:
         answering("application/json", body).generate("?")
     assert "sk-secret" not in str(caught.value)
 
@@ -315,7 +315,7 @@ def test_nothing_is_repeated_after_the_first_token(server: OpenAIServer, fault: 
             r"refused the request \(400: 400 bad top_k|refused the request \(400: bad top_k\)",
         ),
         ("400 maximum context length is 9", InvalidInputError, "cannot read a prompt of this length"),
-        ("malformed 2", BackendError, "sent what is no JSON: '{no json'"),
+        ("malformed 2", BackendError, "sent what is not JSON: '{no json'"),
         ("error 2", BackendError, "failed while it answered: the engine died"),
     ],
 )

@@ -251,7 +251,7 @@ def test_without_the_package_the_extra_is_named(setting: Setting, monkeypatch: p
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("tensorrt_llm:/no/such/folder", "is no folder with a checkpoint or an engine"),
+        ("tensorrt_llm:/no/such/folder", "is not a folder with a checkpoint or an engine"),
         ("tensorrt_llm:name?tensor_parallel=0", "tensor_parallel is at least 1"),
         ("tensorrt_llm:", "needs a location"),
     ],

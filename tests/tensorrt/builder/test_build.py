@@ -389,7 +389,7 @@ def test_the_command_builds_reports_and_lists_engines(at: Any, built: tuple[Path
     assert report["machine"]["gpu"] == at.gpu.name
     assert "\tfp16\t" in done.output
     path.write_text("<<<<<<< HEAD")
-    with pytest.raises(ConfigError, match=r"pretend\.json is no report to add them to: move it away"):
+    with pytest.raises(ConfigError, match=r"pretend\.json is not a report to add them to: move it away"):
         CliRunner().invoke(build, [str(built[1]), *options], catch_exceptions=False)
     listed = json.loads(CliRunner().invoke(models, ["--json"], catch_exceptions=False).stdout)["engines"]
     assert sorted(engine["tower"] for engine in listed) == ["image", "text"]

@@ -156,7 +156,7 @@ def test_a_description_of_another_key_is_not_believed() -> None:
 
 def test_a_file_without_description_is_no_plan(tmp_path: Path) -> None:
     (tmp_path / "engine.plan").write_bytes(DATA)
-    with pytest.raises(ModelUnavailableError, match=r"is no plan: engine\.json"):
+    with pytest.raises(ModelUnavailableError, match=r"is not a plan: engine\.json"):
         open_plan(tmp_path / "engine.plan")
 
 

@@ -300,7 +300,7 @@ def test_a_piece_that_does_not_come_is_given_up(llm: Running) -> None:
 def test_other_models_and_missing_tokenizers_are_refused(llm: Running) -> None:
     with pytest.raises(ConfigError, match="add tokenizer=FILE"):
         TritonGenerator(location(llm, "tensorrt_llm"))
-    with pytest.raises(ConfigError, match="is no language model: it has the inputs SEQUENCE_LENGTH, TOKENS_BATCH"):
+    with pytest.raises(ConfigError, match="is not a language model: it has the inputs SEQUENCE_LENGTH, TOKENS_BATCH"):
         TritonGenerator(location(llm, "postprocessing"))
     with pytest.raises(BackendUnavailableError, match="does not serve nothing"):
         TritonGenerator(location(llm, "nothing"))
@@ -399,7 +399,7 @@ def test_the_configurations_have_the_tensors_of_tensorrt_llm(tmp_path: Path) -> 
 
 
 def test_a_repository_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         write_repository("/nowhere", tmp_path / "repository")
     assert not (tmp_path / "repository").exists()
     (tmp_path / "other").mkdir()

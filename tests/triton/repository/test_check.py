@@ -25,7 +25,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
         "takes batches of 64, and its step clip_text only 8",
     ),
     "no batching in a step": (lambda c: setattr(c["clip_text"], "max_batch_size", 0), "clip_text's input input_ids"),
-    "missing step": (lambda c: c.pop("minilm"), "step minilm is no model of the repository"),
+    "missing step": (lambda c: c.pop("minilm"), "step minilm is not a model of the repository"),
     "missing input": (
         lambda c: c["vlm"].ensemble_scheduling.step[0].input_map.pop("input_ids"),
         "clip_text is not given its input input_ids",

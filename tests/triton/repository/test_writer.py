@@ -147,7 +147,7 @@ def test_a_repository_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
     write_repository("demo-minilm", out, RepoOptions())
     assert sorted(path.name for path in out.iterdir()) == ["minilm", "requirements.txt", "text_tokenize", "vlm"]
     shutil.rmtree(out / "vlm")
-    with pytest.raises(ConfigError, match="is there and is no repository of vlmsearch"):
+    with pytest.raises(ConfigError, match="is there and is not a repository of vlmsearch"):
         write_repository("demo", out, RepoOptions())
     with pytest.raises(ConfigError, match="cannot work together: demo-clip, demo-clip"):
         write_repository("demo-clip,demo-clip", tmp_path / "S", RepoOptions())

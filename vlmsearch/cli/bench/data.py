@@ -63,7 +63,7 @@ class Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
     name = "numbers"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """The numbers of a text such as ``1,4,16``."""
+        """Return the numbers of a string such as ``1,4,16``."""
         parts = str(value).split(",")
         if not all(part.isdecimal() and int(part) for part in parts):
             self.fail(f"numbers with a comma between them, such as 1,4,16, not {value}", param, ctx)

@@ -220,7 +220,7 @@ class OpenAIGenerator(Generator):
             choice = first_choice(event, is_whole=is_whole)
             return text_of(choice, self._api), bool(choice.get("finish_reason"))
         except OtherShapeError as exc:
-            raise self._other("completion", data) from exc
+            raise self._other("a completion", data) from exc
 
     def _parse(self, data: str) -> dict[str, Any]:
         try:
@@ -228,14 +228,14 @@ class OpenAIGenerator(Generator):
         except ValueError as exc:
             raise self._other("JSON", data) from exc
         if not isinstance(event, dict):
-            raise self._other("JSON object", data)
+            raise self._other("a JSON object", data)
         if error := event.get("error"):
             message = error.get("message", error) if isinstance(error, Mapping) else error
             raise BackendError(f"{self.name} failed while it answered: {redact(str(message), [self._key])}")
         return event
 
     def _other(self, expected: str, data: str) -> BackendError:
-        return BackendError(f"{self.name} sent what is no {expected}: {redact(data, [self._key], most=100)!r}")
+        return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self._key], most=100)!r}")
 
     def _not_found(self, error: VlmsearchError) -> VlmsearchError:
         """The error with the models that there are, where the server says."""

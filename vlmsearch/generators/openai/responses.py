@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class OtherShapeError(Exception):
-    """What was sent is no completion."""
+    """What was sent is not a completion."""
 
 
 def first_choice(event: Mapping[str, Any], *, is_whole: bool) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Dialect:
 
     @classmethod
     def of(cls, model: str, inputs: Mapping[str, Input], *, batches: bool) -> Dialect:
-        """The dialect of a model with these inputs; ConfigError if it is no language model."""
+        """The dialect of a model with these inputs; ConfigError if it is not a language model."""
         if "sampling_param_max_tokens" in inputs:
             kind: Kind = "llmapi"
         elif {"text_input", "max_tokens"} <= inputs.keys():
@@ -77,8 +77,8 @@ class Dialect:
             kind = "tokens"
         else:
             raise ConfigError(
-                f"{model} is no language model: it has the inputs {', '.join(sorted(inputs))}. TensorRT-LLM's models "
-                "are `ensemble`, and `tensorrt_llm` as llmapi or with a tokenizer (?model=tensorrt_llm&tokenizer=FILE)"
+                f"{model} is not a language model: it has the inputs {', '.join(sorted(inputs))}. TensorRT-LLM's "
+                "models are `ensemble`, and `tensorrt_llm` as llmapi or with a tokenizer (?model=tensorrt_llm&tokenizer=FILE)"
             )
         return cls(model, kind, inputs, batches)
 

@@ -64,7 +64,7 @@ def parse_location(location: str) -> Address | Path:
     address, name = parse_address(server), path.strip("/")
     if address is None or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"chroma:{location} is no address of an index on a Chroma server; that is chroma://host:8000/name, "
+            f"chroma:{location} is not an address of an index on a Chroma server; that is chroma://host:8000/name, "
             "with a name of up to 128 letters, digits, _ and -"
         )
     host, port = address
@@ -269,7 +269,7 @@ def _token() -> str:
     """The token for servers; ConfigError for one that no header can hold."""
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()):
-        raise ConfigError(f"{TOKEN_VARIABLE} is no token: it has characters that cannot be sent")
+        raise ConfigError(f"{TOKEN_VARIABLE} is not a token: it has characters that cannot be sent")
     return token
 
 

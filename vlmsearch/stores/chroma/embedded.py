@@ -389,5 +389,5 @@ def _leave(folder: _OpenFolder) -> None:
 
 
 def _is_chromas(exc: BaseException) -> bool:
-    """Whether Chroma raised this; its Rust part reports a panic by an error that is no Exception."""
+    """Whether Chroma raised this; its Rust part reports a panic by an error that is not an Exception."""
     return isinstance(exc, (*EXPECTED, sqlite3.Error)) or type(exc).__name__ == "PanicException"

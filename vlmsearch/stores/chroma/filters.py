@@ -16,7 +16,7 @@ MOST_VALUES = 10_000
 _MOST_CONDITIONS = 2_000
 """Of conditions on different keys or ranges it takes fewer, and its time grows with their square."""
 _ESCAPED = "\0escaped:"
-"""What a text begins with that is kept escaped: one that is not valid Unicode, or that begins so itself."""
+"""What a string begins with that is kept escaped: one that is not valid Unicode, or that begins so itself."""
 _DEEPEST = 60
 _WIDEST = 100
 
@@ -115,6 +115,6 @@ def _stored(value: str | bool | float) -> str | int | bool:
 
 
 def _text(text: str) -> str:
-    """A text in valid Unicode, another one for each."""
+    """Return a string in valid Unicode, another one for each."""
     is_odd = text.startswith(_ESCAPED) or HALVES.search(text)
     return _ESCAPED + text.encode("unicode_escape").decode() if is_odd else text

@@ -144,7 +144,7 @@ class ChromaIndex(GenerationalStore):
 
 
 def dump(values: Sequence[object]) -> str:
-    """JSON that can be encoded: as it is where possible, escaped where a text has half a surrogate pair."""
+    """JSON that can be encoded: as it is where possible, escaped where a string has half a surrogate pair."""
     text = json.dumps(values, ensure_ascii=False)
     try:
         text.encode()

@@ -107,7 +107,7 @@ def drop_graphs(folder: Path, only: Sequence[str] | None = None) -> Dropped:
 
 
 def _place(folder: Path, segment: object) -> Path | None:
-    """Where the HNSW files of a segment belong; None for what is no name of a segment, or leads elsewhere."""
+    """Where the HNSW files of a segment belong; None for what is not a name of a segment, or leads elsewhere."""
     place = folder / segment if isinstance(segment, str) and _SEGMENT.fullmatch(segment) else None
     return None if place is None or place.is_symlink() else place
 

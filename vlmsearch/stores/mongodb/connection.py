@@ -68,7 +68,7 @@ class MongoAddress:
             raise ConfigError(f"the address of a database is mongodb://host:27017/database, not mongodb:{location}")
         if not _DATABASE.fullmatch(database) or database.lower() in _RESERVED:
             raise ConfigError(
-                f"{database!r} is no name for a database: it has up to 38 letters, digits, _ and -, "
+                f"{database!r} is not a name for a database: it has up to 38 letters, digits, _ and -, "
                 f"and is none of {', '.join(sorted(_RESERVED))}"
             )
         return cls(parts, database)

@@ -27,7 +27,7 @@ _LARGEST_EXACT = 2**53
 _MOST_BYTES = 15 * 2**20
 _DEEPEST = 80
 _HALF_SURROGATES = 128
-"""The subtype of texts that are no valid Unicode, kept as bytes."""
+"""The subtype of strings that are not valid Unicode, kept as bytes."""
 
 
 def rows_of(records: Sequence[Record], version: str) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ def report_folder(recipe: Recipe, given: Path | None) -> Path | None:
 def write_report(folder: Path, model: str, machine: Row, rows: Sequence[Row]) -> Path:
     """Write ``report-GPU.json``; rows of other towers and precisions that are in it already stay.
 
-    ConfigError where such a file is there and is no report.
+    ConfigError where such a file is there and is not a report.
     """
     path = folder / f"report-{str(machine['gpu']).lower().replace(' ', '-')}.json"
     fresh = {(row["tower"], row["precision"]) for row in rows}
@@ -33,7 +33,7 @@ def write_report(folder: Path, model: str, machine: Row, rows: Sequence[Row]) ->
         old: list[Row] = json.loads(path.read_text(encoding="utf-8"))["engines"] if path.is_file() else []
         kept = [row for row in old if (row["tower"], row["precision"]) not in fresh]
     except (KeyError, TypeError, ValueError) as exc:
-        raise ConfigError(f"the engines are built, but {path} is no report to add them to: move it away") from exc
+        raise ConfigError(f"the engines are built, but {path} is not a report to add them to: move it away") from exc
     report = {"model": model, "machine": dict(machine), "engines": [*kept, *map(dict, rows)]}
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())

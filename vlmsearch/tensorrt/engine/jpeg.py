@@ -81,7 +81,7 @@ def _size(frame: bytes) -> tuple[int, int] | None:
 
 
 def _usual_colours(body: bytes) -> bool:
-    """Whether a segment is no ICC profile, or a whole one that changes no colour."""
+    """Whether a segment is not an ICC profile, or a whole one that changes no colour."""
     if not body.startswith(_ICC):
         return True
     profile = body[len(_ICC) + 2 :]

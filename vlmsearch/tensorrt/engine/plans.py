@@ -135,7 +135,7 @@ def open_plan(path: Path) -> Plan:
         plan = Plan(path, _key(data["key"]), data["sha256"], int(data["size"]), data["report"])
         size = path.stat().st_size
     except OSError as exc:
-        raise ModelUnavailableError(f"{path} is no plan: {Path(exc.filename).name}: {exc.strerror}") from exc
+        raise ModelUnavailableError(f"{path} is not a plan: {Path(exc.filename).name}: {exc.strerror}") from exc
     except (KeyError, TypeError, ValueError) as exc:
         raise ModelUnavailableError(f"the description of {path} is damaged ({exc!r}); build it again") from exc
     if size != plan.size:

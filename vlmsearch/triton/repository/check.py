@@ -64,7 +64,7 @@ def _warmup(config: pb.ModelConfig) -> Iterator[str]:
         for name, given in sample.inputs.items():
             tensor = inputs.get(name)
             if tensor is None:
-                yield f"warm-up {sample.name!r} has {name}, which is no input"
+                yield f"warm-up {sample.name!r} has {name}, which is not an input"
             elif given.data_type != tensor.data_type or not _dims_agree(given.dims, tensor.dims):
                 yield f"warm-up {sample.name!r}: {name} is {_form(given)}, and the input {_form(tensor)}"
 
@@ -135,7 +135,7 @@ def _ensemble(config: pb.ModelConfig, models: Mapping[str, pb.ModelConfig]) -> I
     steps = [(step, models[step.model_name]) for step in config.ensemble_scheduling.step if step.model_name in models]
     for step in config.ensemble_scheduling.step:
         if step.model_name not in models:
-            yield f"step {step.model_name} is no model of the repository"
+            yield f"step {step.model_name} is not a model of the repository"
     for step, model in steps:
         if model.max_batch_size and model.max_batch_size < config.max_batch_size:
             yield f"it takes batches of {config.max_batch_size}, and its step {model.name} only {model.max_batch_size}"

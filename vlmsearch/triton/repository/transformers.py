@@ -69,7 +69,7 @@ def write_repository(model: str, out: Path, options: LlmOptions | None = None) -
         )
     )
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / ENSEMBLE / CONFIG).exists())):
-        raise ConfigError(f"{out} is there and is no repository of a language model: choose another `out`")
+        raise ConfigError(f"{out} is there and is not a repository of a language model: choose another `out`")
     configs = make_configs(_place(model), chosen)
     with folder_in_the_making(out) as folder:
         for config in configs.values():

@@ -146,7 +146,7 @@ def _check_bundles(bundles: Sequence[Bundle]) -> None:
 
 def _check_target(out: Path) -> None:
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / protocol.ENSEMBLE / CONFIG).exists())):
-        raise ConfigError(f"{out} is there and is no repository of vlmsearch: choose another `out`")
+        raise ConfigError(f"{out} is there and is not a repository of vlmsearch: choose another `out`")
 
 
 def _shapes(bundle: Bundle) -> Shapes:

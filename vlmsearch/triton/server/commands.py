@@ -81,7 +81,7 @@ def server_command(
     servers would let them register any, also that of the Python models where they do not refuse its name.
     """
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
+        raise ConfigError(f"{folder} is not a folder; make a repository with `vlmsearch triton repo --out {folder}`")
     command = [binary.program, f"--model-repository={folder.absolute()}", "--exit-on-error=false"]
     for protocol, port in (("http", ends.http), ("grpc", ends.grpc), ("metrics", ends.metrics)):
         command += [f"--{protocol}-address={ends.host}", f"--{protocol}-port={port}"]
@@ -103,7 +103,7 @@ def docker_command(
 ) -> list[str]:
     """The ``docker run`` that serves a repository with NVIDIA's container, after installing what its models need."""
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; make a repository with `vlmsearch triton repo --out {folder}`")
+        raise ConfigError(f"{folder} is not a folder; make a repository with `vlmsearch triton repo --out {folder}`")
     inside = Endpoints("0.0.0.0")  # noqa: S104 - in the container; outside it is what was asked for
     ports = ((ends.http, inside.http), (ends.grpc, inside.grpc), (ends.metrics, inside.metrics))
     serve = server_command(Binary("tritonserver"), folder, inside, cache_mib=cache_mib, extra=extra)
