@@ -52,7 +52,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def findings() -> dict[str, CheckResult]:
-    return {finding.check: finding for finding in doctor_gpu.gpu_findings()}
+    return {result.check: result for result in doctor_gpu.gpu_results()}
 
 
 def test_without_a_driver_only_wheels_and_driver_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,27 +66,27 @@ def test_without_a_driver_only_wheels_and_driver_are_looked_at(monkeypatch: pyte
 def test_two_wheels_of_onnx_runtime_are_found_in_their_metadata(plant: Callable[[str, str], None]) -> None:
     """The module here is that of the CPU wheel: it was installed last."""
     plant("onnxruntime-gpu", "1.31.1")
-    finding = findings()["onnxruntime"]
-    assert not finding.ok
-    assert "are both installed, and onnxruntime overwrote the files of onnxruntime-gpu" in finding.found
-    assert finding.advice.startswith("pip uninstall -y onnxruntime onnxruntime-gpu && pip install --force-reinstall")
+    result = findings()["onnxruntime"]
+    assert not result.ok
+    assert "are both installed, and onnxruntime overwrote the files of onnxruntime-gpu" in result.found
+    assert result.advice.startswith("pip uninstall -y onnxruntime onnxruntime-gpu && pip install --force-reinstall")
 
 
 @pytest.mark.usefixtures("machine")
 def test_the_gpu_wheel_in_the_wrong_place_is_mended_by_a_command(plant: Callable[[str, str], None]) -> None:
     plant("onnxruntime-gpu", "1.31.1")
-    finding = findings()["onnx on gpu"]
-    assert not finding.ok
-    assert finding.advice.endswith("--no-deps onnxruntime-gpu==1.31.1")
+    result = findings()["onnx on gpu"]
+    assert not result.ok
+    assert result.advice.endswith("--no-deps onnxruntime-gpu==1.31.1")
 
 
 def test_a_module_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after uninstalling one of two wheels."""
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    finding = findings()["onnxruntime"]
-    assert not finding.ok
-    assert finding.required
-    assert "it cannot be loaded" in finding.found
+    result = findings()["onnxruntime"]
+    assert not result.ok
+    assert result.required
+    assert "it cannot be loaded" in result.found
 
 
 @pytest.mark.usefixtures("machine")
@@ -112,7 +112,7 @@ def test_plans_that_fit_and_plans_that_do_not() -> None:
         store_plan(PlanKey(onnx, where, (profile,), "fp16"), b"a plan", {"model": f"clip-{number}"})
     damaged = store_plan(PlanKey("0" * 64, HERE, (profile,), "int8"), b"a plan", {})
     damaged.path.write_bytes(b"half")
-    found = sorted((finding.ok, finding.found) for finding in doctor_gpu.gpu_findings() if finding.check == "plan")
+    found = sorted((result.ok, result.found) for result in doctor_gpu.gpu_results() if result.check == "plan")
     assert len(found) == 3
     assert "is damaged" in found[0][1]
     assert found[1][1] == "clip-1 fp16, 0 MiB: it was built for TensorRT 8.6.0, and this is 10.14.1"
@@ -126,7 +126,7 @@ def test_cublas_is_told_where_tensorrt_uses_it(monkeypatch: pytest.MonkeyPatch) 
     for digit, version in zip("01", ("12.9.1", "12.8.4")):
         store_plan(PlanKey(digit * 64, replace(HERE, cublas=version), (profile,), "fp16"), b"plan", {"model": version})
     assert findings()["tensorrt"].found == f"{HERE.tensorrt}, with cuBLAS 12.9.1"
-    told = sorted((finding.ok, finding.found) for finding in doctor_gpu.gpu_findings() if finding.check == "plan")
+    told = sorted((result.ok, result.found) for result in doctor_gpu.gpu_results() if result.check == "plan")
     assert told == [
         (False, "12.8.4 fp16, 0 MiB: it was built for cuBLAS 12.8.4, and this is 12.9.1"),
         (True, "12.9.1 fp16, 0 MiB: fits"),
@@ -166,7 +166,7 @@ def test_without_onnx_runtime_a_machine_with_a_gpu_is_still_described(monkeypatc
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     done = CliRunner().invoke(cli, ["doctor", "--json"])
-    findings = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    findings = {result["check"]: result for result in json.loads(done.stdout)}
     assert done.exit_code == 1
     assert "it cannot be loaded" in findings["onnxruntime"]["found"]
     assert findings["onnx on gpu"]["found"].startswith("ModuleNotFoundError")

@@ -52,7 +52,7 @@ class Workers(ThreadPoolExecutor):
 
 
 class StoppedError(Exception):
-    """The other end of a channel is gone."""
+    """The other end of a queue is gone."""
 
 
 class BoundedQueue(Generic[T]):
@@ -65,7 +65,7 @@ class BoundedQueue(Generic[T]):
         self._changed = threading.Condition()
 
     def put(self, item: T) -> None:
-        """Add an item, waiting for room; StoppedError once the channel was stopped."""
+        """Add an item, waiting for room; StoppedError once the queue was stopped."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._items) < self._size or self._stopped)
             if self._stopped:
@@ -86,7 +86,7 @@ class BoundedQueue(Generic[T]):
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[T]:
-        """Items until the channel is closed; StoppedError once it was stopped."""
+        """Items until the queue is closed; StoppedError once it was stopped."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._items or self._closed or self._stopped)

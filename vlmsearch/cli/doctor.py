@@ -37,14 +37,14 @@ _CODEC_WHEELS = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
 _CODEC = "pip install 'vlmsearch[nvimgcodec]'"
 
 
-def gpu_findings() -> list[CheckResult]:
+def gpu_results() -> list[CheckResult]:
     """Every check that has to do with GPUs; where there is no driver, only what concerns the CPU as well."""
     driver = diagnosis.find_driver()
-    findings = [_wheels(), _driver(driver)]
+    results = [_wheels(), _driver(driver)]
     if driver.fault:
-        return findings
-    findings += [_onnx_on_gpu(), _cuda(), _cudnn(), _tensorrt(), _codec()]
-    return [*findings, *_plans(driver)]
+        return results
+    results += [_onnx_on_gpu(), _cuda(), _cudnn(), _tensorrt(), _codec()]
+    return [*results, *_plans(driver)]
 
 
 def _wheels() -> CheckResult:
@@ -144,18 +144,18 @@ def _plans(driver: Driver) -> list[CheckResult]:
     plans, damaged = _cached_plans()
     try:
         tensorrt = _tensorrt_version()
-    except Exception:  # noqa: BLE001 - without TensorRT no plan can be loaded, which has its own finding
+    except Exception:  # noqa: BLE001 - without TensorRT no plan can be loaded, which has its own result
         return []
-    findings = []
+    results = []
     machines = [Machine(tensorrt, device.name, _architecture(device), cublas()) for device in driver.devices]
     for plan in plans:
         faults = min((mismatches(plan.key, machine) for machine in machines), key=len)
         found = f"{plan.report.get('model', plan.path.stem)} {plan.key.precision}, {plan.size / 2**20:.0f} MiB"
         advice = "it is built again when it is needed" if faults else ""
-        findings.append(
+        results.append(
             CheckResult("plan", not faults, f"{found}: {'; '.join(faults) or 'fits'}", advice, required=False)
         )
-    return findings + [CheckResult("plan", False, reason, required=False) for reason in damaged]
+    return results + [CheckResult("plan", False, reason, required=False) for reason in damaged]
 
 
 def _architecture(device: diagnosis.Device) -> str:
@@ -187,17 +187,17 @@ _CODECS = {
 @json_option
 def doctor(as_json: bool) -> None:
     """Check this installation; exits 1 where something that every use needs is broken."""
-    findings = [finding for check in (_python, _packages, _models, _images, _gpu) for finding in check()]
-    broken = [finding for finding in findings if finding.required and not finding.ok]
+    results = [result for check in (_python, _packages, _models, _images, _gpu) for result in check()]
+    broken = [result for result in results if result.required and not result.ok]
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([asdict(result) for result in results])
     else:
         console = make_console()
-        for finding in findings:
-            mark = Text("ok", "green") if finding.ok else Text("no", "red" if finding.required else "yellow")
-            console.print(mark, f" {finding.check:<16} {finding.found}", soft_wrap=True)
-            if finding.advice:
-                console.print(f"    {finding.advice}", soft_wrap=True)
+        for result in results:
+            mark = Text("ok", "green") if result.ok else Text("no", "red" if result.required else "yellow")
+            console.print(mark, f" {result.check:<16} {result.found}", soft_wrap=True)
+            if result.advice:
+                console.print(f"    {result.advice}", soft_wrap=True)
     if broken:
         sys.exit(1)
 
@@ -208,25 +208,25 @@ def _python() -> list[CheckResult]:
 
 
 def _packages() -> list[CheckResult]:
-    findings = []
+    results = []
     for name in ("vlmsearch", "numpy", "tokenizers", "chromadb", "pillow"):
         try:
-            findings.append(CheckResult(name, True, version(name)))
+            results.append(CheckResult(name, True, version(name)))
         except PackageNotFoundError:
-            findings.append(CheckResult(name, False, "not installed", f"pip install {name}"))
-    return findings
+            results.append(CheckResult(name, False, "not installed", f"pip install {name}"))
+    return results
 
 
 def _models() -> list[CheckResult]:
-    findings = [CheckResult("model cache", True, str(cache_folder()))]
+    results = [CheckResult("model cache", True, str(cache_folder()))]
     built = {bundle.name: bundle.fingerprint for bundle in built_bundles()}
     for profile, names in PROFILES.items():
         missing = [name for name in names if name not in built]
         found = " and ".join(built.get(name, f"{name} is not built") for name in names)
         advice = f"vlmsearch build {' '.join(missing)}" if missing else ""
-        findings.append(CheckResult(f"onnx:{profile}", not missing, found, advice, required=profile == "demo"))
-    findings.append(_try("encoding", _encode, "reinstall vlmsearch"))
-    return findings
+        results.append(CheckResult(f"onnx:{profile}", not missing, found, advice, required=profile == "demo"))
+    results.append(_try("encoding", _encode, "reinstall vlmsearch"))
+    return results
 
 
 def _encode() -> str:
@@ -246,21 +246,21 @@ def _images() -> list[CheckResult]:
     from PIL import features
 
     formats = [name for name, codec in _CODECS.items() if not codec or features.check(codec)]
-    findings = [CheckResult("images", {"jpeg", "png"} <= set(formats), ", ".join(formats))]
+    results = [CheckResult("images", {"jpeg", "png"} <= set(formats), ", ".join(formats))]
     try:
-        findings.append(CheckResult("heic", True, f"pillow-heif {version('pillow-heif')}", required=False))
+        results.append(CheckResult("heic", True, f"pillow-heif {version('pillow-heif')}", required=False))
     except PackageNotFoundError:
-        findings.append(CheckResult("heic", False, "not installed", "pip install 'vlmsearch[heic]'", required=False))
-    return findings
+        results.append(CheckResult("heic", False, "not installed", "pip install 'vlmsearch[heic]'", required=False))
+    return results
 
 
 def _gpu() -> list[CheckResult]:
 
-    return gpu_findings()
+    return gpu_results()
 
 
 def _try(check: str, run: Callable[[], str], advice: str) -> CheckResult:
-    """A finding of something that may fail in any way."""
+    """A result of something that may fail in any way."""
     try:
         return CheckResult(check, True, run())
     except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is

@@ -160,7 +160,7 @@ class GenerationalStore(Store):
         elif found["generation"] != now["generation"] and self._is_of(found, fingerprint, spaces):
             self._change("next", found, {**found, "run": run})
         else:
-            replaced = [_plain(found)] if found["generation"] != now["generation"] else []
+            replaced = [_generation_of(found)] if found["generation"] != now["generation"] else []
             garbage = [*found.get("garbage", ()), *replaced]
             self._change("next", found, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
         self.thaw()
@@ -200,7 +200,7 @@ class GenerationalStore(Store):
         if now.get("change", {}).get("run") != row["run"]:
             raise self._was_changed()
         garbage = [*now.get("garbage", ()), *([now["old"]] if now.get("old") else [])]
-        self._change("index", now, {**_plain(row), "old": _plain(now), "garbage": garbage})
+        self._change("index", now, {**_generation_of(row), "old": _generation_of(now), "garbage": garbage})
         with self._written:
             self._written.wait_for(lambda: not self._writers)
             with self._opening:
@@ -326,7 +326,7 @@ def _next_row(built: Store) -> Mapping[str, Any]:
     return built._still_open()  # noqa: SLF001 - of the same class
 
 
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+def _generation_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a row says of its generation alone."""
     return {name: row[name] for name in ("format", "kind", "generation", "created", "fingerprint", "spaces")}
 

@@ -78,7 +78,8 @@ class Dialect:
         else:
             raise ConfigError(
                 f"{model} is not a language model: it has the inputs {', '.join(sorted(inputs))}. TensorRT-LLM's "
-                "models are `ensemble`, and `tensorrt_llm` as llmapi or with a tokenizer (?model=tensorrt_llm&tokenizer=FILE)"
+                "models are `ensemble`, and `tensorrt_llm` as llmapi or with a tokenizer "
+                "(?model=tensorrt_llm&tokenizer=FILE)"
             )
         return cls(model, kind, inputs, batches)
 

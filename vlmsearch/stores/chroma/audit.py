@@ -44,7 +44,7 @@ def digest_version(record: Record) -> str:
 
 
 @dataclass
-class Findings:
+class Discrepancies:
     """What there is and what is not in order, by field."""
 
     documents: int
@@ -54,10 +54,10 @@ class Findings:
     missing: dict[Field, set[Key]] = field(default_factory=dict)
     unindexed: dict[Field, set[Key]] = field(default_factory=dict)
 
-    @staticmethod
-    def names(found: Mapping[Field, set[Key]]) -> tuple[str, ...]:
-        """Field, id and version of each, for people."""
-        return tuple(sorted(f"{each} {id} {version}" for each, keys in found.items() for id, version in keys))
+
+def row_names(found: Mapping[Field, set[Key]]) -> tuple[str, ...]:
+    """Return field, id and version of each row, for people."""
+    return tuple(sorted(f"{each} {id} {version}" for each, keys in found.items() for id, version in keys))
 
 
 def compare(
@@ -65,13 +65,13 @@ def compare(
     states: Mapping[str, State],
     look_again: Callable[[Collection[str]], Mapping[str, State]],
     under_way: Callable[[], Collection[str]],
-) -> Findings:
+) -> Discrepancies:
     """What is not in order; what looks so is looked at again, for it may have been written meanwhile.
 
     ``under_way`` gives the versions that may be named yet. It is asked after the vectors were listed and before the
     documents are looked at again: a write that is not under way by then has named its vectors, or never will.
     """
-    found = Findings(len(states))
+    found = Discrepancies(len(states))
     for each in vectors.fields:
         rows = set(vectors.keys(each))
         wanted = {(id, state.version) for id, state in states.items() if str(each) in state.fields}

@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.stores.base import CheckReport, check_records
-from vlmsearch.stores.chroma.audit import Findings, State, compare, digest_version
+from vlmsearch.stores.chroma.audit import Discrepancies, State, compare, digest_version, row_names
 from vlmsearch.stores.chroma.collections import connect, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.index import ChromaIndex, dump
@@ -257,16 +257,16 @@ class ChromaStore(ChromaIndex):
             self.name,
             found.documents,
             found.counts,
-            orphans=found.names(found.orphans),
-            stale=found.names(found.stale),
-            missing=found.names(found.missing),
-            unindexed=found.names(found.unindexed),
+            orphans=row_names(found.orphans),
+            stale=row_names(found.stale),
+            missing=row_names(found.missing),
+            unindexed=row_names(found.unindexed),
             unfinished=tuple(sorted(map(str, cut_off))),
             in_progress=len(entries) - len(cut_off),
             repaired=repair,
         )
 
-    def _repair(self, found: Findings) -> None:
+    def _repair(self, found: Discrepancies) -> None:
         for field in self._vectors.fields:
             self._vectors.remove_from(field, found.orphans[field] | found.stale[field])
         if any(found.unindexed.values()):

@@ -17,7 +17,7 @@ from typing import Any
 
 from vlmsearch.stores.mongodb.connection import Row
 from vlmsearch.stores.mongodb.journal import NOW, PATIENCE, RunOnRows, is_alive
-from vlmsearch.stores.mongodb.scan import VectorBlock, joined
+from vlmsearch.stores.mongodb.scan import VectorBlock, merge_blocks
 from vlmsearch.stores.writers import at_work, new_version, this_process
 from vlmsearch.types import Field
 
@@ -131,6 +131,6 @@ class VectorCache:
                     blocks.clear()
                 yield block
             if room >= 0 and self._changes.count() == count:
-                self._kept[field] = _Kept(count, (joined(blocks),) if blocks else ())
+                self._kept[field] = _Kept(count, (merge_blocks(blocks),) if blocks else ())
         finally:
             self._loading.release()

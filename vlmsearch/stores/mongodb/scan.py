@@ -49,8 +49,8 @@ def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[Vect
     return (_block(batch, path.partition(".")[2], dim) for batch in batches)
 
 
-def joined(blocks: Sequence[VectorBlock]) -> VectorBlock:
-    """One block of all."""
+def merge_blocks(blocks: Sequence[VectorBlock]) -> VectorBlock:
+    """Return one block of all."""
     return VectorBlock([head for block in blocks for head in block.heads], np.concatenate([b.vectors for b in blocks]))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pymongo.operations import UpdateOne
 
 from vlmsearch.stores.base import CheckReport
+from vlmsearch.stores.chroma.audit import row_names
 from vlmsearch.stores.chroma.vectors import Key, VectorRows
 from vlmsearch.stores.mongodb.connection import Row
 from vlmsearch.stores.mongodb.index import MongoIndex
@@ -21,7 +22,7 @@ _EVERY: Row = {}
 
 
 @dataclass
-class _Findings:
+class _Inconsistencies:
     """What is not in order, by field, and the versions that rows still have to be rid of."""
 
     orphans: dict[Field, set[Key]] = field(default_factory=dict)
@@ -56,9 +57,9 @@ class Audit:
             self.index.name,
             sum(row["version"] is not None for row in states.values()),
             {str(each): len(rows) for each, rows in keys.items()},
-            _names(found.orphans),
-            _names(found.stale),
-            _names(found.missing),
+            row_names(found.orphans),
+            row_names(found.stale),
+            row_names(found.missing),
             tuple(sorted([*(f"{e.kind} of {len(e.ids)} documents, {e.version}" for e in unfinished), *half_done])),
             len(entries) - len(unfinished),
             repair,
@@ -75,8 +76,10 @@ class Audit:
         self.vectors.remove([(id, version) for id in ids if id not in now or now[id]["version"] != version])
         self.journal.close(version)
 
-    def _compare(self, keys: Mapping[Field, set[Key]], states: Mapping[str, Row], dead: Collection[str]) -> _Findings:
-        found = _Findings()
+    def _compare(
+        self, keys: Mapping[Field, set[Key]], states: Mapping[str, Row], dead: Collection[str]
+    ) -> _Inconsistencies:
+        found = _Inconsistencies()
         for each, rows in keys.items():
             wanted = {(id, row["version"]) for id, row in states.items() if str(each) in row["fields"]}
             self._sort(found, each, rows - wanted, dead)
@@ -92,7 +95,7 @@ class Audit:
         }
         return found
 
-    def _sort(self, found: _Findings, each: Field, rows: set[Key], dead: Collection[str]) -> None:
+    def _sort(self, found: _Inconsistencies, each: Field, rows: set[Key], dead: Collection[str]) -> None:
         """Tell vectors without a document from those of old versions; writes under way are none of both."""
         if not rows:
             return
@@ -114,7 +117,7 @@ class Audit:
         entries: list[Entry] = self.journal.entries()
         return {id for entry in entries if entry.version not in dead and entry.is_alive for id in entry.ids}
 
-    def _repair(self, found: _Findings, states: Mapping[str, Row]) -> None:
+    def _repair(self, found: _Inconsistencies, states: Mapping[str, Row]) -> None:
         for each in self.vectors.fields:
             self.vectors.remove_from(each, found.orphans.get(each, set()) | found.stale.get(each, set()))
         self.vectors.remove([(id, version) for id, versions in found.half_done.items() for version in versions])
@@ -138,7 +141,3 @@ def _is_half_done(row: Row, dead: Collection[str]) -> bool:
     """Whether a row has more to be rid of than versions of writes that are known to be cut off."""
     pending = row.get("pending", [])
     return bool(row.get("stale") or set(pending) - set(dead) or (row["version"] is None and not pending))
-
-
-def _names(found: Mapping[Field, set[Key]]) -> tuple[str, ...]:
-    return tuple(sorted(f"{each} {id} {version}" for each, keys in found.items() for id, version in keys))

@@ -132,13 +132,13 @@ _SECONDS = 120.0
 _SAMPLES = 16
 
 
-def by_damage(model: bytes, int8: Mapping[str, Int8], exam: AccuracyCheck, report: Report) -> list[str]:
+def by_damage(model: bytes, int8: Mapping[str, Int8], check: AccuracyCheck, report: Report) -> list[str]:
     """The Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do.
 
     ``model`` is the float32 file; ONNX Runtime computes on the CPU, so that no engine is built for it.
     """
-    feeds, items = exam.feeds.some(_SAMPLES)
-    reference, names = exam.reference[items], list(int8)
+    feeds, items = check.feeds.some(_SAMPLES)
+    reference, names = check.reference[items], list(int8)
     damage: list[tuple[float, list[str]]] = []
     size = place = 0
     while place < len(names):
@@ -148,7 +148,7 @@ def by_damage(model: bytes, int8: Mapping[str, Int8], exam: AccuracyCheck, repor
         damage.append((1 - drift(reference, vectors).mean_cosine, group))
         place += len(group)
         size = size or max(1, round((time.perf_counter() - begun) * len(names) / _SECONDS))
-        report(f"{exam.tower}: looking for the Linears that hurt most", place, len(names))
+        report(f"{check.tower}: looking for the Linears that hurt most", place, len(names))
     damage.sort(key=lambda item: -item[0] / len(item[1]))
     return [name for _, group in damage for name in group]
 

@@ -102,7 +102,7 @@ class EngineBuilder:
         return this_machine(self.device)
 
     @cached_property
-    def exam(self) -> AccuracyCheck:
+    def check(self) -> AccuracyCheck:
         """What every engine is judged by."""
         return prepare_check(self.bundle, self.tower, self.recipe, self.report)
 
@@ -169,7 +169,7 @@ class EngineBuilder:
                 )
                 advice = "Try another `precision`"
                 break
-        gate = self.exam.gate
+        gate = self.check.gate
         raise QualityError(
             f"{self.bundle.name}: no {precision} engine of the {self.tower} tower is near enough to float32 (cosine "
             f"{gate.mean_cosine:g} and overlap {gate.overlap:g} are asked for): {'; '.join(failed)}. {advice}"
@@ -179,7 +179,7 @@ class EngineBuilder:
         """Which Linears stay in FP16, attempt by attempt."""
         yield ()
         if precision == "int8":
-            order = by_damage(self._file("fp32"), self.int8, self.exam, self.report)
+            order = by_damage(self._file("fp32"), self.int8, self.check, self.report)
             yield from (tuple(sorted(order[: math.ceil(share * len(order))])) for share in SHARES)
 
     def _attempt(self, precision: BuiltPrecision, kept: tuple[str, ...]) -> Made | Missed:
@@ -226,8 +226,8 @@ class EngineBuilder:
         key = self._key(precision, kept, form)
         with building(key) as done:
             if done:
-                data, drift, report, timings = b"", self.exam.recall(done), dict(done.report), timings_of(done)
-                report["passed"] = drift.passes(self.exam.gate)
+                data, drift, report, timings = b"", self.check.recall(done), dict(done.report), timings_of(done)
+                report["passed"] = drift.passes(self.check.gate)
             else:
                 data, drift, report, timings = self._measured(precision, kept, form, key)
             right = None
@@ -247,15 +247,15 @@ class EngineBuilder:
         data, seconds = self._build(precision, kept, form, key)
         self.report(f"{self.tower}: measuring {words(precision, kept)}", 0, 1)
         with Engine(data, device=self.device, contexts=1) as engine:
-            vectors = encode(engine, self.exam.feeds)
+            vectors = encode(engine, self.check.feeds)
             timings = self.time(engine)
             figures = {"build_seconds": round(seconds, 1), "memory_bytes": engine.memory, "plan_bytes": len(data)}
-        drift = self.exam.judge(vectors)
+        drift = self.check.judge(vectors)
         what = {**self._what(precision, kept, form), "cublas": key.machine.cublas}
         gpu = find_gpu(self.device)
         machine = {"gpu": gpu.name, "driver": gpu.driver, "cuda": gpu.cuda, "tensorrt": self.machine.tensorrt}
-        report = {**what, **self.exam.report(drift), "machine": machine, **figures}
-        if lengths := self.exam.by_length(vectors):
+        report = {**what, **self.check.report(drift), "machine": machine, **figures}
+        if lengths := self.check.by_length(vectors):
             report["min_cosine_by_length"] = lengths
         report["timings"] = [dataclasses.asdict(timing) for timing in timings]
         return data, drift, report, timings
@@ -264,8 +264,8 @@ class EngineBuilder:
         """The mean cosine to float32 that the same Linears in INT8 come to on ONNX Runtime, on the CPU."""
         names = [name for name in self.int8 if name not in kept]
         self.report(f"{self.tower}: {words('int8', kept)} on ONNX Runtime", 0, 1)
-        vectors, _ = run(engine_graph(self._file("fp32"), self.int8, names, spelled_out=False), self.exam.feeds)
-        return self.exam.judge(vectors).mean_cosine
+        vectors, _ = run(engine_graph(self._file("fp32"), self.int8, names, spelled_out=False), self.check.feeds)
+        return self.check.judge(vectors).mean_cosine
 
     def time(self, engine: Engine) -> tuple[Timing, ...]:
         """What batches of the report's sizes and of the recipe's take."""

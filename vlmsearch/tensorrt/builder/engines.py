@@ -48,16 +48,16 @@ def ensure_engine(
     the figures where nothing passes the gate, BackendError in TensorRT's own words.
     """
     given = recipe or recipe_of(bundle)
-    workshop = EngineBuilder(bundle, tower, device, given, profile, level, timing_cache, progress or silent)
-    choice = workshop.choice(precision)
+    builder = EngineBuilder(bundle, tower, device, given, profile, level, timing_cache, progress or silent)
+    choice = builder.choice(precision)
     found = chosen_plan(choice)
-    if found and read_or_discard(found, here=workshop.machine) is not None:
+    if found and read_or_discard(found, here=builder.machine) is not None:
         return found
     with building(choice) as done:
         if done:
             return done
-        made = workshop.fastest() if precision == "auto" else workshop.make(precision)
-        plan = dataclasses.replace(made.plan, attempts=tuple(workshop.attempts))
+        made = builder.fastest() if precision == "auto" else builder.make(precision)
+        plan = dataclasses.replace(made.plan, attempts=tuple(builder.attempts))
         choose_plan(choice, plan)
         return plan
 

@@ -48,7 +48,7 @@ class Engine(Closable):
             raise ConfigError(f"contexts and max_batch are at least 1, not {contexts} and {max_batch}")
         self.gpu = find_gpu(device)
         self._weights = len(plan)
-        self._pool = SlotPool(self._lane, contexts)
+        self._pool = SlotPool(self._new_slot, contexts)
         with current(device):
             self._program = Program(plan)
             try:
@@ -74,12 +74,12 @@ class Engine(Closable):
     @property
     def memory(self) -> int:
         """Bytes of GPU memory that it holds: weights, activations, inputs and outputs."""
-        return self._weights + sum(lane.memory for lane in self._pool.all)
+        return self._weights + sum(slot.memory for slot in self._pool.all)
 
     @property
     def graphs(self) -> int:
         """How many CUDA graphs are captured, over all contexts."""
-        return sum(lane.graphs for lane in self._pool.all)
+        return sum(slot.graphs for slot in self._pool.all)
 
     def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> Vectors:
         """The output of a batch of any size, float32 (n, dim); inputs are the program's, by name."""
@@ -104,8 +104,8 @@ class Engine(Closable):
         step = self._steps.exact(rows, _shapes(inputs), graph=graph)
         source = _FromHost([inputs[name] for name in self.inputs])
         with current(self.gpu.index), self._pool.take(lanes) as held:
-            for lane in held:
-                source.stage(lane, 0, rows)
+            for slot in held:
+                source.stage(slot, 0, rows)
             return time_step(held, step, runs)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Engine(Closable):
             self._pool.close()
             self._program.close()
 
-    def _lane(self) -> ExecutionSlot:
+    def _new_slot(self) -> ExecutionSlot:
         while True:
             limit = self._limit
             try:
@@ -152,9 +152,9 @@ class Engine(Closable):
         with current(self.gpu.index):
             while done < rows:
                 piece = min(self._piece(rows - done, source.row_bytes), most)
-                with self._pool.take(2 if piece < rows - done else 1) as lanes:
-                    piece = min(piece, *(lane.rows for lane in lanes), rows - done)
-                    flight = _Flight(self._steps, lanes, shapes, source, piece)
+                with self._pool.take(2 if piece < rows - done else 1) as slots:
+                    piece = min(piece, *(slot.rows for slot in slots), rows - done)
+                    flight = _Flight(self._steps, slots, shapes, source, piece)
                     done = flight.run(vectors, done)
                 if flight.failure:
                     self._shrink(piece, flight.failure)
@@ -178,8 +178,8 @@ class _Source(Protocol):
 
     row_bytes: int
 
-    def stage(self, lane: ExecutionSlot, start: int, stop: int) -> None:
-        """Queue the copy of some rows to a lane."""
+    def stage(self, slot: ExecutionSlot, start: int, stop: int) -> None:
+        """Queue the copy of some rows to a slot."""
 
 
 class _FromHost:
@@ -187,8 +187,8 @@ class _FromHost:
         self._arrays = arrays
         self.row_bytes = sum(array[:1].nbytes for array in arrays)
 
-    def stage(self, lane: ExecutionSlot, start: int, stop: int) -> None:
-        lane.stage(self._arrays, start, stop)
+    def stage(self, slot: ExecutionSlot, start: int, stop: int) -> None:
+        slot.stage(self._arrays, start, stop)
 
 
 class _FromDevice:
@@ -198,16 +198,16 @@ class _FromDevice:
         self._arrays = arrays
         self._after = after
 
-    def stage(self, lane: ExecutionSlot, start: int, stop: int) -> None:
-        lane.stage_device(self._arrays, start, stop, self._after)
+    def stage(self, slot: ExecutionSlot, start: int, stop: int) -> None:
+        slot.stage_device(self._arrays, start, stop, self._after)
 
 
 @dataclass
 class _Flight:
-    """A batch under way in pieces: while one lane computes, the next is filled."""
+    """A batch under way in pieces: while one slot computes, the next is filled."""
 
     steps: Steps
-    lanes: Sequence[ExecutionSlot]
+    slots: Sequence[ExecutionSlot]
     shapes: Mapping[str, Shape]
     source: _Source
     piece: int
@@ -215,7 +215,7 @@ class _Flight:
 
     def run(self, vectors: Vectors, start: int) -> int:
         """Fill ``vectors`` from row ``start`` on; the rows before what is returned are done."""
-        idle, flying = deque(self.lanes), deque[tuple[ExecutionSlot, int, int]]()
+        idle, flying = deque(self.slots), deque[tuple[ExecutionSlot, int, int]]()
         try:
             while flying or (start < len(vectors) and not self.failure):
                 if idle and start < len(vectors) and not self.failure:
@@ -224,22 +224,22 @@ class _Flight:
                         flying.append((idle.popleft(), start, stop))
                         start = stop
                 else:
-                    lane, first, last = flying.popleft()
-                    idle.append(lane)
-                    lane.receive(vectors[first:last])
+                    slot, first, last = flying.popleft()
+                    idle.append(slot)
+                    slot.receive(vectors[first:last])
         except BaseException:
-            for lane in self.lanes:
-                lane.settle()
+            for slot in self.slots:
+                slot.settle()
             raise
         return start
 
-    def _send(self, lane: ExecutionSlot, start: int, stop: int) -> bool:
+    def _send(self, slot: ExecutionSlot, start: int, stop: int) -> bool:
         try:
-            self.source.stage(lane, start, stop)
-            lane.launch(self.steps.find(stop - start, self.shapes, most=lane.rows))
-            lane.fetch(stop - start)
+            self.source.stage(slot, start, stop)
+            slot.launch(self.steps.find(stop - start, self.shapes, most=slot.rows))
+            slot.fetch(stop - start)
         except OutOfMemoryError as exc:
-            lane.settle()
+            slot.settle()
             self.failure = str(exc)  # not the exception, whose frames would keep this, and the GPU's memory, alive
             return False
         return True

@@ -207,7 +207,7 @@ class ExecutionSlot(Closable):
 
 
 class SlotPool(Closable):
-    """Up to ``size`` lanes, made by ``make`` when they are first needed; fewer once the memory did not suffice."""
+    """Up to ``size`` slots, made by ``make`` when they are first needed; fewer once the memory did not suffice."""
 
     def __init__(self, make: Callable[[], ExecutionSlot], size: int) -> None:
         self.all: list[ExecutionSlot] = []
@@ -220,12 +220,12 @@ class SlotPool(Closable):
 
     @contextmanager
     def take(self, wanted: int = 1) -> Iterator[list[ExecutionSlot]]:
-        """One lane, waited for, and more up to ``wanted`` where they are free; BackendError after `close`."""
+        """One slot, waited for, and more up to ``wanted`` where they are free; BackendError after `close`."""
         first = self._one()
         held = [first] if first else []
         try:
-            while len(held) < wanted and (lane := self._one(wait=False)):
-                held.append(lane)
+            while len(held) < wanted and (slot := self._one(wait=False)):
+                held.append(slot)
             yield held
         finally:
             with self._changed:
@@ -233,14 +233,14 @@ class SlotPool(Closable):
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait for the lanes that are in use, and close all."""
+        """Wait for the slots that are in use, and close all."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: len(self._idle) == len(self.all) and not self._making)
-            lanes, self.all, self._idle = self.all, [], []
-        for lane in lanes:
-            lane.close()
+            slots, self.all, self._idle = self.all, [], []
+        for slot in slots:
+            slot.close()
 
     def _one(self, *, wait: bool = True) -> ExecutionSlot | None:
         with self._changed:
@@ -257,21 +257,21 @@ class SlotPool(Closable):
             return self._idle.pop()
 
     def _another(self, *, wait: bool) -> ExecutionSlot | None:
-        """A lane that is made now, with the lock given back meanwhile; if there is no memory, one that is there."""
+        """A slot that is made now, with the lock given back meanwhile; if there is no memory, one that is there."""
         self._making += 1
         self._changed.release()
         try:
-            lane = self._make()
+            slot = self._make()
         except OutOfMemoryError:
-            lane = None
+            slot = None
             if not self.all:
                 raise
         finally:
             self._changed.acquire()
             self._making -= 1
             self._changed.notify_all()
-        if lane is None:
+        if slot is None:
             self.size = max(1, len(self.all) + self._making)
             return self._one(wait=wait)
-        self.all.append(lane)
-        return lane
+        self.all.append(slot)
+        return slot
