@@ -147,7 +147,20 @@ def apply_to_each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 class IndexMismatchError(VlmsearchError, ValueError):
-    """The index was built with another model; the message names both and the command that rebuilds."""
+    """The index was built with another model; the message names both and the command that rebuilds.
+
+    Example:
+        >>> from vlmsearch import Space
+        >>> from vlmsearch.registry import open_store
+        >>> spaces = [Space("clip", 512, frozenset({"text", "image"}))]
+        >>> with open_store("mock:") as store:
+        ...     store.bind("clip:1", spaces)
+        ...     try:
+        ...         store.bind("clip:2", spaces)
+        ...     except IndexMismatchError as exc:
+        ...         "built with clip:1, not with clip:2" in str(exc)
+        True
+    """
 
 
 class ModelUnavailableError(VlmsearchError, RuntimeError):
@@ -172,4 +185,14 @@ def one_line(exc: BaseException, most: int = 200) -> str:
 
 
 class TextTruncatedWarning(UserWarning):
-    """A query was longer than a model reads, and its end was not used."""
+    """A query was longer than a model reads, and its end was not used.
+
+    Example:
+        >>> import warnings
+        >>> from vlmsearch.registry import open_encoder
+        >>> with open_encoder("mock:") as encoder, warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = encoder.encode_texts(["word " * 1000], role="query")
+        >>> caught[0].category.__name__
+        'TextTruncatedWarning'
+    """

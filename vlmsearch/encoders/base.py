@@ -13,7 +13,25 @@ from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
 
 
 class Encoder(Closable, ABC):
-    """Turns texts and images into unit vectors, one array per space. May be used from several threads."""
+    """Turn texts and images into vectors of length one, an array for each space. Several threads may use one encoder.
+
+    Subclasses set ``fingerprint`` and ``spaces``, and implement both methods.
+
+    Example:
+        >>> import numpy as np
+        >>> class Letters(Encoder):
+        ...     fingerprint = "letters:1"
+        ...     spaces = (Space("letters", 26, frozenset({"text"})),)
+        ...     def encode_texts(self, texts, *, role="document"):
+        ...         counts = [[1 + text.lower().count(chr(97 + i)) for i in range(26)] for text in texts]
+        ...         rows = np.array(counts, np.float32).reshape(len(texts), 26)
+        ...         return {"letters": rows / np.linalg.norm(rows, axis=1, keepdims=True)}
+        ...     def encode_images(self, images):
+        ...         return {}
+        >>> with Letters() as encoder:
+        ...     encoder.encode_texts(["a dog", "a car"])["letters"].shape
+        (2, 26)
+    """
 
     fingerprint: str
     """Model, revision, preprocessing and tokenizer; the same on every runtime and in every precision."""
@@ -24,37 +42,70 @@ class Encoder(Closable, ABC):
 
     @abstractmethod
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
-        """Vectors of shape (len(texts), dim) for every space that takes text, by space name.
+        """Encode texts into every space that takes text.
 
         A document longer than a model reads is split and its chunks are pooled. A query is cut, with a
         TextTruncatedWarning that says how much was read.
 
-        Raises InvalidBatchError that names all texts which cannot be used: those that are not valid Unicode, and those
-        that are larger than a server takes.
+        Args:
+            texts: Any number of them.
+            role: Whether they are queries or documents.
+
+        Returns:
+            Float32 arrays of shape (len(texts), dim) by the names of the spaces, each row of length one.
+
+        Raises:
+            InvalidBatchError: Some texts cannot be used (they are not valid Unicode, or larger than a server takes);
+                all of them are named.
+            BackendError: The model or its server failed.
         """
 
     @abstractmethod
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
-        """Vectors of shape (len(images), dim) for every space that takes images, by space name.
+        """Encode images into every space that takes images.
 
-        Raises InvalidBatchError that names all images which cannot be used, with the vectors of the others where they
-        were computed before that was known.
+        Args:
+            images: Any number of them: paths, encoded bytes or decoded images.
+
+        Returns:
+            Float32 arrays of shape (len(images), dim) by the names of the spaces, each row of length one.
+
+        Raises:
+            InvalidBatchError: Some images cannot be used; all of them are named, with the vectors of the others where
+                they were computed before that was known.
+            BackendError: The model or its server failed.
         """
 
 
 @runtime_checkable
 class PreparesImages(Protocol):
-    """An encoder that can do the work of one image (reading, decoding, resizing) ahead of its batch.
+    """Do the work of one image (reading, decoding, resizing) ahead of its batch.
 
     Indexing calls it from several threads while a batch is being encoded.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> isinstance(open_encoder("mock:"), PreparesImages)
+        False
     """
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
-        """What `encode_images` takes with the least work left, same vectors; InvalidInputError for a bad image."""
+        """Prepare one image.
+
+        Args:
+            image: The image.
+            limits: How large it may be.
+
+        Returns:
+            What `Encoder.encode_images` takes with the least work left, and makes the same vectors of.
+
+        Raises:
+            InvalidInputError: The image cannot be used.
+        """
 
 
 def prepared_image(encoder: Encoder, image: ImageSource, limits: ImageLimits) -> ImageSource:
-    """What `Encoder.encode_images` takes, of an image within the limits; InvalidInputError for any other."""
+    """Return what `Encoder.encode_images` takes, of an image within the limits; InvalidInputError for any other."""
     if isinstance(encoder, PreparesImages):
         return encoder.prepare_image(image, limits)
     from vlmsearch.media.images import open_image  # here: `import vlmsearch` loads no Pillow

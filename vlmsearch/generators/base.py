@@ -14,13 +14,25 @@ from vlmsearch.errors import ConfigError
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """How to generate. ConfigError for a value that no generator can follow.
+    """Say how to generate.
 
-    ``max_tokens``: the most tokens of the answer. ``temperature``: 0 for the likeliest text, else what logits are
-    divided by before sampling from the ``top_k`` likeliest tokens (None: all) that make up the share ``top_p``.
-    ``repetition_penalty``: from 1 (none) up (CTRL, arXiv:1909.05858). ``stop``: the text ends before the first of
-    these. ``bad_words``: what the text must not contain. ``seed``: the same seed samples the same text.
-    ``beam_width``: of beam search; 1 for none.
+    Attributes:
+        max_tokens: The most tokens of the answer, at least 1.
+        temperature: 0 for the likeliest text, else what logits are divided by before sampling.
+        top_k: Sample from this many of the likeliest tokens; None for all.
+        top_p: Sample from the likeliest tokens that make up this share, above 0 (nucleus sampling, arXiv:1904.09751).
+        repetition_penalty: From 1 (none) up (CTRL, arXiv:1909.05858).
+        stop: The text ends before the first of these.
+        bad_words: What the text must not contain.
+        seed: The same seed samples the same text.
+        beam_width: Of beam search; 1 for none.
+
+    Raises:
+        ConfigError: A value is one that no generator can follow.
+
+    Example:
+        >>> GenerationOptions(max_tokens=64, stop=("END",)).temperature
+        0.0
     """
 
     max_tokens: int = 256
@@ -61,34 +73,90 @@ class GenerationOptions:
 
 
 class Generator(Closable, ABC):
-    """Continues a prompt. May be used from several threads."""
+    """Continue a prompt. Several threads may use one generator.
+
+    Subclasses set ``name`` and implement `stream`.
+
+    Example:
+        >>> class Parrot(Generator):
+        ...     name = "parrot"
+        ...     def stream(self, prompt, options=None):
+        ...         yield from prompt.split(" ")[-2:]
+        >>> Parrot().generate("say: hello there")
+        'hellothere'
+    """
 
     name: str
     """What generates, for messages; never holds a secret."""
 
     @abstractmethod
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
-        """The text in pieces, as it is made. Closing the iterator stops the generation."""
+        """Generate a text in pieces, as it is made.
+
+        Args:
+            prompt: What to continue.
+            options: How; None for the defaults.
+
+        Returns:
+            An iterator over the pieces. Closing it stops the generation.
+
+        Raises:
+            InvalidInputError: The prompt is longer than the model reads.
+            ConfigError: The generator cannot follow an option.
+            BackendError: The model or its server failed.
+        """
 
     def generate(self, prompt: str, options: GenerationOptions | None = None) -> str:
-        """The whole text."""
+        """Generate a whole text.
+
+        Args:
+            prompt: What to continue.
+            options: How; None for the defaults.
+
+        Returns:
+            The text, without the prompt.
+
+        Raises:
+            InvalidInputError: The prompt is longer than the model reads.
+            ConfigError: The generator cannot follow an option.
+            BackendError: The model or its server failed.
+        """
         return "".join(self.stream(prompt, options))
 
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """A generator that knows how much its model reads."""
+    """Know how much a generator's model reads, so that a prompt can be fitted to it.
+
+    Example:
+        >>> from vlmsearch.registry import open_generator
+        >>> isinstance(open_generator("extractive:"), CountsTokens)
+        False
+    """
 
     context: int
     """The most tokens of prompt and answer together."""
 
     def count_tokens(self, prompt: str) -> int:
-        """How many tokens a prompt has for the model, with all that a chat template adds."""
+        """Count the tokens that a prompt has for the model, with all that a chat template adds.
+
+        Args:
+            prompt: The prompt.
+
+        Returns:
+            How many there are.
+        """
 
 
 @runtime_checkable
 class HasPromptTemplate(Protocol):
-    """A generator whose prompts have a form of their own, which a pipeline uses instead of any other."""
+    """Have a form of prompt of one's own, which a pipeline uses instead of any other.
+
+    Example:
+        >>> from vlmsearch.registry import open_generator
+        >>> isinstance(open_generator("extractive:"), HasPromptTemplate)
+        True
+    """
 
     prompt_template: Template
     """With the places of `vlmsearch.answers.prompts.TEMPLATE`, or one of them."""

@@ -26,10 +26,21 @@ from vlmsearch.types import (
 
 
 class Store(Closable, ABC):
-    """Keeps documents with their vectors and finds the nearest ones.
+    """Keep documents with their vectors, and find the nearest ones.
 
     Constructing a store creates nothing: the first `bind` does. Every method takes and gives whole batches; ids that a
-    store does not have are left out of answers, never an error. A store may be used from several threads.
+    store does not have are left out of answers, never an error. A store may be used from several threads. Any method
+    raises BackendError where the store's database fails.
+
+    Example:
+        >>> import numpy as np
+        >>> from vlmsearch.registry import open_store
+        >>> field = Field("tiny", "text")
+        >>> with open_store("mock:") as store:
+        ...     store.bind("letters:1", [Space("tiny", 2, frozenset({"text"}))])
+        ...     store.upsert([Record(Document("a"), {field: np.array([0.6, 0.8], np.float32)})])
+        ...     store.search(field, np.array([[1, 0]], np.float32), limit=1)[0][0].id
+        'a'
     """
 
     name: str
@@ -37,54 +48,111 @@ class Store(Closable, ABC):
 
     @abstractmethod
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
-        """Make the store ready for the vectors of one encoder, creating it the first time.
+        """Make the store ready for the vectors of one encoder; create it the first time.
 
-        Raises IndexMismatchError, before anything is written, if another encoder filled it.
+        Args:
+            fingerprint: The encoder's.
+            spaces: The encoder's.
+
+        Raises:
+            IndexMismatchError: Another encoder filled the store; nothing was written.
         """
 
     @abstractmethod
     def manifest(self) -> Manifest | None:
-        """What built this index, or None where there is no index yet. Creates nothing."""
+        """Return what built this index. Nothing is created.
+
+        Returns:
+            The manifest, or None where there is no index yet.
+        """
 
     @abstractmethod
     def upsert(self, records: Sequence[Record]) -> None:
         """Add records, or replace those whose ids are there: their old vectors, text and metadata are gone.
 
         When this returns, all records are durable and can be found; meanwhile readers see each document either as it
-        was or as it will be. Ids must be distinct within one call. Raises InvalidBatchError, which names the records
-        that do not fit, before anything is written, and ConfigError before the first `bind`.
+        was or as it will be.
+
+        Args:
+            records: The records; their ids are distinct.
+
+        Raises:
+            InvalidBatchError: Some records do not fit; all of them are named, and nothing was written.
+            ConfigError: The store was never bound.
         """
 
     @abstractmethod
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each query vector, the ``limit`` nearest documents by cosine that pass ``where``, best first.
+        """Find the nearest documents by cosine.
 
-        Equal cosines are in the order of the ids. Raises ConfigError for a field that the index does not have.
+        Args:
+            field: Which vectors of the documents to compare with.
+            vectors: The queries: float32 of shape (n, dim), each row of length one.
+            limit: The most documents for each.
+            where: What their metadata have to pass.
+
+        Returns:
+            For each query its hits, best first; equal cosines are in the order of the ids.
+
+        Raises:
+            ConfigError: The index has no such field.
         """
 
     @abstractmethod
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
+        """Return documents.
+
+        Args:
+            ids: Theirs.
+
+        Returns:
+            Those that are there, in the order of ``ids``.
+        """
 
     @abstractmethod
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """The stamps of those documents among ``ids`` that are in the store whole."""
+        """Return the stamps of documents.
+
+        Args:
+            ids: Theirs.
+
+        Returns:
+            The stamps, by id, of those that are in the store whole.
+        """
 
     @abstractmethod
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """The fields that each of those documents among ``ids`` that are in the store has a vector in."""
+        """Return the fields that documents have a vector in.
+
+        Args:
+            ids: Theirs.
+
+        Returns:
+            The fields, by id, of those that are in the store.
+        """
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents and their vectors; returns how many were there."""
+        """Remove documents and their vectors.
+
+        Args:
+            ids: Theirs; unknown ones are ignored.
+
+        Returns:
+            How many were there.
+        """
 
     @abstractmethod
     def ids(self) -> Iterator[str]:
-        """All ids, in no particular order."""
+        """Iterate over all ids, in no particular order.
+
+        Returns:
+            An iterator, which reads as it goes.
+        """
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many documents there are."""
+        """Return how many documents there are."""
 
 
 def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequence[Space]) -> None:
@@ -161,13 +229,24 @@ def quarantine_of(store: Store) -> Quarantine:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What `check` found. ``vectors`` counts those of each field; the lists name what is not in order.
+    """Tell what a check of a store found; the tuples name what is not in order.
 
-    ``orphans``: vectors of no document; ``stale``: vectors of versions that were replaced or deleted; ``missing``:
-    vectors that a document should have; ``unindexed``: vectors that searching does not find; ``unfinished``:
-    writes and deletes that were cut off; ``in_progress`` counts the writes under way. ``repaired``: whether all that is
-    listed has been put in order; the vectors of ``missing`` cannot be made up, so those documents count as changed, and
-    indexing their sources again completes them. On a Chroma server they are listed until then.
+    Attributes:
+        store: The store's name.
+        documents: How many there are.
+        vectors: How many there are, by field.
+        orphans: Vectors of no document.
+        stale: Vectors of versions that were replaced or deleted.
+        missing: Vectors that a document should have. They cannot be made up, so those documents count as changed, and
+            indexing their sources again completes them. On a Chroma server they are listed until then.
+        unfinished: Writes and deletes that were cut off.
+        in_progress: How many writes are under way.
+        repaired: Whether all that is listed has been put in order.
+        unindexed: Vectors that searching does not find.
+
+    Example:
+        >>> CheckReport("chroma:./index", 3, {"clip/image": 3}, orphans=("a",)).clean
+        False
     """
 
     store: str
@@ -183,20 +262,33 @@ class CheckReport:
 
     @property
     def clean(self) -> bool:
-        """Whether everything was in order."""
+        """Return whether everything was in order."""
         return not (self.orphans or self.stale or self.missing or self.unindexed or self.unfinished)
 
 
 @runtime_checkable
 class Checkable(Protocol):
-    """A store that can say whether all of its parts agree."""
+    """Say whether all parts of a store agree.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> isinstance(open_store("mock:"), Checkable)
+        True
+    """
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """What is in the store and what is not in order; with ``repair``, each is finished or rolled back."""
+        """Return what is in the store and what is not in order.
+
+        Args:
+            repair: Finish or roll back what is not.
+
+        Returns:
+            What was found.
+        """
 
 
 def check_store(store: Store, *, repair: bool = False) -> CheckReport:
-    """What the store's own `check` gives; ConfigError for a store that has none."""
+    """Return what the store's own `check` gives; ConfigError for a store that has none."""
     if not isinstance(store, Checkable):
         raise ConfigError(f"{store.name} cannot be checked; chroma:, mongodb: and mongodb+chroma: can")
     return store.check(repair=repair)
@@ -204,33 +296,74 @@ def check_store(store: Store, *, repair: bool = False) -> CheckReport:
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """A store that can have another index built beside its own, and switch to it in one step."""
+    """Have another index built beside a store's own, and switch to it in one step.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> isinstance(open_store("mock:"), Replaceable)
+        True
+    """
 
     def beside(self, fingerprint: str, spaces: Sequence[Space]) -> Store:
-        """The index for another encoder beside this one; the same again until `switch`.
+        """Return the index for another encoder beside this one; the same again until `switch`.
 
         Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
+
+        Args:
+            fingerprint: The other encoder's.
+            spaces: The other encoder's.
+
+        Returns:
+            The index, as a store.
         """
 
     def freeze(self, built: Store) -> None:
-        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is to copy."""
+        """Refuse writes until `switch` or `thaw`: what has returned by now is all there is to copy.
+
+        Args:
+            built: The index that was built beside this one.
+        """
 
     def thaw(self, built: Store | None = None) -> bool:
-        """Take writes again after a `freeze`, or only after that for ``built``; False where there was none."""
+        """Take writes again after a `freeze`.
+
+        Args:
+            built: The index that the freeze was for; None for whichever.
+
+        Returns:
+            False where there was no such freeze.
+        """
 
     def switch(self, built: Store) -> None:
         """Put the index that was built beside this one, and for which this one is frozen, in its place in one step.
 
         The old one is kept, to be read by those who have it open, until `drop_old` or the next `switch`.
+
+        Args:
+            built: The index that was built.
         """
 
     def drop_old(self) -> bool:
-        """Remove the index that the last `switch` replaced; False where there is none."""
+        """Remove the index that the last `switch` replaced.
+
+        Returns:
+            False where there is none.
+        """
 
 
 @runtime_checkable
 class Described(Protocol):
-    """A store that has something to tell about how it works."""
+    """Tell how a store works, for `vlmsearch info`.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> isinstance(open_store("mock:"), Described)
+        True
+    """
 
     def describe(self) -> dict[str, str]:
-        """Names and values, for people."""
+        """Describe the store to people.
+
+        Returns:
+            Names and values.
+        """
