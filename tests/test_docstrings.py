@@ -29,8 +29,7 @@ MODULES = [
 ]
 NO_VERBS = {"A", "All", "An", "How", "Names", "Raises", "Returns", "That", "The", "These", "This", "Those", "What"}
 NO_VERBS |= {"Whether", "Which"}
-CLASSES = [value for value in map(vlmsearch.__dict__.get, vlmsearch.__all__) if isinstance(value, type)]
-CLASSES += [vlmsearch.Paths, registry.Url]
+CLASSES = [value for name in vlmsearch.__all__ if isinstance(value := getattr(vlmsearch, name), type)] + [registry.Url]
 
 
 PROPERTIES = {
