@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -204,6 +205,66 @@ def test_a_third_party_class_may_inherit_its_constructor_or_take_its_location_by
     opened = open_generator(url)
     assert opened.name == name
     assert opened.generate("[1] a\n[2] b") == "“a” [1]"
+
+
+@dataclass(frozen=True)
+class Shape:
+    size: int = 1
+    is_round: bool = False
+
+    def __post_init__(self) -> None:
+        if self.is_round and self.size < 2:
+            raise ConfigError("what is round has a size of at least 2")
+
+
+class Shaped(ExtractiveGenerator):
+    """A back end with options in dataclasses."""
+
+    def __init__(self, *, quotes: int = 3, options: Shape = Shape(), lid: Shape = Shape(7)) -> None:
+        super().__init__(quotes=quotes)
+        self.name = repr((quotes, options, lid))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", (3, Shape(), Shape(7))),
+        ("?is_round=yes&size=4", (3, Shape(4, is_round=True), Shape(7))),
+        ("?lid_is_round=yes&quotes=2", (2, Shape(), Shape(7, is_round=True))),
+        ("?lid_is_round=yes&lid_size=5&size=6", (3, Shape(6), Shape(5, is_round=True))),
+    ],
+)
+def test_fields_of_dataclasses_are_options_too(
+    query: str, expected: tuple[int, Shape, Shape], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("odd", f"{__name__}:Shaped", "vlmsearch.generators")
+    monkeypatch.setattr(registry, "back_ends", lambda _: {"odd": point})
+    assert open_generator(f"odd:{query}").name == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("is_round=yes", "a size of at least 2"),
+        ("lid_size=large", "option lid_size of generator odd: is a whole number, not 'large'"),
+        ("options=4", "no option 'options'; it has quotes, size, is_round, lid_size, lid_is_round"),
+    ],
+)
+def test_a_wrong_field_of_a_dataclass_is_refused(query: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("odd", f"{__name__}:Shaped", "vlmsearch.generators")
+    monkeypatch.setattr(registry, "back_ends", lambda _: {"odd": point})
+    with pytest.raises(ConfigError, match=message):
+        open_generator(f"odd:?{query}")
+
+
+def test_the_stores_over_mongodb_share_their_options() -> None:
+    query = "timeout=5&retries=1&index=photos&tls=true&replica_set=rs&auth_source=admin"
+    for url in (f"mongodb://h/db?{query}&cache=4", f"mongodb+chroma://h/db?{query}&chroma=http://h:8000"):
+        with open_store(url) as store:
+            assert store.name.split(" with ")[0].endswith("h/db/photos")
+    for url in ("mongodb://h/db?tsl=true", "mongodb+chroma://h/db?chroma=x&tsl=true"):
+        with pytest.raises(ConfigError, match=r"no option 'tsl'; it has .*timeout, retries, srv, .*auth_mechanism"):
+            open_store(url)
 
 
 @pytest.mark.parametrize("place", ["no_such_driver:Encoder", "json:NoSuchClass"])

@@ -2,8 +2,10 @@
 
 A URL is ``scheme:location?option=value&...``. The scheme is an entry point of the group ``vlmsearch.encoders``,
 ``vlmsearch.stores`` or ``vlmsearch.generators``; the location is the class's one positional argument and the options
-are its keyword-only arguments, converted by their annotations. Any installed package can register its own, and names
-the extra that a back end needs as entry points do: ``name = "package.module:Class [extra]"``.
+are its keyword-only arguments, converted by their annotations. Of an argument that is a dataclass, each field is an
+option: by its own name where the argument is called ``options``, else with the argument's name before it, as
+``hnsw_ef_search`` is the field ``ef_search`` of ``hnsw``. Any installed package can register its own, and names the
+extra that a back end needs as entry points do: ``name = "package.module:Class [extra]"``.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import inspect
 import re
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from vlmsearch._util.tables import convert
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["encoder", "store", "generator"]
 T = TypeVar("T")
+_Group: TypeAlias = tuple[str, Callable[..., object]]
+"""A keyword-only argument that is a dataclass, whose fields are options, and what makes it of some fields."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EXTRAS = re.compile(r"\[(.+)\]\s*$")
@@ -216,15 +221,43 @@ def _open(text: str, kind: Kind, interface: type[T]) -> T:
         raise ConfigError(f"{kind} {url.scheme}: takes nothing after the colon, not {url.location!r}")
     if not url.location and places and places[0].default is inspect.Parameter.empty:
         raise ConfigError(f"{kind} {url.scheme}: needs a location after the colon")
-    names = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-    hints = typing.get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
-    options: dict[str, object] = {}
-    for name, value in url.options:
-        if name not in names:
-            have = f"it has {', '.join(names)}" if names else "it has none"
-            raise ConfigError(f"{kind} {url.scheme}: has no option {name!r}; {have}")
-        options[name] = convert(value, hints[name], f"option {name} of {kind} {url.scheme}:")
-    opened = factory(*([url.location] if url.location else []), **options)
+    arguments = _arguments(factory, url, f"{kind} {url.scheme}:")
+    opened = factory(*([url.location] if url.location else []), **arguments)
     if not isinstance(opened, interface):
         raise ConfigError(f"{kind} {url.scheme}: is registered by a class that is no {interface.__name__}")
     return opened
+
+
+def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str, object]:
+    """The keyword-only arguments that the options of a URL stand for."""
+    options = _options_of(factory)
+    arguments: dict[str, object] = {}
+    grouped: dict[_Group, dict[str, object]] = {}
+    for option, text in url.options:
+        if option not in options:
+            have = f"it has {', '.join(options)}" if options else "it has none"
+            raise ConfigError(f"{name} has no option {option!r}; {have}")
+        group, argument, annotation = options[option]
+        values = arguments if group is None else grouped.setdefault(group, {})
+        values[argument] = convert(text, annotation, f"option {option} of {name}")
+    return arguments | {argument: make(**fields) for (argument, make), fields in grouped.items()}
+
+
+def _options_of(factory: Callable[..., object]) -> dict[str, tuple[_Group | None, str, object]]:
+    """By name of the option: the argument and its annotation, or the group and the field of it."""
+    hints = typing.get_type_hints(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+    options: dict[str, tuple[_Group | None, str, object]] = {}
+    for name, parameter in inspect.signature(factory).parameters.items():
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        annotation = hints[name]
+        if isinstance(annotation, type) and is_dataclass(annotation):
+            is_needed = parameter.default is parameter.empty
+            group = (name, annotation if is_needed else partial(replace, parameter.default))
+            prefix = "" if name == "options" else f"{name}_"
+            for field, kind in typing.get_type_hints(annotation).items():
+                options[prefix + field] = (group, field, kind)
+        else:
+            options[name] = (None, name, annotation)
+    return options
+

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vlmsearch.stores.chroma.collections import DEFAULT_HNSW
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.connection import MongoConnection
 from vlmsearch.stores.mongodb.store import MongoStore
@@ -22,8 +23,8 @@ class MockStore(MongoChromaStore):
         self.mongo = MockMongo(faults=self.faults)
         self.chroma = MockChroma(faults=self.faults)
         connection = mock_connection(self.mongo, retries=retries)
-        hnsw = {"max_neighbors": 24}
-        self._set_up(connection, MockChromaConnection(self.chroma, retries=retries), "vlmsearch", "index", hnsw)
+        chroma = MockChromaConnection(self.chroma, retries=retries)
+        self._set_up(connection, chroma, "vlmsearch", "index", DEFAULT_HNSW)
         self.name = f"mock:{location}"
 
 

@@ -27,6 +27,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, unit_vectors
 from tests.support.mongo_servers import MongoServer
 from tests.support.servers import START_SECONDS, free_port
 from vlmsearch import BackendUnavailableError, Document, Record, Stamp
+from vlmsearch.stores.mongodb.connection import MongoOptions
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 
 Target = Literal["writer", "mongo", "chroma"]
@@ -45,7 +46,7 @@ def record(id: str, turn: int) -> Record:
 
 
 def open_pair(mongo: str, chroma: str) -> MongoChromaStore:
-    return MongoChromaStore(f"//{mongo}/chaos", chroma=f"http://{chroma}", timeout=5, retries=6)
+    return MongoChromaStore(f"//{mongo}/chaos", chroma=f"http://{chroma}", options=MongoOptions(timeout=5, retries=6))
 
 
 def work(mongo: str, chroma: str, seed: int, turn: int) -> None:

@@ -41,6 +41,7 @@ from vlmsearch import (
     Stamp,
 )
 from vlmsearch.registry import open_store
+from vlmsearch.stores.chroma.collections import HnswOptions
 from vlmsearch.stores.chroma.connection import TOKEN_VARIABLE
 from vlmsearch.stores.chroma.log import DATABASE
 from vlmsearch.stores.chroma.store import ChromaStore
@@ -97,12 +98,16 @@ def test_a_token_is_sent_in_the_headers(monkeypatch: pytest.MonkeyPatch) -> None
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "options", [{"timeout": 0.0}, {"timeout": -1.0}, {"retries": -1}, {"ssl": True}, {"hnsw_ef_search": 1}]
-)
+@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"timeout": -1.0}, {"retries": -1}, {"ssl": True}])
 def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         ChromaStore(str(tmp_path / "index"), **options)
+
+
+@pytest.mark.parametrize("options", [{"max_neighbors": 1}, {"ef_construction": 0}, {"ef_search": -4}])
+def test_a_graph_without_links_or_candidates_is_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=f"hnsw_{next(iter(options))} is at least 2"):
+        HnswOptions(**options)
 
 
 def test_options_come_from_the_url(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from vlmsearch.registry import open_store
 from vlmsearch.stores.base import quarantine_of
 from vlmsearch.stores.filters import Comparison, FilterGroup
 from vlmsearch.stores.mongodb import cache as mongo_cache
+from vlmsearch.stores.mongodb.connection import MongoOptions
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb.values import compile_filter
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
@@ -187,7 +188,7 @@ def test_two_indexes_in_one_database_are_apart(mongo_address: str) -> None:
 
 
 def test_what_mongodb_cannot_keep_is_refused_before_anything_is_written(mongo_address: str) -> None:
-    with MongoStore(f"//{mongo_address}/large", retries=0) as store:
+    with MongoStore(f"//{mongo_address}/large", options=MongoOptions(retries=0)) as store:
         store.bind("e", SPACES)
         large = [Record(Document(id, text="x" * (16 * 2**20)), {}) for id in ("big", "bigger")]
         with pytest.raises(InvalidBatchError, match=r"'big' has more than .*'bigger' has more than") as caught:

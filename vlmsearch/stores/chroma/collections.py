@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Ids
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from vlmsearch.types import Field, Vectors
 T = TypeVar("T")
 EXACT_UP_TO = 1000
 """Collections of so many rows are searched exactly: HNSW is asked for all of them."""
+_LEAST = 2
 _REQUEST_BYTES = 8 * 2**20
 _PAGE = 1000
 _SAME, _TINY = 4, 1e-30
@@ -35,6 +37,33 @@ _OWN = 0.999
 """The least cosine of a vector with itself, as HNSW keeps it."""
 VERSION_CHARS = 16
 """How many characters of a row's id say which version it is of; the rest is the document's id."""
+
+
+@dataclass(frozen=True)
+class HnswOptions:
+    """How the graph of a new index is made and searched (HNSW, Malkov and Yashunin 2018); each at least 2.
+
+    In a URL, each is an option of ``chroma:`` and ``mongodb+chroma:``, such as ``hnsw_ef_search``.
+
+    Attributes:
+        max_neighbors: Links that a vector has at most, M in the paper.
+        ef_construction: Candidates that are looked at when a vector is added.
+        ef_search: Candidates that are looked at when one is looked for.
+    """
+
+    max_neighbors: int = 24
+    ef_construction: int = 150
+    ef_search: int = 400
+
+    def __post_init__(self) -> None:
+        for option, value in asdict(self).items():
+            if value < _LEAST:
+                raise ConfigError(f"hnsw_{option} is at least {_LEAST}, not {value}")
+
+
+DEFAULT_HNSW = HnswOptions()
+UNSEARCHED_HNSW = HnswOptions(max_neighbors=2, ef_construction=4, ef_search=4)
+"""For collections that are never searched; Chroma indexes them all the same."""
 
 
 def connect(location: str, *, ssl: bool = False, timeout: float = 30.0, retries: int = 3) -> ChromaConnection:
@@ -72,9 +101,9 @@ class ChromaCollection:
         self._model = self._model or self._connection.run(f"look for {self.name}", look)
         return None if self._model is None else dict(self._model.metadata or {})
 
-    def create(self, hnsw: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
+    def create(self, hnsw: HnswOptions, metadata: Mapping[str, Any] | None = None) -> None:
         """Make the collection unless it is there."""
-        configuration: Any = {"hnsw": {"space": "cosine", **hnsw}}
+        configuration: Any = {"hnsw": {"space": "cosine", **asdict(hnsw)}}
 
         def make(server: ServerAPI) -> Model:
             return server.get_or_create_collection(

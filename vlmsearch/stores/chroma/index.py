@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.chroma.collections import ChromaCollection, placeholders
+from vlmsearch.stores.chroma.collections import UNSEARCHED_HNSW, ChromaCollection, HnswOptions, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
 from vlmsearch.stores.chroma.journal import ChromaJournal
 from vlmsearch.stores.chroma.vectors import VectorRows
@@ -19,8 +19,6 @@ from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.types import Manifest, Reject, Space, Stamp
 
 _OURS = {"vlmsearch": "about"}
-_PLAIN_HNSW = {"max_neighbors": 2, "ef_construction": 4, "ef_search": 4}
-"""For collections that are never searched; Chroma indexes them all the same."""
 
 
 class ChromaIndex(GenerationalStore):
@@ -28,11 +26,8 @@ class ChromaIndex(GenerationalStore):
 
     kind = "chroma"
 
-    def __init__(self, connection: ChromaConnection, hnsw: Mapping[str, int], slot: Slot = "index") -> None:
+    def __init__(self, connection: ChromaConnection, hnsw: HnswOptions, slot: Slot = "index") -> None:
         super().__init__(connection.name, slot)
-        for option, value in hnsw.items():
-            if value < 2:
-                raise ConfigError(f"hnsw_{option} is at least 2, not {value}")
         self._connection = connection
         self._hnsw = hnsw
         shared = Subindex(connection, "")
@@ -60,7 +55,7 @@ class ChromaIndex(GenerationalStore):
 
     def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
         """Make the row of a slot, unless there is one."""
-        self._about.create(_PLAIN_HNSW, _OURS)
+        self._about.create(UNSEARCHED_HNSW, _OURS)
         self._about.insert(slot, json.dumps(row))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
@@ -88,8 +83,8 @@ class ChromaIndex(GenerationalStore):
         """Make the collections of a generation."""
         self._connection.prepare()
         self._vectors_of(generation, spaces).create(self._hnsw)
-        self._documents_of(generation).create(_PLAIN_HNSW)
-        self._rejects.create(_PLAIN_HNSW)
+        self._documents_of(generation).create(UNSEARCHED_HNSW)
+        self._rejects.create(UNSEARCHED_HNSW)
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Find the collections of a generation."""

@@ -14,11 +14,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from vlmsearch.stores.chroma.collections import ChromaCollection
+from vlmsearch.stores.chroma.collections import UNSEARCHED_HNSW, ChromaCollection
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.writers import Life, at_work, life_of, new_version, this_process
-
-_PLAIN_HNSW = {"max_neighbors": 2, "ef_construction": 4, "ef_search": 4}
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class ChromaJournal:
         """Make an entry and give its version; after an error it stays, for nobody knows what was written."""
         version = new_version()
         if self._rows.find() is None:
-            self._rows.create(_PLAIN_HNSW)
+            self._rows.create(UNSEARCHED_HNSW)
         with at_work(version):
             self._rows.insert(version, json.dumps([this_process(), documents]))
             yield version

@@ -18,7 +18,7 @@ from typing_extensions import Self
 from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.stores.base import CheckReport, check_records
 from vlmsearch.stores.chroma.audit import Discrepancies, State, compare, digest_version, row_names
-from vlmsearch.stores.chroma.collections import connect, placeholders
+from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, connect, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.index import ChromaIndex, dump
 from vlmsearch.stores.filters import Filter
@@ -27,7 +27,6 @@ from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Hit, Record, Stamp, Vectors
 
-HNSW = {"max_neighbors": 24, "ef_construction": 150, "ef_search": 400}
 _WRITES = 1000
 _LAST_GASP = 5.0
 """For how many seconds a server may still be carrying out what a writer sent before it found that its entry is gone."""
@@ -38,8 +37,8 @@ class ChromaStore(ChromaIndex):
 
     A folder is used by one process at a time, for searching too. A server needs no credentials, or a token in the
     environment variable VLMSEARCH_CHROMA_TOKEN; ``ssl``, ``timeout``, in seconds for one attempt, and ``retries``, how
-    many follow, are for servers. The ``hnsw_`` options shape a new index: links of a vector, and how many candidates
-    are looked at when one is added and when one is looked for. Up to 1,000 vectors of a field, search is exact.
+    many follow, are for servers. ``hnsw`` shapes a new index; in a URL its fields are options, such as
+    ``hnsw_ef_search``. Up to 1,000 vectors of a field, search is exact.
     """
 
     def __init__(
@@ -49,15 +48,12 @@ class ChromaStore(ChromaIndex):
         ssl: bool = False,
         timeout: float = 30.0,
         retries: int = 3,
-        hnsw_max_neighbors: int = HNSW["max_neighbors"],
-        hnsw_ef_construction: int = HNSW["ef_construction"],
-        hnsw_ef_search: int = HNSW["ef_search"],
+        hnsw: HnswOptions = DEFAULT_HNSW,
     ) -> None:
-        hnsw = dict(zip(HNSW, (hnsw_max_neighbors, hnsw_ef_construction, hnsw_ef_search)))
         super().__init__(connect(location, ssl=ssl, timeout=timeout, retries=retries), hnsw)
 
     @classmethod
-    def on(cls, connection: ChromaConnection, *, slot: Slot = "index", hnsw: Mapping[str, int] = HNSW) -> Self:
+    def on(cls, connection: ChromaConnection, *, slot: Slot = "index", hnsw: HnswOptions = DEFAULT_HNSW) -> Self:
         """The store over a connection that is there already."""
         store = cls.__new__(cls)
         ChromaIndex.__init__(store, connection, hnsw, slot)

@@ -15,6 +15,7 @@ from vlmsearch.stores.chroma.collections import (
     EXACT_UP_TO,
     VERSION_CHARS,
     ChromaCollection,
+    HnswOptions,
     best_first,
     field_collection,
     pages,
@@ -40,7 +41,7 @@ class VectorRows:
         self.fields: dict[Field, ChromaCollection] = {field: field_collection(connection, field) for field in fields}
         self._is_small = dict.fromkeys(fields, True)
 
-    def create(self, hnsw: Mapping[str, int]) -> None:
+    def create(self, hnsw: HnswOptions) -> None:
         """Make the collections."""
         for collection in self.fields.values():
             collection.create(hnsw)

@@ -76,7 +76,20 @@ class MongoAddress:
 
 @dataclass(frozen=True)
 class MongoOptions:
-    """How to reach the servers; ``timeout`` is in seconds for one attempt, ``retries`` how many more follow."""
+    """How to reach the servers; in a URL, each is an option of ``mongodb:`` and ``mongodb+chroma:``.
+
+    Attributes:
+        timeout: Seconds that one attempt may take; of the pair, also with Chroma.
+        retries: How many more attempts follow, from 0 to 20; of the pair, also with Chroma.
+        srv: Whether the host is a name whose SRV record lists the servers (``mongodb+srv``).
+        replica_set: The replica set's name, where it is to be checked.
+        tls: Whether connections are encrypted.
+        tls_ca_file: The certificates of authorities to trust, PEM; the system's by default.
+        tls_certificate_key_file: The client's certificate and key, PEM.
+        auth_source: The database that knows the user; by default what the mechanism or the server says.
+        auth_mechanism: How to log in; by default, with VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD where they
+            are set.
+    """
 
     timeout: float = 30.0
     retries: int = 3
@@ -98,6 +111,9 @@ class MongoOptions:
         for path in (self.tls_ca_file, self.tls_certificate_key_file):
             if path is not None and not path.is_file():
                 raise ConfigError(f"there is no file {str(path)!r} for TLS")
+
+
+DEFAULT_OPTIONS = MongoOptions()
 
 
 def check_name(name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from pymongo.operations import ReplaceOne
@@ -16,7 +15,7 @@ from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.mongodb.atlas import VectorSearch
 from vlmsearch.stores.mongodb.cache import Changes, VectorCache
 from vlmsearch.stores.mongodb.connection import (
-    AuthMechanism,
+    DEFAULT_OPTIONS,
     MongoAddress,
     MongoConnection,
     MongoOptions,
@@ -38,10 +37,10 @@ _WRITES = 500
 class MongoStore(MongoIndex):
     """Documents and vectors in a database: ``mongodb://host:27017/database``, hosts separated by commas.
 
-    A user and password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, or from what ``auth_mechanism``
-    says. ``index`` names the index in the database; ``timeout`` is in seconds for one attempt, ``retries`` how many
-    follow. Servers with ``$vectorSearch`` are searched by it, unless a query has a filter; others are searched
-    exactly, from vectors in memory while the index does not change and they take no more than ``cache`` MiB.
+    A user and password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, or from what the option
+    ``auth_mechanism`` says; `MongoOptions` has this and all else about reaching the servers. ``index`` names the index
+    in the database. Servers with ``$vectorSearch`` are searched by it, unless a query has a filter; others are
+    searched exactly, from vectors in memory while the index does not change and they take no more than ``cache`` MiB.
     ``index_timeout``, in seconds, is how long a new index of theirs is waited for.
     """
 
@@ -52,29 +51,10 @@ class MongoStore(MongoIndex):
         location: str,
         *,
         index: str = "vlmsearch",
-        timeout: float = 30.0,
-        retries: int = 3,
-        srv: bool = False,
-        replica_set: str = "",
-        tls: bool = False,
-        tls_ca_file: Path | None = None,
-        tls_certificate_key_file: Path | None = None,
-        auth_source: str = "",
-        auth_mechanism: AuthMechanism | None = None,
         index_timeout: float = 600.0,
         cache: int = 1024,
+        options: MongoOptions = DEFAULT_OPTIONS,
     ) -> None:
-        options = MongoOptions(
-            timeout,
-            retries,
-            srv,
-            replica_set,
-            tls,
-            tls_ca_file,
-            tls_certificate_key_file,
-            auth_source,
-            auth_mechanism,
-        )
         self._set_up(connect(MongoAddress.parse(location), options), index, "index", index_timeout, cache)
 
     def _set_up(self, connection: MongoConnection, index: str, slot: Slot, index_timeout: float, cache: int) -> None:

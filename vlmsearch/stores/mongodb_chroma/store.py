@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pymongo.operations import UpdateOne
@@ -20,12 +19,20 @@ from typing_extensions import Self
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
 from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
 from vlmsearch.stores.chroma.vectors import VectorRows
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
-from vlmsearch.stores.mongodb.connection import AuthMechanism, MongoAddress, MongoConnection, MongoOptions, Row, connect
+from vlmsearch.stores.mongodb.connection import (
+    DEFAULT_OPTIONS,
+    MongoAddress,
+    MongoConnection,
+    MongoOptions,
+    Row,
+    connect,
+)
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
 from vlmsearch.stores.mongodb.rows import bulk, pages
@@ -36,15 +43,14 @@ from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500
 _CONTENT = ("digest", "source", "text", "image", "metadata", "exact")
-_HNSW = {"max_neighbors": 24, "ef_construction": 150, "ef_search": 400}
 
 
 class MongoChromaStore(MongoIndex):
     """Documents in a database, vectors in Chroma: ``mongodb+chroma://host:27017/database?chroma=http://host:8000``.
 
-    ``chroma`` is a server or a folder; the other options are those of ``mongodb:`` and ``chroma:``. A user and
-    password come from VLMSEARCH_MONGO_USER and VLMSEARCH_MONGO_PASSWORD, a token for the Chroma server from
-    VLMSEARCH_CHROMA_TOKEN.
+    ``chroma`` is a server or a folder; ``index`` names the index in the database. `MongoOptions` says how both are
+    reached, `HnswOptions` shapes a new index. A user and password come from VLMSEARCH_MONGO_USER and
+    VLMSEARCH_MONGO_PASSWORD, a token for the Chroma server from VLMSEARCH_CHROMA_TOKEN.
     """
 
     kind = "mongodb+chroma"
@@ -55,41 +61,16 @@ class MongoChromaStore(MongoIndex):
         *,
         chroma: str,
         index: str = "vlmsearch",
-        timeout: float = 30.0,
-        retries: int = 3,
-        srv: bool = False,
-        replica_set: str = "",
-        tls: bool = False,
-        tls_ca_file: Path | None = None,
-        tls_certificate_key_file: Path | None = None,
-        auth_source: str = "",
-        auth_mechanism: AuthMechanism | None = None,
-        hnsw_max_neighbors: int = _HNSW["max_neighbors"],
-        hnsw_ef_construction: int = _HNSW["ef_construction"],
-        hnsw_ef_search: int = _HNSW["ef_search"],
+        options: MongoOptions = DEFAULT_OPTIONS,
+        hnsw: HnswOptions = DEFAULT_HNSW,
     ) -> None:
-        options = MongoOptions(
-            timeout,
-            retries,
-            srv,
-            replica_set,
-            tls,
-            tls_ca_file,
-            tls_certificate_key_file,
-            auth_source,
-            auth_mechanism,
-        )
         address = MongoAddress.parse(location)
         vectors = chroma_at(chroma, f"{address.database}-{index}", options)
-        hnsw = dict(zip(_HNSW, (hnsw_max_neighbors, hnsw_ef_construction, hnsw_ef_search)))
         self._set_up(connect(address, options), vectors, index, "index", hnsw)
 
     def _set_up(
-        self, connection: MongoConnection, chroma: ChromaConnection, index: str, slot: Slot, hnsw: Mapping[str, int]
+        self, connection: MongoConnection, chroma: ChromaConnection, index: str, slot: Slot, hnsw: HnswOptions
     ) -> None:
-        for option, value in hnsw.items():
-            if value < 2:
-                raise ConfigError(f"hnsw_{option} is at least 2, not {value}")
         MongoIndex.__init__(self, connection, index, slot)
         self.name = f"{self.name.replace('mongodb:', 'mongodb+chroma:', 1)} with {chroma.name}"
         self._chroma = chroma
@@ -105,7 +86,7 @@ class MongoChromaStore(MongoIndex):
         *,
         index: str = "vlmsearch",
         slot: Slot = "index",
-        hnsw: Mapping[str, int] = _HNSW,
+        hnsw: HnswOptions = DEFAULT_HNSW,
     ) -> Self:
         """The store over connections that are there already."""
         store = cls.__new__(cls)
