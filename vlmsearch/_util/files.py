@@ -1,63 +1,42 @@
-"""Files that appear whole or not at all, blocks that one thread of one process is in, and home folders."""
+"""Files and folders that appear whole or not at all and are put on the disk, private folders, and home folders."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shlex
+import shutil
 import stat
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vlmsearch._util.locks import FileLock, LockedError
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 
 _STALE_SECONDS = 24 * 3600
-_POLL_SECONDS = 0.1
 _UNWRITABLE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
-_busy: dict[str, threading.Lock] = {}
-_busy_guard = threading.Lock()
-
-
-@contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Only one thread of one process is in this block for one lock file; others wait their turn."""
-    with _busy_guard:
-        mine = _busy.setdefault(str(path), threading.Lock())
-    with mine:
-        with writing(path.parent):
-            lock = _locked(path)
-        try:
-            yield
-        finally:
-            lock.close()
-
-
-def _locked(path: Path) -> FileLock:
-    while True:
-        try:
-            return FileLock(path)
-        except LockedError:
-            time.sleep(_POLL_SECONDS)
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """A full or read-only disk is one clear error, and so is a folder that others may write to."""
-    try:
+    with _writable(folder, "name another cache in $VLMSEARCH_CACHE"):
         make_private(folder)
+        yield
+
+
+@contextmanager
+def _writable(place: Path, advice: str) -> Iterator[None]:
+    """Raise ModelUnavailableError with this advice where the disk refuses what is written in this block."""
+    try:
         yield
     except OSError as exc:
         if exc.errno not in _UNWRITABLE:
             raise
-        raise ModelUnavailableError(
-            f"{folder} cannot be written: {exc.strerror}; name another cache in $VLMSEARCH_CACHE"
-        ) from exc
+        raise ModelUnavailableError(f"{place} cannot be written: {exc.strerror}; {advice}") from exc
 
 
 def make_private(folder: Path) -> None:
@@ -115,6 +94,54 @@ def replace_file(path: Path, data: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def folder_in_the_making(target: Path) -> Iterator[Path]:
+    """A new folder beside ``target``, gone afterwards; a full or read-only disk is one clear error."""
+    parent = target.absolute().parent
+    with _writable(target, "try another `out`"):
+        parent.mkdir(parents=True, exist_ok=True)
+        for old in parent.glob(f".{target.name}.*.building"):
+            if time.time() - old.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(old, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".building", dir=parent))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Put a finished folder in its place, and what was there aside."""
+    folder.chmod(0o755)
+    aside = folder.with_name(folder.name.replace(".building", ".old.building"))
+    for _ in range(3):  # another build may put its own there in between
+        if target.exists():
+            os.replace(target, aside)
+            shutil.rmtree(aside, ignore_errors=True)
+        try:
+            os.replace(folder, target)
+        except OSError:
+            if not target.exists():
+                raise
+        else:
+            return
+    raise ModelUnavailableError(f"{target} is being written by somebody else; try again")
+
+
+def sync(path: Path) -> None:
+    """Put a file on the disk, or the entries of a folder; Windows needs no such call for folders."""
+    if sys.platform == "win32":
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def expand_home(path: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""Lock files: one process at a time, and whether everything that the one before wrote can be relied on."""
+"""Lock files: one process or one thread at a time, and whether all that the one before wrote can be relied on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vlmsearch._util.files import sync, writing
+
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # some network drives: then nothing guards the file
+_POLL_SECONDS = 0.1
 _CLEAN, _IDLE, _WRITING = "C", ".", "W"
 _SIZE = 64
 """Bytes of content, always as many, so that each change is one write in place."""
@@ -27,25 +31,11 @@ if sys.platform == "win32":
         os.lseek(descriptor, 1 << 20, os.SEEK_SET)  # far behind the content, which others may read meanwhile
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
-    def sync(path: Path) -> None:
-        """Put a file on the disk; folders need not be."""
-        if path.is_file():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-
 else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a POSIX lock ends when any descriptor is closed
-
-    def sync(path: Path) -> None:
-        """Put a file on the disk, or the entries of a folder."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @functools.cache
@@ -208,3 +198,29 @@ def _release_in_children() -> None:
 def _release() -> None:
     for lock in list(_held):
         lock.close()
+
+
+_busy: dict[str, threading.Lock] = {}
+_busy_guard = threading.Lock()
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Only one thread of one process is in this block for one lock file; others wait their turn."""
+    with _busy_guard:
+        mine = _busy.setdefault(str(path), threading.Lock())
+    with mine:
+        with writing(path.parent):
+            lock = _locked(path)
+        try:
+            yield
+        finally:
+            lock.close()
+
+
+def _locked(path: Path) -> FileLock:
+    while True:
+        try:
+            return FileLock(path)
+        except LockedError:
+            time.sleep(_POLL_SECONDS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -12,15 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Tokenizer
 
+from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError
 from vlmsearch.export.calibrate import calibrate as observe
 from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
 from vlmsearch.export.data import Samples, gather
-from vlmsearch.export.disk import Json, check_target, folder_in_the_making, publish, write_description
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
 from vlmsearch.export.inputs import Feeds, machine, run
 from vlmsearch.export.quantize import QuantisationPlan, QuantisedTower, Report, Subject, export, quantise, silent
-from vlmsearch.models.bundle import Bundle, Precision, Tower, cache_folder, model_file, open_bundle
+from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_folder, model_file, open_bundle
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Recipe
 from vlmsearch.types import Modality, Vectors
@@ -28,6 +30,8 @@ from vlmsearch.types import Modality, Vectors
 if TYPE_CHECKING:
     from vlmsearch.export.torch import Reference
     from vlmsearch.export.verify import Check
+
+Json = dict[str, object]
 
 
 @dataclass
@@ -256,3 +260,49 @@ def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:
 
 def _rounded(values: Mapping[str, float]) -> Json:
     return {name: round(value, 5 if abs(value) <= 1 else 1) for name, value in values.items()}
+
+
+def write_description(
+    folder: Path, bundle: Bundle, floors: Mapping[Modality, float], measured: Json,
+    quantisation: Mapping[str, Json],
+    forced: Sequence[str],
+) -> None:  # fmt: skip
+    """Write ``bundle.json`` for what lies in ``folder``."""
+    image, text = bundle.preprocess, bundle.text
+    names = sorted(path.name for path in folder.iterdir() if path.name != "bundle.json")
+    data: Json = {
+        "format": FORMAT,
+        "name": bundle.name,
+        "source": bundle.source,
+        "revision": bundle.revision,
+        "licence": bundle.licence,
+        "fingerprint": bundle.fingerprint,
+        "space": bundle.space.name,
+        "dim": bundle.space.dim,
+        "image": dataclasses.asdict(image) if image else None,
+        "text": dataclasses.asdict(text),
+        "files": {name: _entry(folder / name) for name in names},
+        "floors": dict(floors),
+        "quantisation": dict(quantisation),
+        "forced": list(forced),
+        "measured": measured,
+    }
+    text_form = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    (folder / "bundle.json").write_text(text_form, encoding="utf-8")
+
+
+def _entry(path: Path) -> Json:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+
+
+def check_target(target: Path) -> None:
+    """ConfigError where something else than a bundle is there already, which a bundle would replace."""
+    if (target / "bundle.json").is_file() or not target.exists():
+        return
+    names = [path.name for path in target.iterdir()] if target.is_dir() else [target.name]
+    if any(not name.endswith(".onnx") and name != "tokenizer.json" for name in names):  # but for a damaged bundle
+        raise ConfigError(f"{target} is there and is not a bundle: name another folder")

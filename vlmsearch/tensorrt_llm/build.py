@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch._util.locks import FileLock, LockedError
 from vlmsearch._util.process import Command, Show, run_logged
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.export.disk import folder_in_the_making, publish
 from vlmsearch.tensorrt_llm.check import check_product
 from vlmsearch.tensorrt_llm.checkpoint import check_model, check_scripts, copy_tokenizer, listing, mounted
 from vlmsearch.tensorrt_llm.plan import ANSWER, PROMPT, RUN, LlmPlan, Places, StepName

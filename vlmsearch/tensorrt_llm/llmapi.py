@@ -10,9 +10,9 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch._util.tables import suggest
 from vlmsearch.errors import ConfigError
-from vlmsearch.export.disk import folder_in_the_making, publish
 from vlmsearch.tensorrt_llm.templates import CONFIG
 from vlmsearch.tensorrt_llm.versions import Target, targets
 

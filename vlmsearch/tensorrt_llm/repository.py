@@ -12,8 +12,8 @@ from typing import Literal
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
-from vlmsearch.export.disk import folder_in_the_making, publish
 from vlmsearch.tensorrt_llm.templates import (
     CONFIG,
     MODELS,

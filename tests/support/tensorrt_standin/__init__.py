@@ -23,7 +23,7 @@ _RELOADED = (
     "vlmsearch.tensorrt.engine.", "vlmsearch.tensorrt.builder.", "vlmsearch.encoders.tensorrt",
     "vlmsearch.triton.backend.engine_tower", "vlmsearch.triton.backend.gpu_stage",
 )  # fmt: skip
-_KEPT = ("vlmsearch._util.files", "vlmsearch.tensorrt.engine.plans")
+_KEPT = ("vlmsearch.tensorrt.engine.plans",)
 CLASSES = (
     runtime._Runtime,
     runtime._ICudaEngine,

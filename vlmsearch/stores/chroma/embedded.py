@@ -33,7 +33,8 @@ from chromadb.api import ServerAPI
 from chromadb.config import System
 from chromadb.errors import InternalError
 
-from vlmsearch._util.locks import FolderLock, LockedError, sync
+from vlmsearch._util.files import sync
+from vlmsearch._util.locks import FolderLock, LockedError
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.stores.chroma.connection import EXPECTED, ChromaConnection, chroma_settings, is_damage, translate
 from vlmsearch.stores.chroma.log import (

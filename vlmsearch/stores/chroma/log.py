@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vlmsearch._util.locks import sync
+from vlmsearch._util.files import sync
 from vlmsearch.types import Vectors
 
 DATABASE = "chroma.sqlite3"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from vlmsearch._util.files import check_private, only_one, replace_file, writing
+from vlmsearch._util.files import check_private, replace_file, writing
+from vlmsearch._util.locks import only_one
 from vlmsearch.errors import ModelUnavailableError
 from vlmsearch.models.bundle import cache_folder
 

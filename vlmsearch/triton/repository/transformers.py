@@ -11,8 +11,8 @@ from typing import Literal
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
-from vlmsearch.export.disk import folder_in_the_making, publish
 from vlmsearch.models.generator import generator_folder
 from vlmsearch.triton.repository.check import check_repository
 from vlmsearch.triton.repository.options import INT32, Device, check_numbers

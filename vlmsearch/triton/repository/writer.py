@@ -15,8 +15,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 import vlmsearch
+from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
-from vlmsearch.export.disk import folder_in_the_making, publish
 from vlmsearch.models.bundle import Bundle, Tower, data_folder, find_bundles, recipe_names
 from vlmsearch.models.recipe import Shapes, find_recipe
 from vlmsearch.triton.client import protocol

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.export.disk import folder_in_the_making, publish
 from vlmsearch.models.bundle import cache_folder
 from vlmsearch.triton.server.commands import Binary
 
