@@ -1,11 +1,13 @@
-"""Items in groups of bounded size."""
+"""Items in groups of bounded size, and ids in pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
+PAGE = 1000
+"""How many rows a store is asked for at once."""
 
 
 def groups(items: Iterable[Item], sizes: Iterable[int], *, total: int, most: int | None = None) -> Iterator[list[Item]]:
@@ -20,3 +22,9 @@ def groups(items: Iterable[Item], sizes: Iterable[int], *, total: int, most: int
         filled += size
     if group:
         yield group
+
+
+def pages(ids: Collection[str]) -> Iterator[list[str]]:
+    """Return the distinct ones among ``ids``, `PAGE` at a time."""
+    distinct = list(dict.fromkeys(ids))
+    return (distinct[start : start + PAGE] for start in range(0, len(distinct), PAGE))

@@ -41,9 +41,3 @@ def check_seconds(**limits: float) -> None:
     for name, seconds in limits.items():
         if not 0 < seconds <= _LONGEST_WAIT:
             raise ConfigError(f"{name} is above 0 and at most {_LONGEST_WAIT:.0f} seconds, not {seconds:g}")
-
-
-def check_context(context: int | None) -> None:
-    """ConfigError for a model that reads nothing; None is one that is not known."""
-    if context is not None and context < 1:
-        raise ConfigError(f"context is at least 1 token, not {context}")

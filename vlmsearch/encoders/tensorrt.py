@@ -22,8 +22,7 @@ from vlmsearch.errors import (
 )
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.builders import find_builder
-from vlmsearch.models.bundle import Bundle, Tower, find_bundles
+from vlmsearch.models.bundle import Bundle, Tower, find_builder, find_bundles
 from vlmsearch.models.inputs import Ids, Pixels, available_cores
 from vlmsearch.models.recipe import read_batches
 from vlmsearch.tensorrt.engine.cuda import find_gpu

@@ -104,3 +104,9 @@ def token_counter(path: Path) -> Callable[[str], int]:
             return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
     return count
+
+
+def check_context(context: int | None) -> None:
+    """ConfigError for a model that reads nothing; None is one that is not known."""
+    if context is not None and context < 1:
+        raise ConfigError(f"context is at least 1 token, not {context}")

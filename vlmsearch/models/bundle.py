@@ -10,8 +10,9 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -19,7 +20,6 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
-from vlmsearch.models.builders import find_builder
 from vlmsearch.types import Modality, Space
 
 Tower = Modality
@@ -291,3 +291,21 @@ def _text_input(text: JsonTable) -> TextInput:
 
 def _file(entry: JsonTable) -> BundleFile:
     return BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))
+
+
+def find_builder(product: Literal["bundle", "engine"]) -> Callable[..., object]:
+    """Return what builds bundles or engines: reading a model depends on nothing that builds one.
+
+    A builder is an entry point of the group ``vlmsearch.builders``, looked up when something is missing.
+
+    Raises:
+        ImportError: a package that building needs is not installed.
+        ConfigError: vlmsearch runs from its source and is not installed, so that it has no entry points.
+    """
+    for point in entry_points(group="vlmsearch.builders", name=product):
+        builder: Callable[..., object] = point.load()
+        return builder
+    raise ConfigError(
+        f"no builder of {product}s is registered: vlmsearch runs from its source here and is not installed; "
+        "pip install it"
+    )

@@ -14,7 +14,7 @@ import httpx
 
 from vlmsearch._util.address import parse_address
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import check_context, check_seconds, pauses
+from vlmsearch._util.retry import check_seconds, pauses
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.openai.responses import (
@@ -29,7 +29,7 @@ from vlmsearch.generators.openai.responses import (
     text_of,
     wait_asked,
 )
-from vlmsearch.generators.text import until_stop
+from vlmsearch.generators.text import check_context, until_stop
 
 _MOST_STOPS = 4
 """How many stop words OpenAI's interface takes; the text is cut at all of them here."""

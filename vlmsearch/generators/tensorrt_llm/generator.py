@@ -10,11 +10,11 @@ from dataclasses import asdict
 from importlib.util import find_spec
 
 from vlmsearch._util.files import find_checkpoint
-from vlmsearch._util.retry import check_context, check_seconds
+from vlmsearch._util.retry import check_seconds
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.tensorrt_llm.child import Child, Message
-from vlmsearch.generators.text import until_stop
+from vlmsearch.generators.text import check_context, until_stop
 
 if find_spec("tensorrt_llm") is None:  # looked for, never imported here
     raise ModuleNotFoundError("No module named 'tensorrt_llm'", name="tensorrt_llm")

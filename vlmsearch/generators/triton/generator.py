@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from vlmsearch._util.address import has_port
-from vlmsearch._util.retry import check_context, check_seconds
+from vlmsearch._util.retry import check_seconds
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.chat import find_chat_template
-from vlmsearch.generators.text import Detokenizer, read_tokenizer, until_stop
+from vlmsearch.generators.text import Detokenizer, check_context, read_tokenizer, until_stop
 from vlmsearch.generators.triton.dialects import Dialect, inputs_of, stop_request
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection

@@ -19,6 +19,7 @@ from chromadb.errors import InternalError, NotFoundError
 from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
+from vlmsearch._util.batching import pages
 from vlmsearch._util.retry import MOST_RETRIES
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.chroma.connection import Address, ChromaConnection, ServedChroma, parse_location
@@ -31,7 +32,6 @@ EXACT_UP_TO = 1000
 """Collections of so many rows are searched exactly: HNSW is asked for all of them."""
 _LEAST = 2
 _REQUEST_BYTES = 8 * 2**20
-_PAGE = 1000
 _SAME, _TINY = 4, 1e-30
 _OWN = 0.999
 """The least cosine of a vector with itself, as HNSW keeps it."""
@@ -313,12 +313,6 @@ def placeholders(ids: Sequence[str]) -> Vectors:
 def best_first(row: tuple[str, float]) -> tuple[float, str]:
     """Orders rows by cosine, the best first, then by the document's id."""
     return -row[1], row[0][VERSION_CHARS:]
-
-
-def pages(ids: Ids[str]) -> Iterator[list[str]]:
-    """The distinct ones among ``ids``, as many at a time as a request may name."""
-    distinct = list(dict.fromkeys(ids))
-    return (distinct[start : start + _PAGE] for start in range(0, len(distinct), _PAGE))
 
 
 def _parts(sizes: Sequence[int], most: int) -> Iterator[slice]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from vlmsearch._util.batching import pages
 from vlmsearch.stores.chroma.collections import (
     EXACT_UP_TO,
     VERSION_CHARS,
@@ -18,7 +19,6 @@ from vlmsearch.stores.chroma.collections import (
     HnswOptions,
     best_first,
     field_collection,
-    pages,
 )
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable

@@ -1,4 +1,4 @@
-"""How MongoDB is reached, and what its errors become."""
+"""How MongoDB is reached, how rows are written, and what its errors become."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -18,6 +18,7 @@ from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
     ConnectionFailure,
+    DuplicateKeyError,
     ExecutionTimeout,
     InvalidURI,
     OperationFailure,
@@ -46,6 +47,8 @@ _REFUSED = frozenset({13, 18, 8000})
 _TRANSIENT = (ConnectionFailure, ExecutionTimeout, WTimeoutError)
 _TRANSIENT_LABELS = ("RetryableWriteError", "TransientTransactionError", "RetryableError")
 _EXPECTED = (PyMongoError, BSONError, OSError)
+LIVE: Row = {"version": {"$ne": None}}
+"""What rows of documents pass that are there; others are of deleted ones whose vectors are not gone yet."""
 
 
 @dataclass(frozen=True)
@@ -246,3 +249,26 @@ def _message(exc: Exception) -> str:
         errors = (exc.details or {}).get("writeErrors") or (exc.details or {}).get("writeConcernErrors") or [{}]
         return f"{len(errors)} writes failed, the first with code {errors[0].get('code')}"
     return str(exc)
+
+
+def bulk(rows: Rows, writes: Sequence[Any]) -> int:
+    """Do all writes, in any order; returns how many rows were there or are now.
+
+    Upserts of rows that someone else inserted meanwhile count as not done.
+    """
+    try:
+        done = rows.bulk_write(list(writes), ordered=False)
+    except BulkWriteError as exc:
+        if not is_duplicate(exc):
+            raise
+        details = exc.details or {}
+        return int(details["nMatched"]) + int(details["nUpserted"])
+    return done.matched_count + done.upserted_count
+
+
+def insert_once(rows: Rows, row: Row) -> None:
+    """Add a row unless there is one with its id."""
+    try:
+        rows.insert_one(row)
+    except DuplicateKeyError:
+        return

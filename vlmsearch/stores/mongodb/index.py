@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from pymongo.operations import ReplaceOne
 
+from vlmsearch._util.batching import PAGE, pages
 from vlmsearch.stores.generations import GenerationalStore, Slot
-from vlmsearch.stores.mongodb.connection import MongoConnection, Row, Rows, check_name
-from vlmsearch.stores.mongodb.rows import LIVE, PAGE, bulk, insert_once, pages
+from vlmsearch.stores.mongodb.connection import LIVE, MongoConnection, Row, Rows, bulk, check_name, insert_once
 from vlmsearch.stores.mongodb.values import document_of, fields_of, reject_of, reject_row, stamp_of
 from vlmsearch.types import Document, Field, Reject, Stamp
 

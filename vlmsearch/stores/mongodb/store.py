@@ -8,6 +8,7 @@ from typing import Any
 from pymongo.operations import ReplaceOne
 from typing_extensions import Self
 
+from vlmsearch._util.batching import pages
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import CheckReport, check_records
 from vlmsearch.stores.filters import Filter
@@ -21,10 +22,10 @@ from vlmsearch.stores.mongodb.connection import (
     MongoOptions,
     Row,
     Rows,
+    bulk,
     connect,
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
-from vlmsearch.stores.mongodb.rows import bulk, pages
 from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
 from vlmsearch.stores.mongodb.values import compile_filter, escape, pack, rows_of
 from vlmsearch.stores.versions import VersionedHit

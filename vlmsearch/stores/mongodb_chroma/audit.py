@@ -11,10 +11,9 @@ from pymongo.operations import UpdateOne
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.audit import row_names
 from vlmsearch.stores.chroma.vectors import Key, VectorRows
-from vlmsearch.stores.mongodb.connection import Row
+from vlmsearch.stores.mongodb.connection import Row, bulk
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Entry, Journal
-from vlmsearch.stores.mongodb.rows import bulk
 from vlmsearch.types import Field
 
 _STATE = {"version": 1, "fields": 1, "stale": 1, "pending": 1}

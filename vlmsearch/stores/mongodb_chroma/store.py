@@ -17,6 +17,7 @@ from typing import Any
 from pymongo.operations import UpdateOne
 from typing_extensions import Self
 
+from vlmsearch._util.batching import pages
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.stores.base import CheckReport, check_records
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
@@ -31,11 +32,11 @@ from vlmsearch.stores.mongodb.connection import (
     MongoConnection,
     MongoOptions,
     Row,
+    bulk,
     connect,
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
-from vlmsearch.stores.mongodb.rows import bulk, pages
 from vlmsearch.stores.mongodb.values import row_of, rows_of
 from vlmsearch.stores.mongodb_chroma.audit import Audit
 from vlmsearch.stores.versions import VersionedHit
