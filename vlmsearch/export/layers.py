@@ -8,6 +8,7 @@ reads INT8; `CpuInt8Layers` writes ONNX Runtime's own fused operators for INT8 o
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -172,24 +173,36 @@ class Layers:
         return self.weight(np.array(value, np.float32), f"scalar_{value}")
 
 
-class QdqLayers(Layers):
-    """Puts explicit, symmetric INT8 quantisation around the Linears named in ``quantised``.
-
-    Weights are quantised per output channel, inputs per tensor; everything else stays as it is. This is what TensorRT
-    calls explicit quantisation: QuantizeLinear and DequantizeLinear with zero points of 0.
-    """
+class _QuantisedLayers(Layers, ABC):
+    """Writes the Linears named in ``quantised`` in INT8, each as a subclass says."""
 
     def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
         super().__init__(graph)
         self._quantised = quantised
 
     def linear(self, x: str, layer: Linear) -> str:
-        """``x @ weight + bias`` with both factors through INT8, where the Linear is quantised."""
+        """``x @ weight + bias``, in INT8 where the Linear is quantised."""
         if layer.name not in self._quantised:
             return super().linear(x, layer)
+        how = self._quantised[layer.name]
+        smoothed, weight = self._smooth(x, layer, how)
+        return self.linear_int8(smoothed, weight, layer, how)
+
+    @abstractmethod
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
+        """Write one of the Linears that are quantised."""
+
+
+class QdqLayers(_QuantisedLayers):
+    """Puts explicit, symmetric INT8 quantisation around the Linears named in ``quantised``.
+
+    Weights are quantised per output channel, inputs per tensor; everything else stays as it is. This is what TensorRT
+    calls explicit quantisation: QuantizeLinear and DequantizeLinear with zero points of 0.
+    """
+
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
+        """``x @ weight + bias`` with both factors through INT8."""
         op, constant, name = self.graph.op, self.graph.constant, layer.name
-        how = self._quantised[name]
-        x, weight = self._smooth(x, layer, how)
         scale = constant(np.array(how.scale, np.float32), f"{name}.input_scale")
         zero = constant(np.array(0, np.int8), "zero_point")
         x = op("DequantizeLinear", op("QuantizeLinear", x, scale, zero, scope=name), scale, zero, scope=name)
@@ -205,7 +218,7 @@ class QdqLayers(Layers):
         return self._add_bias(op("MatMul", x, w, scope=name), layer)
 
 
-class CpuInt8Layers(Layers):
+class CpuInt8Layers(_QuantisedLayers):
     """Writes ONNX Runtime's fused operators for a CPU: INT8 Linears, one-pass attention and activation.
 
     The Linears in ``quantised`` are in INT8, with weights symmetric per output channel. Weights use 7 of the 8 bits:
@@ -213,17 +226,9 @@ class CpuInt8Layers(Layers):
     processors give the same result. The table of tokens is kept in float16, at half the size.
     """
 
-    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
-        super().__init__(graph)
-        self._quantised = quantised
-
-    def linear(self, x: str, layer: Linear) -> str:
+    def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
         """``x @ weight + bias`` in INT8 with INT32 sums, in and out float32."""
-        if layer.name not in self._quantised:
-            return super().linear(x, layer)
         op, constant, name = self.graph.op, self.graph.constant, layer.name
-        how = self._quantised[name]
-        x, weight = self._smooth(x, layer, how)
         integers, scales = quantise_weight(weight, 63)
         w, s = constant(integers, f"{name}.weight_int8"), constant(scales, f"{name}.weight_scale")
         zero = constant(np.zeros(len(scales), np.int8), f"zero_points_{len(scales)}")
