@@ -95,7 +95,12 @@ def _copy(process: subprocess.Popen[str], file: TextIO, show: Show) -> None:
 
 
 def _ending(status: int) -> str:
-    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    return f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
+
+
+def signal_name(number: int) -> str:
+    """Return what a signal is called, such as ``SIGKILL``; real-time signals have numbers alone."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _stop(process: subprocess.Popen[str], on_stop: Sequence[str]) -> None:

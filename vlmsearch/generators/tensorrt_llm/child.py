@@ -16,6 +16,7 @@ from typing import IO
 
 from vlmsearch._util.closing import Closable
 from vlmsearch._util.credentials import child_environment, hub_tokens
+from vlmsearch._util.process import signal_name
 from vlmsearch.errors import BackendError
 
 Message = Mapping[str, object]
@@ -117,7 +118,7 @@ class Child(Closable):
                     self._put(message)
         code = self._process.wait()
         self._log.join(_END_SECONDS)
-        reason = f"was ended by {_signal(-code)}" if code < 0 else f"ended with status {code}"
+        reason = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with status {code}"
         with self._lock:
             self._ended = self._ended or f"the process of {self._name} {reason}{self.last_words()}"
             waiting = list(self._waiting.values())
@@ -134,7 +135,3 @@ class Child(Closable):
     def _keep(self, pipe: IO[str] | None) -> None:
         for line in pipe or ():
             self._lines.append(line.rstrip())
-
-
-def _signal(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

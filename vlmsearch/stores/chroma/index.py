@@ -126,7 +126,12 @@ class ChromaIndex(GenerationalStore):
         latest = {reject.id: reject for reject in rejects}
         if latest:
             ids = list(latest)
-            self._rejects.upsert(ids, placeholders(ids), None, list(map(_dump_reject, latest.values())))
+            self._rejects.upsert(
+                ids,
+                placeholders(ids),
+                None,
+                [dump([r.code, r.message, r.stamp.digest, r.stamp.source]) for r in latest.values()],
+            )
 
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the quarantine list; unknown ids are ignored."""
@@ -146,10 +151,6 @@ def dump(values: Sequence[object]) -> str:
     except UnicodeEncodeError:
         return json.dumps(values)
     return text
-
-
-def _dump_reject(reject: Reject) -> str:
-    return dump([reject.code, reject.message, reject.stamp.digest, reject.stamp.source])
 
 
 def _load_reject(id: str, content: str) -> Reject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from pymongo.errors import OperationFailure
@@ -88,16 +88,14 @@ class VectorSearch:
             }
             answer = rows.aggregate([{"$vectorSearch": stage}, {"$project": {"version": 1, vector_path(field): 1}}])
             hits = [
-                VersionedHit(row["_id"], _cosine(unpack(row["vectors"][name]), query), row["version"])
+                VersionedHit(
+                    row["_id"], float(np.clip(unpack(row["vectors"][name]) @ query, -1.0, 1.0)), row["version"]
+                )
                 for row in answer
                 if name in row.get("vectors", {})
             ]
             found.append(sorted(hits, key=lambda hit: (-hit.score, hit.id)))
         return found
-
-
-def _cosine(vector: np.ndarray[Any, np.dtype[np.float32]], query: np.ndarray[Any, np.dtype[np.float32]]) -> float:
-    return float(np.clip(vector @ query, -1.0, 1.0))
 
 
 def _indexes(rows: Rows) -> list[Row]:

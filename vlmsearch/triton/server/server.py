@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from vlmsearch._util.closing import Closable
 from vlmsearch._util.credentials import child_environment
-from vlmsearch._util.process import kill_session
+from vlmsearch._util.process import kill_session, signal_name
 from vlmsearch.errors import BackendError
 from vlmsearch.triton.server.commands import Endpoints, shm_prefix
 
@@ -125,7 +125,7 @@ class Server(Closable):
     def ending(self) -> str:
         """How it ended, in words."""
         code = self.poll()
-        return signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
+        return signal_name(-code) if code is not None and code < 0 else f"exit status {code}"
 
     def tail(self) -> str:
         """The errors among the last lines of its output, or the last line."""
