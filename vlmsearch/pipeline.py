@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from typing_extensions import Self
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.text import well_formed
 from vlmsearch.answers.prompts import (
     TEMPLATE,

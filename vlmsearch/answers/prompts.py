@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Union
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.citations import CitationChecker
 from vlmsearch.errors import ConfigError, InvalidInputError

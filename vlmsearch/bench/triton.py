@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.triton.client import protocol

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import Protocol, runtime_checkable
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import ConfigError
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import check_private, make_private
 from vlmsearch._util.gpu import PROVIDERS, Provider, gpu_fault
 from vlmsearch._util.ort import ort

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
 from vlmsearch.types import (

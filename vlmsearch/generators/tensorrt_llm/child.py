@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import child_environment, hub_tokens
 from vlmsearch._util.process import signal_name
 from vlmsearch.errors import BackendError

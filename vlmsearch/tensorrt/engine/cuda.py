@@ -15,7 +15,7 @@ from cuda.bindings import runtime
 from numpy.typing import DTypeLike, NDArray
 from typing_extensions import Self
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 
 _SUCCESS = runtime.cudaError_t.cudaSuccess

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.tensorrt.engine.cuda import DeviceArray, OutOfMemoryError, current, find_gpu, free_memory
 from vlmsearch.tensorrt.engine.plans import Shape

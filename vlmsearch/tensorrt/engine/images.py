@@ -19,7 +19,7 @@ import numpy as np
 from nvidia import nvimgcodec
 
 from vlmsearch._util.batching import groups
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.threads import Workers
 from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.media.images import Preprocess, read_image

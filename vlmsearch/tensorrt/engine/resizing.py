@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import BackendError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.tensorrt.engine.cuda import DeviceBuffer, PinnedBuffer, Stream, copy_to_device

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorrt as trt
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import BackendError
 from vlmsearch.tensorrt.engine.cublas import cublas
 from vlmsearch.tensorrt.engine.cuda import OutOfMemoryError, Stream, find_gpu, uncaptured

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import BackendError
 from vlmsearch.tensorrt.engine.cuda import (
     Capture,

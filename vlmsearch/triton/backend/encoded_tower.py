@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.tensorrt.engine.engine import Engine
 from vlmsearch.tensorrt.engine.plans import open_plan, read_plan
 from vlmsearch.tensorrt.engine.runtime import this_machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.models.inputs import Pixels, available_cores

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.generators.local.decoding import BadWords, Beams
 from vlmsearch.generators.local.rows import Rows

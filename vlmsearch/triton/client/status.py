@@ -11,7 +11,7 @@ from rich.table import Table
 from tritonclient.utils import InferenceServerException
 
 from vlmsearch._util.address import has_port
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.console import make_console, make_table
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.triton.client.security import Security

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from typing_extensions import Self
 
-from vlmsearch._util.closing import Closable
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import child_environment
 from vlmsearch._util.process import kill_session, signal_name
 from vlmsearch.errors import BackendError
