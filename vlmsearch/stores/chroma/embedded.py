@@ -67,9 +67,9 @@ class EmbeddedChroma(ChromaConnection):
     def __init__(self, folder: Path) -> None:
         self.name = f"chroma:{folder}"
         self._path = Path(folder.absolute())
-        self._joining = threading.Lock()
+        self._guard = threading.Lock()
         self._open: _OpenFolder | None = None
-        self._leave: weakref.finalize[..., EmbeddedChroma] | None = None
+        self._release: weakref.finalize[..., EmbeddedChroma] | None = None
 
     def exists(self) -> bool:
         """Whether the folder has a database; BackendError where nobody may look."""
@@ -92,27 +92,27 @@ class EmbeddedChroma(ChromaConnection):
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
         """What ``call`` returns; a database that does not load is mended once and asked again."""
-        return self._joined().run(operation, call, writes=writes, collection=collection)
+        return self._folder().run(operation, call, writes=writes, collection=collection)
 
-    def _joined(self) -> _OpenFolder:
+    def _folder(self) -> _OpenFolder:
         _check_process(self.name)
-        with self._joining:
+        with self._guard:
             if self._open is None:
-                self._open = _join(self._path.resolve(), self.name)
-                self._leave = weakref.finalize(self, _leave, self._open)
+                self._open = _acquire(self._path.resolve(), self.name)
+                self._release = weakref.finalize(self, _release, self._open)
             return self._open
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold off other writers, which are all of this process; at the end, all is on the disk."""
-        folder = self._joined()
+        folder = self._folder()
         with folder.turn:
             yield
             folder.settle()
 
     def dropping(self, collection: str) -> AbstractContextManager[None]:
         """Remove the log and the HNSW files of a collection that is dropped meanwhile: Chroma leaves them there."""
-        return self._joined().dropping(collection)
+        return self._folder().dropping(collection)
 
     def note_garbage(self, rows: int) -> None:
         """On closing, rows that have been replaced or deleted leave the log too."""
@@ -121,18 +121,18 @@ class EmbeddedChroma(ChromaConnection):
 
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
         """The rows of a collection with their vectors, from Chroma's log."""
-        return logged_vectors(self._joined().path, collection)
+        return logged_vectors(self._folder().path, collection)
 
     def renew(self) -> bool:
         """Have the graphs of all vectors made again; False where not all can be."""
-        return not self._joined().renew().kept
+        return not self._folder().renew().kept
 
     def close(self) -> None:
         """Let go of the folder; the last connection of a process closes the database and gives the lock back."""
-        with self._joining:
-            self._open, leave, self._leave = None, self._leave, None
-        if leave is not None:
-            leave()
+        with self._guard:
+            self._open, release, self._release = None, self._release, None
+        if release is not None:
+            release()
 
 
 class _Gate:
@@ -355,7 +355,7 @@ def _locked(path: Path, name: str) -> FolderLock:
 
 
 _folders: dict[Path, _OpenFolder] = {}
-_registry = threading.RLock()  # a connection that is collected leaves in whatever thread, even within `_join`
+_registry = threading.RLock()  # a connection that is collected is released in whatever thread, even within `_acquire`
 _processes: set[int] = set()
 """Those that have used Chroma: this one, and after a fork those before it."""
 
@@ -369,7 +369,7 @@ def _check_process(name: str) -> None:
         )
 
 
-def _join(path: Path, name: str) -> _OpenFolder:
+def _acquire(path: Path, name: str) -> _OpenFolder:
     with _registry:
         _processes.add(os.getpid())
         folder = _folders.get(path)
@@ -379,7 +379,7 @@ def _join(path: Path, name: str) -> _OpenFolder:
         return folder
 
 
-def _leave(folder: _OpenFolder) -> None:
+def _release(folder: _OpenFolder) -> None:
     if folder.process != os.getpid():
         return  # it is open in the process that this one was forked from
     with _registry:
