@@ -68,11 +68,11 @@ class _Count:
 class TritonLoad(Closable):
     """Requests to one ensemble, ``items`` to a request, of ``data`` in turn; no failed request is repeated."""
 
-    def __init__(self, location: str, kind: Kind, data: Sequence[bytes], *, items: int = 1, tls: bool = False) -> None:
+    def __init__(self, location: str, kind: Kind, data: Sequence[bytes], *, items: int = 1) -> None:
         if not data:
             raise ConfigError("there is nothing to send")
         address, self._model = split_location(location)
-        security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
+        security = Security.from_environment(tls=False, host=address.rpartition(":")[0])
         self._connection = Connection(address, security=security, timeout=_TIMEOUT, deadline=_TIMEOUT, retries=False)
         found = self._connection.config(self._model)
         self._input = protocol.IMAGE if kind == "images" else protocol.TEXT

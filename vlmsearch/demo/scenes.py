@@ -19,7 +19,7 @@ from vlmsearch.demo import drawing as _drawing
 from vlmsearch.demo.backgrounds import BACKGROUNDS
 from vlmsearch.demo.description import Description, Item, ShapeGroup
 
-__all__ = ["COLOURS", "SHAPES", "TEXTURES", "Item", "Scene", "ShapeGroup", "draw_scene", "make_scene"]
+__all__ = ["COLOURS", "SHAPES", "TEXTURES", "Item", "Scene", "ShapeGroup", "make_scene"]
 
 CANVAS = 256
 SHAPES = tuple(_drawing.CONTOURS)
@@ -91,12 +91,6 @@ def make_scene(seed: int) -> Scene:
     corners = [f"{side} {other}" if upright else f"{other} {side}" for side in _SIDES[relation]]
     boxes = [*(_PLACES[corner] for corner in corners), _PLACES[place]]
     return Scene(seed, _make_groups(rng, boxes, background), relation, place, background)
-
-
-def draw_scene(seed: int, *, size: int = CANVAS) -> tuple[Image.Image, Scene]:
-    """Return the picture of ``make_scene(seed)`` together with the scene."""
-    scene = make_scene(seed)
-    return scene.draw(size), scene
 
 
 def _pick(rng: random.Random, options: Sequence[_T]) -> _T:

@@ -45,9 +45,9 @@ class OnnxGraph:
         self._nodes.append(helper.make_node("Identity", [value], [name], name=f"{name}/identity"))
         self._outputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
 
-    def probe(self, value: str, rank: int = 3) -> None:
-        """Make an inner float value an output under its own name, for calibration."""
-        self._outputs.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, [None] * rank))
+    def probe(self, value: str) -> None:
+        """Make an inner float value of three dimensions an output under its own name, for calibration."""
+        self._outputs.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, [None] * 3))
 
     def constant(self, array: NDArray[np.generic], name: str) -> str:
         """A constant; the same name twice is the same constant."""

@@ -41,7 +41,7 @@ class Feeds:
         return Feeds(tuple(self.batches[i] for i in chosen), np.argsort(np.argsort(items))), np.sort(items)
 
 
-def image_feeds(pictures: Sequence[ImageSource], preprocess: Preprocess, batch: int = BATCH) -> Feeds:
+def image_feeds(pictures: Sequence[ImageSource], preprocess: Preprocess) -> Feeds:
     """Pixels of pictures, in order; damaged ones are left out. ConfigError where hardly any is left."""
     pixels, reason = [], ""
     for picture in pictures:
@@ -51,7 +51,7 @@ def image_feeds(pictures: Sequence[ImageSource], preprocess: Preprocess, batch: 
             reason = str(exc)
     if len(pixels) < min(_LEAST, len(pictures)):
         raise ConfigError(f"only {len(pixels)} of {len(pictures)} calibration images can be used: {reason}")
-    return pixel_feeds(np.stack(pixels), batch)
+    return pixel_feeds(np.stack(pixels))
 
 
 def pixel_feeds(pixels: Pixels, batch: int = BATCH) -> Feeds:

@@ -162,10 +162,7 @@ def store(mongo: str, chroma: str, documents: int, dim: int, queries: int, as_js
     for figure in measure(parse_servers(mongo, chroma), documents=documents, dim=dim, queries=queries):
         figures.append(figure)
         if not as_json:
-            click.echo(
-                f"{figure.name}\t{figure.ours:.1f}\t{figure.bare:.1f} {figure.unit}\t"
-                f"ratio {figure.ratio:.2f}\t{figure.bound}"
-            )
+            click.echo(f"{figure.name}\t{figure.ours:.1f}\t{figure.bare:.1f} {figure.unit}\tratio {figure.ratio:.2f}")
     if as_json:
         listed = [{"name": f.name, "ours": f.ours, "bare": f.bare, "unit": f.unit, "ratio": f.ratio} for f in figures]
         print_json({"machine": machine(), "documents": documents, "dim": dim, "queries": queries, "figures": listed})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
@@ -106,13 +108,11 @@ def example(bundle: Bundle, tower: Tower, rows: int, length: int) -> Feed:
 
 
 def time_engine(
-    engine: Engine, bundle: Bundle, tower: Tower, batches: Sequence[int], length: int, *, graph: bool = True
+    engine: Engine, bundle: Bundle, tower: Tower, batches: Sequence[int], length: int
 ) -> tuple[Timing, ...]:
     """What batches of these sizes take, as far as the engine takes them."""
     return tuple(
-        engine.timed(example(bundle, tower, rows, length), runs=_RUNS, graph=graph)
-        for rows in batches
-        if rows <= engine.max_batch
+        engine.timed(example(bundle, tower, rows, length), runs=_RUNS) for rows in batches if rows <= engine.max_batch
     )
 
 
@@ -124,8 +124,9 @@ def slowness(timings: Sequence[Timing], sizes: Range) -> float:
 
 def timings_of(plan: Plan) -> tuple[Timing, ...]:
     """What a plan was measured at when it was built."""
-    entries = plan.report["timings"]
-    return tuple(Timing(**entry) for entry in entries) if isinstance(entries, list) else ()
+    entries = cast("list[dict[str, Any]]", plan.report["timings"])
+    names = [field.name for field in dataclasses.fields(Timing)]
+    return tuple(Timing(**{name: entry[name] for name in names}) for entry in entries)
 
 
 _SECONDS = 120.0

@@ -132,10 +132,6 @@ class Stream(Closable):
         """Wait until all its work is done; BackendError if some of it failed."""
         check(*runtime.cudaStreamSynchronize(self.handle))
 
-    def wait(self, event: Event) -> None:
-        """What is queued from now on waits for ``event``."""
-        check(*runtime.cudaStreamWaitEvent(self.handle, event.handle, 0))
-
     def close(self) -> None:
         """Let go of it; what is queued still runs."""
         stream, self._stream = self._stream, None

@@ -86,27 +86,24 @@ class Engine(Closable):
         rows = self._rows(inputs)
         return self._run(rows, _shapes(inputs), _FromHost([inputs[name] for name in self.inputs]))
 
-    def run_device(self, inputs: Mapping[str, DeviceArray], *, after: int | None = None) -> Vectors:
-        """What `run` gives, of inputs that are on the GPU already, or will be once the stream ``after`` gets there.
+    def run_device(self, inputs: Mapping[str, DeviceArray]) -> Vectors:
+        """What `run` gives, of inputs that are on the GPU already.
 
         They are of the program's types, in C order; their memory is free again when this returns.
         """
         rows = self._rows(inputs)
-        return self._run(rows, _shapes(inputs), _FromDevice([inputs[name] for name in self.inputs], after))
+        return self._run(rows, _shapes(inputs), _FromDevice([inputs[name] for name in self.inputs]))
 
-    def timed(
-        self, inputs: Mapping[str, NDArray[np.generic]], *, runs: int = 50, graph: bool = True, lanes: int = 1
-    ) -> Timing:
-        """How long the GPU takes for one batch, at most ``max_batch`` rows; with ``lanes`` several run at once."""
+    def timed(self, inputs: Mapping[str, NDArray[np.generic]], *, runs: int = 50) -> Timing:
+        """How long the GPU takes for one batch, at most ``max_batch`` rows."""
         rows = self._rows(inputs)
         if not 1 <= rows <= self._limit:
             raise ConfigError(f"batches of 1 to {self._limit} can be timed, not of {rows}")
-        step = self._steps.exact(rows, _shapes(inputs), graph=graph)
+        step = self._steps.exact(rows, _shapes(inputs))
         source = _FromHost([inputs[name] for name in self.inputs])
-        with current(self.gpu.index), self._pool.take(lanes) as held:
-            for slot in held:
-                source.stage(slot, 0, rows)
-            return time_step(held, step, runs)
+        with current(self.gpu.index), self._pool.take() as (slot,):
+            source.stage(slot, 0, rows)
+            return time_step(slot, step, runs)
 
     def close(self) -> None:
         """Wait for what runs, and free all memory. Calling it twice is allowed."""
@@ -194,12 +191,11 @@ class _FromHost:
 class _FromDevice:
     row_bytes = 0
 
-    def __init__(self, arrays: Sequence[DeviceArray], after: int | None) -> None:
+    def __init__(self, arrays: Sequence[DeviceArray]) -> None:
         self._arrays = arrays
-        self._after = after
 
     def stage(self, slot: ExecutionSlot, start: int, stop: int) -> None:
-        slot.stage_device(self._arrays, start, stop, self._after)
+        slot.stage_device(self._arrays, start, stop)
 
 
 @dataclass

@@ -144,14 +144,14 @@ def open_plan(path: Path) -> Plan:
     return plan
 
 
-def read_plan(plan: Plan, *, here: Machine, onnx: str | None = None) -> bytes:
-    """The content of a plan, for ``here`` and, where given, for the ONNX file with that SHA-256.
+def read_plan(plan: Plan, *, here: Machine) -> bytes:
+    """The content of a plan, for ``here``.
 
     ModelUnavailableError says why it does not fit, that it is damaged, or that others may write to the cache that it is
     in; nothing else may be deserialised.
     """
     _check_cached(plan.path)
-    reasons = mismatches(plan.key, here, onnx)
+    reasons = mismatches(plan.key, here)
     if reasons:
         raise ModelUnavailableError(f"{plan.path} does not fit: {'; '.join(reasons)}; build it again on this machine")
     try:
@@ -178,14 +178,13 @@ def read_or_discard(plan: Plan, *, here: Machine) -> bytes | None:
         return None
 
 
-def mismatches(key: PlanKey, here: Machine, onnx: str | None = None) -> list[str]:
+def mismatches(key: PlanKey, here: Machine) -> list[str]:
     """Why a plan may not be loaded here, in words; none where it fits."""
     pairs = [
         ("TensorRT", key.machine.tensorrt, here.tensorrt),
         ("the GPU", key.machine.gpu, here.gpu),
         ("the architecture", key.machine.architecture, here.architecture),
         ("cuBLAS", key.machine.cublas, (here.cublas or "none") if key.machine.cublas else ""),
-        ("the ONNX file", key.onnx[:12], key.onnx[:12] if onnx is None else onnx[:12]),
     ]
     return [f"it was built for {what} {had}, and this is {has}" for what, had, has in pairs if had != has]
 

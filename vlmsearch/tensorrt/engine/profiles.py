@@ -75,9 +75,9 @@ class Steps:
             self._steps[key] = step
         return step
 
-    def exact(self, rows: int, shapes: Mapping[str, Shape], *, graph: bool) -> Step:
-        """The step that computes ``rows`` and no more, as a graph or not."""
-        return self._step(rows, self._tails(shapes), graph=graph)
+    def exact(self, rows: int, shapes: Mapping[str, Shape]) -> Step:
+        """The step that computes ``rows`` and no more, as a graph."""
+        return self._step(rows, self._tails(shapes), graph=True)
 
     def _step(self, rows: int, tails: tuple[Shape, ...], *, graph: bool) -> Step:
         profile = self._profile(rows, tails)

@@ -17,7 +17,6 @@ from vlmsearch.tensorrt.engine.cuda import (
     CudaGraph,
     DeviceArray,
     DeviceBuffer,
-    Event,
     OutOfMemoryError,
     PinnedBuffer,
     Stream,
@@ -81,7 +80,6 @@ class ExecutionSlot(Closable):
         self._plain: set[Step] = set()
         with ExitStack() as held:
             self.stream = held.enter_context(Stream())
-            self._ready = held.enter_context(Event())
             size = max(program.activations(profile) for profile in profiles)
             self._activations = held.enter_context(DeviceBuffer(size))
             self._inputs = [_Buffer(tensor, rows, sizes[tensor.name], held) for tensor in program.inputs]
@@ -107,11 +105,8 @@ class ExecutionSlot(Closable):
             np.copyto(buffer.view(rows.shape), rows, casting="same_kind")
             copy_to_device(buffer.device.pointer, buffer.host.pointer, rows.size * buffer.dtype.itemsize, self.stream)
 
-    def stage_device(self, arrays: Sequence[DeviceArray], start: int, stop: int, after: int | None) -> None:
-        """Queue the copy of rows that are on the GPU already, once the stream ``after`` has written them."""
-        if after is not None:
-            self._ready.record(after)
-            self.stream.wait(self._ready)
+    def stage_device(self, arrays: Sequence[DeviceArray], start: int, stop: int) -> None:
+        """Queue the copy of rows that are on the GPU already."""
         for buffer, array in zip(self._inputs, arrays):
             row = int(np.prod(array.shape[1:])) * buffer.dtype.itemsize
             copy_on_device(buffer.device.pointer, array.pointer + start * row, (stop - start) * row, self.stream)
