@@ -315,7 +315,7 @@ def install(root: Path, version: str) -> None:
     for name, body in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!{sys.executable}\n{head}{body}")
+        path.write_text(f"#!{sys.executable} -S\n{head}{body}")  # without site, whose set-up takes most of the time
         path.chmod(0o755)
     package = root / "scripts" / "tensorrt_llm"
     package.mkdir()

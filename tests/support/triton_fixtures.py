@@ -7,6 +7,7 @@ needs is imported with it, so that other tests start without it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from tests.support.scripted_triton import Place
     from tests.support.triton_server import Running
     from vlmsearch.triton.server.commands import Binary
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""For torch in other processes: with models this small, more threads only wait for each other."""
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +57,7 @@ def llm_binary(binary: Binary) -> Binary:
     from tests.support.llm_servers import share_packages
 
     share_packages(binary)
-    return binary
+    return replace(binary, environment={**binary.environment, **ONE_THREAD})
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import llm_stand_in
+from tests.support.cli import run
 from tests.support.hub import REVISION, SOURCE, Hub
 from vlmsearch._util.process import Command, run_logged
 from vlmsearch.errors import ConfigError
@@ -92,21 +93,13 @@ class Machine:
             (self.root / "a-model" / "configuration_phi3.py").write_text("class Phi3Config: ...\n")
         (self.root / "a-model" / "config.json").write_text(json.dumps(config))
 
-    def command(self, *extra: str, recipe: str = "gpt2-medium", here: str = "--here") -> list[str]:
+    def arguments(self, *extra: str, recipe: str = "gpt2-medium", here: str = "--here") -> list[str]:
         places = ["--model", "a-model", "--out", "O", "--scripts", "scripts"]
-        return [
-            sys.executable,
-            "-m",
-            "vlmsearch",
-            "llm",
-            "build",
-            recipe,
-            "--release",
-            self.release,
-            *places,
-            here,
-            *extra,
-        ]
+        return ["llm", "build", recipe, "--release", self.release, *places, here, *extra]
+
+    def command(self, *extra: str, **how: str) -> list[str]:
+        """For a process of its own, which a test may stop."""
+        return [sys.executable, "-m", "vlmsearch", *self.arguments(*extra, **how)]
 
     def build(
         self,
@@ -115,10 +108,7 @@ class Machine:
         **how: str,
     ) -> subprocess.CompletedProcess[str]:
         environment = {**self.environment, "STAND_IN": json.dumps(faults or {})}
-        return subprocess.run(
-            self.command(*extra, **how),
-            cwd=self.root, env=environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        return run(*self.arguments(*extra, **how), cwd=self.root, **environment)
 
     @property
     def out(self) -> Path:
@@ -508,10 +498,8 @@ def test_two_builds_do_not_share_a_folder(machine: Machine) -> None:
 
 
 def test_without_scripts_the_command_that_fetches_them_is_named(machine: Machine) -> None:
-    command = [part for part in machine.command() if part not in ("--scripts", "scripts")]
-    done = subprocess.run(
-        command, cwd=machine.root, env=machine.environment, capture_output=True, text=True, check=False
-    )
+    arguments = [part for part in machine.arguments() if part not in ("--scripts", "scripts")]
+    done = run(*arguments, cwd=machine.root, **machine.environment)
     assert "run `git clone --depth 1 --branch v0.13.0 https://github.com/NVIDIA/TensorRT-LLM SCRIPTS`" in done.stderr
 
 
@@ -521,8 +509,8 @@ def test_a_step_runs_on_when_nobody_reads_along_any_more(tmp_path: Path, failure
         raise failure
 
     log, command = tmp_path / "log", Command([sys.executable, "-c", "print('a line of the log\\n' * 20_000)"])
-    run = threading.Thread(target=run_logged, args=(command, log), kwargs={"show": show}, daemon=True)
-    run.start()
-    run.join(30)
-    assert not run.is_alive()
+    step = threading.Thread(target=run_logged, args=(command, log), kwargs={"show": show}, daemon=True)
+    step.start()
+    step.join(30)
+    assert not step.is_alive()
     assert log.read_text().count("a line of the log\n") == 20_000

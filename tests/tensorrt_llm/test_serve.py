@@ -21,6 +21,7 @@ from tests.support.cli import ok, run
 from tests.support.llm_servers import BUNDLE, prompts
 from tests.support.llm_templates import built, options, write_llmapi
 from tests.support.paths import TESTS
+from tests.support.triton_fixtures import ONE_THREAD
 from tests.support.triton_server import CACHE, free_ports
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
@@ -338,7 +339,7 @@ def test_the_llm_api_streams_and_stops_on_the_real_triton(llm_binary: Binary, tm
     (source / "1" / "model.py").write_text(model.replace("token == self.tokenizer.eos_token_id or ", ""))
     write_llmapi_repository(tmp_path / "R", find_target("26.03"), "m", templates=tmp_path / "all_models")
     made, options = tmp_path / "R" / "tensorrt_llm" / "1" / "made", GenerationOptions(max_tokens=40)
-    with serving(tmp_path, [], VLMSEARCH_CACHE=str(CACHE)) as process:
+    with serving(tmp_path, [], VLMSEARCH_CACHE=str(CACHE), **ONE_THREAD) as process:
         assert isinstance(process.args, list)
         port = next(part.partition("=")[2] for part in process.args if part.startswith("--grpc-port"))
         with TritonGenerator(f"//127.0.0.1:{port}/tensorrt_llm") as generator:

@@ -34,7 +34,7 @@ from vlmsearch.generators.text import Detokenizer
 from vlmsearch.registry import open_generator
 
 torch.set_num_threads(1)  # more only wait for each other with a model this small
-PROMPTS = prompts(50)
+PROMPTS = prompts(12)
 LIKELIEST = GenerationOptions(max_tokens=64)
 GIBBERISH = GenerationOptions(max_tokens=48, temperature=3.0, seed=11)
 
@@ -79,7 +79,7 @@ def reference() -> Reference:
     return Reference()
 
 
-def test_50_answers_are_those_of_transformers_itself(
+def test_answers_are_those_of_transformers_itself(
     onnx: OnnxGenerator, local: TransformersGenerator, reference: Reference
 ) -> None:
     expected = [reference(prompt, max_new_tokens=64) for prompt in PROMPTS]
@@ -100,17 +100,17 @@ def test_beams_and_penalty_are_those_of_transformers_itself(
 
 
 def test_the_model_answers_and_cites(onnx: OnnxGenerator) -> None:
-    """What `train.py --evaluate` prints for 1,000 questions, here for 150 others."""
+    """What `train.py --evaluate` prints for 1,000 questions, here for 80 others."""
     gallery = Gallery(range(40_000_000, 40_000_400))
     right = cited = 0
-    for number in range(150):
+    for number in range(80):
         asked = gallery.ask(40_000_000 + number)
         sources = "\n".join(f"[{i}] {source}" for i, source in enumerate(asked.sources, 1))
         text = onnx.generate(TEMPLATE.substitute(sources=sources, question=asked.question), LIKELIEST)
         right += text.strip() == asked.answer
         cited += {int(found) for found in re.findall(r"\[(\d+)\]", text)} == set(asked.citations)
-    assert right >= 0.9 * 150
-    assert cited >= 0.95 * 150
+    assert right >= 0.9 * 80
+    assert cited >= 0.95 * 80
 
 
 def test_it_says_so_where_the_sources_do_not_answer(onnx: OnnxGenerator) -> None:
@@ -144,7 +144,7 @@ def test_bad_words_are_kept_out_however_they_are_cut(onnx: OnnxGenerator, words:
 
 
 def test_pieces_end_between_characters(onnx: OnnxGenerator) -> None:
-    for seed in range(20):
+    for seed in range(8):
         options = replace(GIBBERISH, seed=seed)
         pieces = list(onnx.stream("Σ ünï \U0001f436?", options))
         assert "".join(pieces) == onnx.generate("Σ ünï \U0001f436?", options)

@@ -19,6 +19,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from vlmsearch_mocks.contracts import GeneratorContract
 
 from tests.support.servers import free_port
+from tests.support.triton_fixtures import ONE_THREAD
 from vlmsearch import ConfigError, GenerationOptions
 from vlmsearch.generators.base import Generator
 from vlmsearch.generators.openai.generator import OpenAIGenerator
@@ -55,7 +56,7 @@ def served(checkpoint: Path) -> Iterator[str]:
     log = (checkpoint / "log").open("w+")
     with subprocess.Popen(
         [*map(str, command), "--port", str(port), "--device", "cpu"],
-        env=os.environ | {"HF_HOME": str(checkpoint), "HF_HUB_OFFLINE": "1"},
+        env=os.environ | {"HF_HOME": str(checkpoint), "HF_HUB_OFFLINE": "1"} | ONE_THREAD,
         stdout=log,
         stderr=log,
     ) as process:

@@ -18,6 +18,7 @@ from PIL import ImageCms
 from tests.support.codec_standin import SOURCE, Decoder, pretend_gpu
 from tests.support.odd_images import picture
 from tests.support.tensorrt_standin.gpu import STATE
+from tests.support.tensorrt_standin.quick import quicken
 from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.media.limits import ImageLimits
@@ -208,6 +209,7 @@ def test_a_tower_in_triton_decodes_and_encodes(gpu: type[GpuImages], tmp_path: P
     from vlmsearch.tensorrt.builder.engines import ensure_engine
     from vlmsearch.triton.backend import encoded_tower, engine_tower
 
+    quicken()
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
     monkeypatch.setattr(encoded_tower, "_PIECE", 2)
     bundle = find_bundles("demo-clip")[0]

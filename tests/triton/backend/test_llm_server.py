@@ -38,7 +38,7 @@ from vlmsearch.triton.client.words import from_word_list, to_word_list
 from vlmsearch.triton.repository.transformers import LlmOptions, make_configs, requirements, write_repository
 
 torch.set_num_threads(1)  # more only wait for each other with a model this small
-PROMPTS = prompts(50)
+PROMPTS = prompts(32)
 LIKELIEST = GenerationOptions(max_tokens=48)
 ENDLESS = GenerationOptions(max_tokens=700, temperature=4.0, seed=5)
 """Gibberish that goes on: at this temperature the end is one token of a thousand."""
@@ -95,14 +95,15 @@ class TestUnary(GeneratorContract):
         return open_generator(self.url)
 
 
-def test_50_answers_are_those_of_transformers(
+def test_answers_are_those_of_transformers(
     ensemble: TritonGenerator, tokens: TritonGenerator, unary: Running, local: TransformersGenerator
 ) -> None:
-    expected = [local.generate(prompt, LIKELIEST) for prompt in PROMPTS]
-    assert ["".join(ensemble.stream(prompt, LIKELIEST)) for prompt in PROMPTS] == expected
-    assert [tokens.generate(prompt, LIKELIEST) for prompt in PROMPTS] == expected
+    asked = PROMPTS[:10]
+    expected = [local.generate(prompt, LIKELIEST) for prompt in asked]
+    assert ["".join(ensemble.stream(prompt, LIKELIEST)) for prompt in asked] == expected
+    assert [tokens.generate(prompt, LIKELIEST) for prompt in asked] == expected
     with TritonGenerator(location(unary)) as once:
-        assert [once.generate(prompt, LIKELIEST) for prompt in PROMPTS] == expected
+        assert [once.generate(prompt, LIKELIEST) for prompt in asked] == expected
         assert len(list(once.stream(PROMPTS[0], LIKELIEST))) == 1
     assert len(list(ensemble.stream(PROMPTS[0], LIKELIEST))) > 3
 
@@ -110,9 +111,9 @@ def test_50_answers_are_those_of_transformers(
 def test_texts_that_are_made_together_are_those_made_alone(
     ensemble: TritonGenerator, local: TransformersGenerator
 ) -> None:
-    expected = [local.generate(prompt, LIKELIEST) for prompt in PROMPTS[:32]]
+    expected = [local.generate(prompt, LIKELIEST) for prompt in PROMPTS]
     with ThreadPoolExecutor(32) as pool:
-        assert list(pool.map(lambda prompt: ensemble.generate(prompt, LIKELIEST), PROMPTS[:32])) == expected
+        assert list(pool.map(lambda prompt: ensemble.generate(prompt, LIKELIEST), PROMPTS)) == expected
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_tokens_that_the_model_does_not_have_harm_no_other_text(
 def test_32_streams_cancelled_half_way_leave_the_server_idle(
     llm: Running, ensemble: TritonGenerator, local: TransformersGenerator
 ) -> None:
-    streams = [ensemble.stream(prompt, replace(ENDLESS, seed=number)) for number, prompt in enumerate(PROMPTS[:32])]
+    streams = [ensemble.stream(prompt, replace(ENDLESS, seed=number)) for number, prompt in enumerate(PROMPTS)]
     with ThreadPoolExecutor(32) as pool:
         begun = list(pool.map(lambda stream: [next(stream, "") for _ in range(8)], streams))
         assert all(len(pieces) == 8 for pieces in begun)

@@ -12,6 +12,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.support.tensorrt_standin import standing_in
+from tests.support.tensorrt_standin.quick import quicken
 from vlmsearch._util import gpu as diagnosis
 from vlmsearch._util.gpu import Device, Driver
 from vlmsearch.encoders.onnx import OnnxEncoder
@@ -297,6 +298,7 @@ def test_a_tower_runs_an_engine_as_the_onnx_model_does(tmp_path: Path) -> None:
         from vlmsearch.tensorrt.engine.runtime import this_machine
         from vlmsearch.triton.backend.engine_tower import EngineTower
 
+        quicken()
         plan = ensure_engine(clip, "image", precision="fp32")
         assert find_tower_plan(clip, "image", "clip_image", IN_PYTHON) is not None
         (tmp_path / "model.plan").write_bytes(plan.path.read_bytes())
