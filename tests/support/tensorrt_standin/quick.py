@@ -30,6 +30,11 @@ def quicken(batches: Sequence[int] = (1,)) -> None:
             _PREPARED[key] = {name: getattr(made, name) for name in ("feeds", "reference", "origin")}
         return accuracy.AccuracyCheck(tower=tower, gate=gate, **_PREPARED[key])
 
-    vars(builder).update(prepare_check=remembered, BATCHES=tuple(batches))
-    vars(accuracy)["_RUNS"] = 1
-    vars(timing)["_WARM_UP"] = 0
+    for module, name, value in (
+        (builder, "prepare_check", remembered),
+        (builder, "BATCHES", tuple(batches)),
+        (accuracy, "_RUNS", 1),
+        (timing, "_WARM_UP", 0),
+    ):
+        assert hasattr(module, name), f"{module.__name__} has no {name}: builds would be slow again"
+        setattr(module, name, value)

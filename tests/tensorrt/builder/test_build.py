@@ -27,6 +27,8 @@ from vlmsearch.models.bundle import Bundle, model_file, open_bundle
 from vlmsearch.models.recipe import TowerGate, read_recipe
 
 VERSIONS = ("8.6", "10", "11")
+MOST = ("8.6", pytest.param("10", marks=pytest.mark.exhaustive), "11")
+"""What builds differ by is whether types are weak, as in 8.6, or strong, as in the two others."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "bundle", recipe
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=MOST)
 def at(request: pytest.FixtureRequest, built: tuple[Path, Path], tmp_path: Path, monkeypatch: Any) -> Iterator[Any]:
     """One version of TensorRT, with what is needed to build."""
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
@@ -57,6 +59,7 @@ def at(request: pytest.FixtureRequest, built: tuple[Path, Path], tmp_path: Path,
         )
 
 
+@pytest.mark.parametrize("at", VERSIONS, indirect=True)
 @pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
 @pytest.mark.parametrize("tower", ["image", "text"])
 def test_every_precision_passes_its_gate_and_is_built_once(at: Any, tower: str, precision: str) -> None:
@@ -330,6 +333,7 @@ def test_timings_that_cannot_be_read_are_made_anew(at: Any, tmp_path: Path, monk
     assert f" on {at.gpu.name}\n" in kept.read_text()
 
 
+@pytest.mark.parametrize("at", VERSIONS, indirect=True)
 def test_precision_is_asked_for_by_flags_only_where_types_are_weak(at: Any, built: tuple[Path, Path]) -> None:
     from vlmsearch.tensorrt.builder import network
 

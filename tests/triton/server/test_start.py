@@ -162,7 +162,7 @@ def test_ctrl_c_that_is_for_something_else_stops_no_server_in_the_background(tmp
         still.set()
         os.kill(os.getpid(), signal.SIGTERM)
 
-    watchdog = threading.Timer(3, end)
+    watchdog = threading.Timer(1, end)
 
     def say(line: str) -> None:
         if line.startswith("ready:"):
