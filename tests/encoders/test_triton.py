@@ -138,7 +138,7 @@ def test_what_would_not_change_is_not_tried_again(place: Place, failure: Failure
 
 
 def test_a_slow_request_is_given_up_and_not_cancelled(place: Place) -> None:
-    place.scripted.failures = [4.0]
+    place.scripted.failures = [2.0]
     with TritonEncoder(place.location, timeout=0.3) as encoder:
         with pytest.raises(BackendUnavailableError, match=r"did not answer within 0.3 s"):
             encoder.encode_images([b"abc"])
@@ -161,7 +161,7 @@ def test_the_deadline_ends_all_attempts(place: Place) -> None:
 
 
 def test_an_attempt_that_the_deadline_cuts_short_is_told_with_the_failure_before_it(place: Place) -> None:
-    place.scripted.failures = [(grpc.StatusCode.UNAVAILABLE, "busy"), 4.0]
+    place.scripted.failures = [(grpc.StatusCode.UNAVAILABLE, "busy"), 2.0]
     told = r"did not answer within 0\.\d+ s; the attempt before it: .*busy"
     with TritonEncoder(place.location, deadline=1) as encoder, pytest.raises(BackendUnavailableError, match=told):
         encoder.encode_images([b"abc"])
