@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from vlmsearch_mocks import MockEncoder
 
-from tests.support.cli import Result, assert_one_line, ok, run
+from tests.support.cli import Result, assert_one_line, ok, run, run_process
 from tests.support.terminal import on_a_terminal
 from vlmsearch import Document, Pipeline
 from vlmsearch.cli.demo import draw_gallery
@@ -40,6 +40,15 @@ def in_a_shell(script: str, *, cwd: Path) -> Result:
     return subprocess.run(
         ["bash", "-c", defined], capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, check=False
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(SEARCH, 0), (("info", "--store", "chroma:nowhere"), 1), (("search", "--limit", "0"), 2)]
+)
+def test_a_command_in_this_process_is_as_in_one_of_its_own(folder: Path, arguments: tuple[str, ...], code: int) -> None:
+    here, elsewhere = run(*arguments, cwd=folder), run_process(*arguments, cwd=folder)
+    assert here.returncode == elsewhere.returncode == code
+    assert (here.stdout, here.stderr) == (elsewhere.stdout, elsewhere.stderr)
 
 
 @pytest.mark.parametrize("arguments", [SEARCH, (*SEARCH, "--json"), ("--help",), ("search", "--help")])
