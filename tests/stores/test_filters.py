@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from vlmsearch_mocks import MemoryStore
 
-from tests.support.filters import FIELD, SPACE, conditions, metadata
+from tests.support.filters import FIELD, SPACE
 from vlmsearch import ConfigError, Document, Record
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
@@ -82,27 +80,10 @@ def test_a_wrong_filter_says_which_part_and_what_there_is(where: Mapping[str, ob
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     made: dict[str, str] = {"embedded": str(tmp_path_factory.mktemp("filters") / "index")}
     if request.param == "served":
-        made["served"] = f"//{request.getfixturevalue('chroma_address')}/filters"
+        made["served"] = f"//{request.getfixturevalue('chroma_address')}/doubles"
     with MemoryStore() if request.param == "memory" else ChromaStore(made[request.param]) as store:
         store.bind("encoder", [SPACE])
         yield store
-
-
-documents = st.lists(metadata, min_size=1, max_size=8)
-slow = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-
-
-@settings(max_examples=20, suppress_health_check=slow)
-@given(documents=documents, filters=st.lists(conditions, min_size=18, max_size=18))
-def test_a_filter_passes_the_same_documents_on_every_store(
-    store: Store, documents: list[dict[str, Scalar]], filters: list[dict[str, object]]
-) -> None:
-    store.delete(list(store.ids()))
-    vector = np.array([1, 0, 0, 0], np.float32)
-    store.upsert([Record(Document(str(i), metadata=values), {FIELD: vector}) for i, values in enumerate(documents)])
-    for where in map(parse_filter, filters):
-        found = {hit.id for hit in store.search(FIELD, vector[None], limit=20, where=where)[0]}
-        assert found == {str(i) for i, values in enumerate(documents) if where.matches(values)}
 
 
 def test_neighbouring_doubles_are_told_apart(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The same 1,000 random filters give the same ids on the mock, embedded Chroma, MongoDB and the pair."""
+"""The same random filters give the same ids on every store, and those that Python itself finds."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from vlmsearch_mocks import MockStore
+from vlmsearch_mocks import MemoryStore, MockStore
 from vlmsearch_mocks.pair import mock_mongo_store
 
 from tests.support.filters import FIELD, SPACE, conditions, metadata
@@ -29,9 +29,11 @@ def stores(
 ) -> Iterator[dict[str, Store]]:
     folder: Path = tmp_path_factory.mktemp("filters")
     made: dict[str, Store] = {
+        "memory": MemoryStore(),
         "mock": MockStore(),
         "mock mongodb": mock_mongo_store(),
         "chroma": ChromaStore(str(folder / "index")),
+        "chroma server": ChromaStore(f"//{chroma_address}/filters"),
         "mongodb": MongoStore(f"//{mongo_address}/filters"),
         "mongodb+chroma": MongoChromaStore(f"//{mongo_address}/filters-pair", chroma=f"http://{chroma_address}"),
     }
@@ -42,14 +44,12 @@ def stores(
         yield made
 
 
-@settings(
-    max_examples=20,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(documents=st.lists(metadata, min_size=1, max_size=8), filters=st.lists(conditions, min_size=50, max_size=50))
-def test_a_filter_passes_the_same_documents_on_every_store(
-    stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]
-) -> None:
+SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+DOCUMENTS = st.lists(metadata, min_size=1, max_size=8)
+FILTERS = st.lists(conditions, min_size=40, max_size=40)
+
+
+def check(stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]) -> None:
     records = [Record(Document(str(i), metadata=values), {FIELD: VECTOR}) for i, values in enumerate(documents)]
     for store in stores.values():
         store.delete(list(store.ids()))
@@ -59,3 +59,21 @@ def test_a_filter_passes_the_same_documents_on_every_store(
         for name, store in stores.items():
             found = {hit.id for hit in store.search(FIELD, VECTOR[None], limit=20, where=where)[0]}
             assert found == wanted, name
+
+
+@settings(max_examples=8, suppress_health_check=SLOW)
+@given(documents=DOCUMENTS, filters=FILTERS)
+def test_a_filter_passes_the_same_documents_on_every_store(
+    stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]
+) -> None:
+    check(stores, documents, filters)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@settings(max_examples=100, suppress_health_check=SLOW)
+@given(documents=DOCUMENTS, filters=FILTERS)
+def test_thousands_of_filters_pass_the_same_documents_on_every_store(
+    stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]
+) -> None:
+    check(stores, documents, filters)

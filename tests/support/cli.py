@@ -50,7 +50,7 @@ def _call() -> int:
 
 def _pipe() -> io.TextIOWrapper:
     """A stream with a descriptor, as a process has, that may be overwritten."""
-    return io.TextIOWrapper(tempfile.TemporaryFile(), encoding="utf-8", write_through=True)  # type: ignore[arg-type]
+    return io.TextIOWrapper(tempfile.TemporaryFile(), encoding="utf-8", write_through=True)
 
 
 def _read(stream: io.TextIOWrapper) -> str:
