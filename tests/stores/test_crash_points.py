@@ -1,17 +1,15 @@
 """A process that dies at any point of a write, a delete or a repair loses nothing, on any store."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from tests.support.crash_points import ACTIONS, Action, check_point, no_waiting, points
-from tests.support.worlds import KINDS, Kind, World, folder_world, mock_world, real_world
-
-SAMPLE = 7
-"""Of so many points, a normal run looks at one."""
+from tests.support.worlds import KINDS, Kind, Moment, World, folder_world, mock_world, real_world
 
 
 @pytest.fixture(autouse=True)
@@ -20,28 +18,41 @@ def _at_once() -> Iterator[None]:
         yield
 
 
-def run(make: Callable[[], World], action: Action, step: int = 1) -> None:
+def run(make: Callable[[], World], action: Action, chosen: Iterable[tuple[int, Moment]]) -> None:
     looked = 0
-    for number, mode in itertools.islice(points(make, action), 0, None, step):
+    for number, moment in chosen:
         try:
-            check_point(make, action, number, mode)
+            check_point(make, action, number, moment)
         except AssertionError as exc:
-            raise AssertionError(f"{action}: died at call {number}, {mode}") from exc
+            raise AssertionError(f"{action}: died at call {number}, {moment}") from exc
         looked += 1
     assert looked
+
+
+def each_call_once(found: Iterable[tuple[int, Moment]]) -> Iterator[tuple[int, Moment]]:
+    """Of the points of each call the one whose turn it is: after one call is before the next."""
+    for number, of_call in itertools.groupby(found, key=itemgetter(0)):
+        moments = list(of_call)
+        yield moments[number % len(moments)]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_some_points_on_the_mocks(kind: Kind, action: Action) -> None:
-    run(lambda: mock_world(kind), action, SAMPLE)
+    def make() -> World:
+        return mock_world(kind)
+
+    run(make, action, each_call_once(points(make, action)))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_point_on_the_mocks(kind: Kind, action: Action) -> None:
-    run(lambda: mock_world(kind), action)
+    def make() -> World:
+        return mock_world(kind)
+
+    run(make, action, points(make, action))
 
 
 @pytest.fixture
@@ -61,7 +72,10 @@ def make_real(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callab
 @pytest.mark.parametrize("action", ["update"])
 @pytest.mark.parametrize("kind", ["embedded", *KINDS])
 def test_some_points_on_real_servers(kind: Any, action: Action, make_real: Callable[[Any], World]) -> None:
-    run(lambda: make_real(kind), action, 5 * SAMPLE)
+    def make() -> World:
+        return make_real(kind)
+
+    run(make, action, itertools.islice(each_call_once(points(make, action)), 2, None, 8))
 
 
 @pytest.mark.exhaustive
@@ -69,4 +83,7 @@ def test_some_points_on_real_servers(kind: Any, action: Action, make_real: Calla
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", ["embedded", *KINDS])
 def test_every_point_on_real_servers(kind: Any, action: Action, make_real: Callable[[Any], World]) -> None:
-    run(lambda: make_real(kind), action)
+    def make() -> World:
+        return make_real(kind)
+
+    run(make, action, points(make, action))
