@@ -2,13 +2,14 @@
 # make test    lint, types and all tests
 # make lint    lint and types alone
 # make exhaustive    the long tests: chaos, every crash point, fuzzing
+# make docs    the manual, into site/
 # make bench   speed beside the installed peers, and of indexing beside encoding
 
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint exhaustive bench
+.PHONY: demo test lint exhaustive docs bench
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -28,6 +29,9 @@ lint: $(VENV)/.test
 	$(VENV)/bin/mypy engines/demo-minilm/train.py
 	$(VENV)/bin/mypy engines/demo-gpt2/train.py
 
+docs: $(VENV)/.docs
+	$(VENV)/bin/mkdocs build --strict
+
 bench: $(VENV)/.test
 	$(VENV)/bin/vlmsearch bench encode demo-clip
 	$(VENV)/bin/vlmsearch bench encode demo-minilm
@@ -39,6 +43,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	$(PIP) -e .
+	touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(PIP) -e '.[docs]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python

@@ -1,0 +1,205 @@
+"""Every block of the README and the manual, run page by page as a reader would.
+
+A page's blocks run in order in one folder, which holds what `vlmsearch demo` draws and `photos`, a few images; its
+Python blocks share their names. A block with a title is a file that is written. Comments before a block say more:
+
+* ``<!-- needs: gpu -->``: it is not run, since it needs what is named; that its Python compiles and that its commands
+  have the options that it gives is checked all the same.
+* ``<!-- output -->``: it is what the block before it prints. ``...`` stands for anything; figures may differ a little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.support.cli import ok, run
+from tests.support.paths import ROOT
+from vlmsearch.cli import cli
+
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+NEEDS = {"a checkout", "docker", "downloads", "a generator's server", "gpu", "tensorrt-llm", "a Triton server"}
+RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "text", "toml"}
+SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address"}
+"""Addresses in the manual, and the fixtures with those of the tests' own servers."""
+FOREIGN = {"--allow-client-shm", "--evaluate", "--pre"}
+"""Options in the text that are not those of ``vlmsearch``."""
+TOLERANCE = 0.02
+_FENCE = re.compile(r"(?:^<!-- (?P<mark>.+) -->\n+)?^```(?P<info>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE)
+_VARIES = re.compile(r"(\.\.\.)|(in \d+\.\d s \(\d+/s\))|(\d+\.\d+)")
+_SHELL = re.compile(r"[|&;<>$`]")
+
+
+@dataclass(frozen=True)
+class Block:
+    line: int
+    language: str
+    title: str
+    mark: str
+    code: str
+
+    @property
+    def needs(self) -> str:
+        return self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else ""
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in _FENCE.finditer(text):
+        info = re.fullmatch(r'(\w+)(?: title="(.+)")?', match["info"])
+        assert info, f"{page}: what is {match['info']!r}?"
+        line = text.count("\n", 0, match.start("info")) + 2
+        found.append(Block(line, info[1], info[2] or "", match["mark"] or "", match["code"]))
+    assert 2 * len(found) == len(re.findall(r"^\s*```", text, re.MULTILINE)), f"{page}: a fence is not closed"
+    return found
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("manual")
+    ok("demo", cwd=folder)
+    return folder / "demo"
+
+
+@pytest.fixture
+def folder(gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(gallery, tmp_path / "demo")
+    (tmp_path / "photos").mkdir()
+    for number in range(8):
+        name = f"scene-{number:04}.png"
+        shutil.copy(gallery / "gallery" / name, tmp_path / "photos" / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_run(page: Path, folder: Path, request: pytest.FixtureRequest) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    printed = ""
+    for block in blocks_of(page):
+        where = f"{page}:{block.line}"
+        assert block.language in RUN | KEPT, f"{where}: in which language?"
+        assert block.mark in ("", "output") or block.needs in NEEDS, f"{where}: what is {block.mark!r}?"
+        code = block.code if block.needs else with_servers(block.code, request)
+        if block.mark == "output":
+            compare(block.code, printed, where)
+        elif block.needs:
+            check(block, where)
+        elif block.title:
+            (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.title).write_text(code, encoding="utf-8")
+        elif block.language == "python":
+            printed = run_python(code, names, where)
+        elif block.language == "sh":
+            printed = "".join(run_command(line, folder, where) for line in commands(code))
+
+
+def with_servers(code: str, request: pytest.FixtureRequest) -> str:
+    for address, fixture in SERVERS.items():
+        if address in code:
+            code = code.replace(address, request.getfixturevalue(fixture))
+    return code
+
+
+def run_python(code: str, names: dict[str, object], where: str) -> str:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, where, "exec"), names)
+    return output.getvalue()
+
+
+def commands(code: str) -> Iterator[str]:
+    for line in code.replace("\\\n", " ").splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield line
+
+
+def run_command(line: str, folder: Path, where: str) -> str:
+    words = shlex.split(line, comments=True)
+    if words[0] == "vlmsearch" and not _SHELL.search(line.partition(" #")[0].replace('"$', "")):
+        return ok(*words[1:], cwd=folder)
+    done = subprocess.run(["bash", "-euc", line], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{where}: {line}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def check(block: Block, where: str) -> None:
+    """Check what can be checked of a block that is not run."""
+    if block.language == "python":
+        compile(block.code, where, "exec")
+    for line in commands(block.code) if block.language == "sh" else ():
+        words = shlex.split(line, comments=True)
+        if words[0] == "vlmsearch":
+            end = words.index("--") if "--" in words else len(words)
+            done = run(*words[1:end], "--help")
+            assert done.returncode == 0, f"{where}: {line}\n{done.stderr}"
+
+
+def compare(expected: str, printed: str, where: str) -> None:
+    expected, printed = ("\n".join(" ".join(line.split()) for line in t.strip().splitlines()) for t in (expected, printed))
+    pattern, wanted = "", []
+    for part in re.split(r"(\.\.\.|in \d+\.\d s \(\d+/s\)|\d+\.\d+)", expected):
+        if part == "...":
+            pattern += "(?:.|\n)*?"
+        elif part.startswith("in ") and part.endswith("/s)"):
+            pattern += r"in \d+\.\d s \(\d+/s\)"
+        elif re.fullmatch(r"\d+\.\d+", part):
+            pattern += r"(\d+\.\d+)"
+            wanted.append(float(part))
+        else:
+            pattern += re.escape(part)
+    match = re.fullmatch(pattern, printed)
+    assert match, f"{where} differs from what is printed:\n{printed}"
+    assert [float(figure) for figure in match.groups()] == pytest.approx(wanted, abs=TOLERANCE), where
+
+
+def every_option(command: click.Command) -> set[str]:
+    found = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            found |= every_option(below)
+    return found
+
+
+def test_every_option_in_the_text_is_one() -> None:
+    known = every_option(cli) | {"--help"} | FOREIGN
+    for page in PAGES:
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        shown = set(re.findall(r"`(?:vlmsearch [^`]*)?(--[a-z][a-z-]+)", text))
+        assert shown <= known, page
+
+
+def test_links_lead_to_files() -> None:
+    for page in PAGES:
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        for link in re.findall(r"\]\(([^)#]+)|(?:src|srcset)=\"([^\"]+)\"", text):
+            target = link[0] or link[1]
+            if not target.startswith(("http://", "https://")):
+                assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_manual_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = [path.read_text(encoding="utf-8") for path in (tmp_path / "site").rglob("*.html")]
+    assert len(pages) > len(PAGES) - 1
+    outside = re.compile(r"<(?:script|link|img)[^>]* (?:src|href)=\"(?:https?:)?//")
+    assert not [found for page in pages for found in outside.findall(page)], "a page loads something from elsewhere"
