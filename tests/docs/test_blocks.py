@@ -30,8 +30,8 @@ from tests.support.paths import ROOT
 from vlmsearch.cli import cli
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-NEEDS = {"a checkout", "docker", "downloads", "a generator's server", "gpu", "tensorrt-llm", "a Triton server"}
-RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "text", "toml"}
+NEEDS = {"a checkout", "a server", "docker", "downloads", "a generator's server", "gpu", "tensorrt-llm", "a Triton server"}
+RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "promql", "text", "toml"}
 SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address"}
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
 FOREIGN = {"--allow-client-shm", "--evaluate", "--pre"}
