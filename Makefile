@@ -30,7 +30,7 @@ lint: $(VENV)/.test
 	$(VENV)/bin/mypy engines/demo-gpt2/train.py
 
 docs: $(VENV)/.docs
-	$(VENV)/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 bench: $(VENV)/.test
 	$(VENV)/bin/vlmsearch bench encode demo-clip

@@ -34,7 +34,7 @@ NEEDS = {"a checkout", "a server", "docker", "downloads", "a generator's server"
 RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "promql", "text", "toml"}
 SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address"}
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
-FOREIGN = {"--allow-client-shm", "--evaluate", "--pre"}
+FOREIGN = {"--evaluate", "--only"}
 """Options in the text that are not those of ``vlmsearch``."""
 TOLERANCE = 0.02
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>.+) -->\n+)?^```(?P<info>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE)
