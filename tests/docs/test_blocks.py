@@ -30,7 +30,16 @@ from tests.support.paths import ROOT
 from vlmsearch.cli import cli
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-NEEDS = {"a checkout", "a server", "docker", "downloads", "a generator's server", "gpu", "tensorrt-llm", "a Triton server"}
+NEEDS = {
+    "a checkout",
+    "a server",
+    "docker",
+    "downloads",
+    "a generator's server",
+    "gpu",
+    "tensorrt-llm",
+    "a Triton server",
+}
 RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "promql", "text", "toml"}
 SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address"}
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
@@ -38,7 +47,7 @@ FOREIGN = {"--evaluate", "--only"}
 """Options in the text that are not those of ``vlmsearch``."""
 TOLERANCE = 0.02
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>.+) -->\n+)?^```(?P<info>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE)
-_VARIES = re.compile(r"(\.\.\.)|(in \d+\.\d s \(\d+/s\))|(\d+\.\d+)")
+_VARIES = re.compile(r"(\.\.\.|in \d+\.\d s \(\d+/s\)|\d+\.\d+)")
 _SHELL = re.compile(r"[|&;<>$`]")
 
 
@@ -82,6 +91,7 @@ def folder(gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         name = f"scene-{number:04}.png"
         shutil.copy(gallery / "gallery" / name, tmp_path / "photos" / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -150,21 +160,25 @@ def check(block: Block, where: str) -> None:
 
 
 def compare(expected: str, printed: str, where: str) -> None:
-    expected, printed = ("\n".join(" ".join(line.split()) for line in t.strip().splitlines()) for t in (expected, printed))
+    """Check what was printed, with figures that differ a little, times that differ, and runs of spaces as one."""
     pattern, wanted = "", []
-    for part in re.split(r"(\.\.\.|in \d+\.\d s \(\d+/s\)|\d+\.\d+)", expected):
+    for part in _VARIES.split(_spaced(expected)):
         if part == "...":
             pattern += "(?:.|\n)*?"
-        elif part.startswith("in ") and part.endswith("/s)"):
+        elif part.endswith("/s)"):
             pattern += r"in \d+\.\d s \(\d+/s\)"
-        elif re.fullmatch(r"\d+\.\d+", part):
+        elif _VARIES.fullmatch(part):
             pattern += r"(\d+\.\d+)"
             wanted.append(float(part))
         else:
             pattern += re.escape(part)
-    match = re.fullmatch(pattern, printed)
+    match = re.fullmatch(pattern, _spaced(printed))
     assert match, f"{where} differs from what is printed:\n{printed}"
     assert [float(figure) for figure in match.groups()] == pytest.approx(wanted, abs=TOLERANCE), where
+
+
+def _spaced(text: str) -> str:
+    return "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
 
 
 def every_option(command: click.Command) -> set[str]:
@@ -182,7 +196,9 @@ def test_every_option_in_the_text_is_one() -> None:
     known = every_option(cli) | {"--help"} | FOREIGN
     for page in PAGES:
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-        shown = set(re.findall(r"`(?:vlmsearch [^`]*)?(--[a-z][a-z-]+)", text))
+        shown = {
+            option for code in re.findall(r"`([^`\n]+)`", text) for option in re.findall(r"(?<!\S)--[a-z-]+", code)
+        }
         assert shown <= known, page
 
 
