@@ -30,16 +30,7 @@ from tests.support.paths import ROOT
 from vlmsearch.cli import cli
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-NEEDS = {
-    "a checkout",
-    "a server",
-    "docker",
-    "downloads",
-    "a generator's server",
-    "gpu",
-    "tensorrt-llm",
-    "a Triton server",
-}
+NEEDS = {"a checkout", "a generator's server", "a server", "a Triton server", "downloads", "gpu", "tensorrt-llm"}
 RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "promql", "text", "toml"}
 SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address"}
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
@@ -48,7 +39,9 @@ FOREIGN = {"--evaluate", "--only"}
 TOLERANCE = 0.02
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>.+) -->\n+)?^```(?P<info>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE)
 _VARIES = re.compile(r"(\.\.\.|in \d+\.\d s \(\d+/s\)|\d+\.\d+)")
-_SHELL = re.compile(r"[|&;<>$`]")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_SHELL = re.compile(r"[|&;<>$`*~]")
+"""What is for a shell, where it is not quoted."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +133,7 @@ def commands(code: str) -> Iterator[str]:
 
 def run_command(line: str, folder: Path, where: str) -> str:
     words = shlex.split(line, comments=True)
-    if words[0] == "vlmsearch" and not _SHELL.search(line.partition(" #")[0].replace('"$', "")):
+    if words[0] == "vlmsearch" and not _SHELL.search(_QUOTED.sub("", line.partition(" #")[0])):
         return ok(*words[1:], cwd=folder)
     done = subprocess.run(["bash", "-euc", line], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{where}: {line}\n{done.stdout}\n{done.stderr}"
