@@ -260,4 +260,3 @@ def _options_of(factory: Callable[..., object]) -> dict[str, tuple[_Group | None
         else:
             options[name] = (None, name, annotation)
     return options
-

@@ -305,8 +305,13 @@ def test_wrong_usage_is_one_clear_line(tmp_path: Path, arguments: list[str], cod
 
 
 def test_a_hub_that_is_not_reached_is_one_clear_line(tmp_path: Path) -> None:
-    hub = {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
-    done = run_process("build", "all-minilm-l6-v2", **hub, VLMSEARCH_CACHE=str(tmp_path))
+    done = run_process(
+        "build",
+        "all-minilm-l6-v2",
+        HF_HUB_CACHE=str(tmp_path),
+        HF_ENDPOINT="http://127.0.0.1:9",
+        VLMSEARCH_CACHE=str(tmp_path),
+    )
     assert done.returncode == 1
     advice = "vlmsearch build all-minilm-l6-v2 --from DIR`; onnx:demo works offline"
     assert advice in done.stderr.splitlines()[-1]

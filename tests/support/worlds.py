@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -186,6 +187,10 @@ def _names_of(chroma: ChromaConnection) -> list[str]:
     return [each.name for each in listed if each.name.startswith(f"{chroma.prefix}.")]
 
 
+def _drop(server: ServerAPI, *, name: str) -> None:
+    server.delete_collection(name)
+
+
 def mock_world(kind: Kind) -> World:
     """Mock servers, and no others at them."""
     mongo, chroma = mock_connection(MockMongo(), retries=0), MockChromaConnection(MockChroma(), retries=0)
@@ -208,7 +213,7 @@ def real_world(kind: Kind, mongo: str, chroma: str, name: str) -> World:
         if "chroma" in kind:
             with closing(to_chroma()) as connection:
                 for each in _names_of(connection):
-                    connection.run("drop", lambda server, each=each: server.delete_collection(each))
+                    connection.run("drop", partial(_drop, name=each))
 
     return World(to_mongo if "mongodb" in kind else None, to_chroma if "chroma" in kind else None, drop)
 

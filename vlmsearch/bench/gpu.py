@@ -297,7 +297,7 @@ def _decoding(preprocess: Preprocess, jpegs: Sequence[bytes], setting: GpuSettin
             from vlmsearch.tensorrt.engine.images import GpuImages
 
             with GpuImages(preprocess, pool=pool, device=setting.device, batch=max(setting.batches)) as images:
-                times = _time(lambda: deque(images.batches(jpegs), maxlen=0), setting.seconds)
+                times = _time(lambda: deque(images.batches(jpegs, {}), maxlen=0), setting.seconds)
                 share = images.counts["gpu"] / sum(images.counts.values())
             yield GpuTiming(task, f"nvImageCodec, {share:.0%} on the GPU", len(jpegs), *times)
         except ModuleNotFoundError as exc:
