@@ -1,4 +1,4 @@
-"""Encoders in process through the suite for all encoders; `torch:` is slower and has its own file in tests/export."""
+"""The encoder of ONNX Runtime passes the suite for all encoders."""
 
 from __future__ import annotations
 

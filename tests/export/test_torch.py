@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, CLIPModel
 from tests.support.checkpoints import make_bert, make_clip, make_recipe
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.errors import BackendError, ConfigError, TextTruncatedWarning
+from vlmsearch.errors import BackendError, ConfigError, InvalidBatchError, TextTruncatedWarning
 from vlmsearch.export.torch import TorchEncoder, load_reference
 from vlmsearch.models.bundle import find_bundles
 from vlmsearch.registry import open_encoder
@@ -42,6 +42,19 @@ def test_its_vectors_are_those_of_a_plain_transformers_program(tmp_path: Path) -
             vector = getattr(found, "pooler_output", found).detach().numpy()[0]
             cosine = encoder.encode_texts([text])["clip"][0] @ vector / np.linalg.norm(vector)
             assert cosine > 0.99999
+
+
+def test_all_that_cannot_be_used_is_named_at_once(tmp_path: Path) -> None:
+    pictures = [make_scene(i).draw(40) for i in range(3)]
+    with TorchEncoder(str(make_clip(tmp_path / "checkpoint")), batch_size=2) as encoder:
+        with pytest.raises(InvalidBatchError) as caught:
+            encoder.encode_images([b"", pictures[0], pictures[1], b"no image", pictures[2]])
+        assert {item: error.code for item, error in caught.value.items.items()} == {0: "empty", 3: "unsupported"}
+        assert caught.value.vectors is not None
+        np.testing.assert_allclose(caught.value.vectors["clip"], encoder.encode_images(pictures)["clip"], atol=1e-5)
+        with pytest.raises(InvalidBatchError) as caught:
+            encoder.encode_texts(["\ud83d", "a star", "\udc36"])
+        assert list(caught.value.items) == [0, 2]
 
 
 def test_a_folder_and_a_recipe_name_the_same_model(tmp_path: Path) -> None:

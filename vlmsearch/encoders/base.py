@@ -100,7 +100,7 @@ class PreparesImages(Protocol):
             What `Encoder.encode_images` takes with the least work left, and makes the same vectors of.
 
         Raises:
-            InvalidInputError: The image cannot be used.
+            InvalidInputError: The image cannot be used, unless that shows only when it is encoded.
         """
 
 

@@ -139,7 +139,7 @@ class EncoderContract(ABC):
                 self.same(dict(caught.value.vectors), encoder.encode_images(good[: len(batch) - len(places)]))
         if isinstance(encoder, PreparesImages):
             with pytest.raises(InvalidInputError):
-                encoder.prepare_image(bad)
+                encoder.encode_images([encoder.prepare_image(bad)])
 
     def test_all_texts_that_are_not_valid_unicode_are_named_at_once(self, encoder: Encoder) -> None:
         if not any("text" in space.modalities for space in encoder.spaces):
