@@ -265,7 +265,7 @@ def _what(plan: LlmPlan) -> Iterator[str]:
     if places.calibration:
         yield f"calibration    your texts, mounted at {places.calibration}"
     if plan.calibration_set:
-        own = ", or texts of your own with `calibration`" if plan.target.toolchain.calibration else ""
+        own = ", or texts of your own: `calibration`" if plan.target.toolchain.calibration else ""
         yield f"calibration    {plan.calibration_set}, which step 2 downloads from the hub{own}"
 
 
