@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+
+from vlmsearch.errors import ConfigError
 
 _WIDTH, _HEIGHT = 430, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 42, 44
@@ -23,6 +26,14 @@ class Panel:
     title: str
     unit: str
     curves: Sequence[tuple[str, Sequence[float]]]
+
+
+def write_plot(path: Path, concurrency: Sequence[int], panels: Sequence[Panel], caption: str) -> None:
+    """Write `plot` to a file; ConfigError where it cannot be written."""
+    try:
+        path.write_text(plot(concurrency, panels, caption), encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
 
 
 def plot(concurrency: Sequence[int], panels: Sequence[Panel], caption: str) -> str:

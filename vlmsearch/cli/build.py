@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from vlmsearch.cli.common import command, is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle, Precision
@@ -94,14 +94,8 @@ def _profile(text: str | None) -> Range | None:
 def _print_engines(name: str, rows: list[dict[str, object]]) -> None:
     from vlmsearch.tensorrt.builder.report import table
 
-    lines = list(table(rows))
-    if not is_terminal():
-        for line in lines:
-            click.echo("\t".join((name, *line)))
-        return
-    from vlmsearch._util.console import make_console, make_table
-
-    make_console().print(make_table(lines[0], lines[1:], left=("tower", "precision", "result"), title=name))
+    names, *lines = ((name, *line) for line in table(rows))
+    print_table(("model", *names[1:]), lines, left=("model", "tower", "precision", "result"))
 
 
 @command()
@@ -216,14 +210,8 @@ def _print(bundle: Bundle) -> None:
         (name, f"{check['value']:.7g}", "" if check["gate"] is None else f"{check['gate']:g}", _verdict(check))
         for name, check in (checks.items() if isinstance(checks, dict) else ())
     ]
-    if is_terminal():
-        from vlmsearch._util.console import make_console, make_table
-
-        titles = ("check", "value", "gate", "")
-        make_console().print(make_table(titles, rows, left=("check", ""), title=bundle.name))
-    else:
-        for row in rows:
-            click.echo("\t".join((bundle.name, *row)))
+    titles = ("model", "check", "value", "gate", "")
+    print_table(titles, [(bundle.name, *row) for row in rows], left=(*titles[:2], ""), header=False)
     for name, story in bundle.quantisation.items():
         excluded = story.get("excluded")
         names = ", ".join(map(str, excluded)) if isinstance(excluded, (list, tuple)) else ""

@@ -254,6 +254,24 @@ def print_json(value: object) -> None:
     click.echo(visible(json.dumps(value, indent=2, ensure_ascii=not is_unicode)))
 
 
+def print_table(
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Sequence[str] = (),
+    title: str = "",
+    header: bool = True,
+) -> None:
+    """A table for a person, with the columns of ``left`` on the left; for a pipe its lines, cells separated by tabs."""
+    if is_terminal():
+        from vlmsearch._util.console import make_console, make_table
+
+        make_console().print(make_table(names, rows, left=left, title=title))
+        return
+    for row in (names, *rows) if header else rows:
+        click.echo("\t".join(row))
+
+
 def short_path(path: str) -> str:
     """A path relative to here where that is shorter."""
     if not os.path.isabs(path):

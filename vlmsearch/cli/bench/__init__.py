@@ -14,7 +14,7 @@ from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.triton import bench_triton
-from vlmsearch.cli.common import Group, is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import Group, is_terminal, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.bench.encode import EncodeTiming, Setting
@@ -175,11 +175,5 @@ def _print(timings: list[EncodeTiming], ratios: dict[str, float], title: str) ->
     for timing in timings:
         ratio = ratios.get(f"{timing.task}: {OURS} / {timing.contender}")
         rows.append((timing.task, timing.contender, f"{timing.rate:.1f}", "" if ratio is None else f"{ratio:.2f}"))
-    if not is_terminal():
-        for row in rows:
-            click.echo("\t".join(row))
-        return
-    from vlmsearch._util.console import make_console, make_table
-
     names = ("task", "who", "items/s", "int8 is faster by")
-    make_console().print(make_table(names, rows, left=names[:2], title=title))
+    print_table(names, rows, left=names[:2], title=title, header=False)

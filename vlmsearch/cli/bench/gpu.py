@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.bench.data import Levels, read_images, read_texts
-from vlmsearch.cli.common import SECONDS, is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import SECONDS, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.bench.gpu import GpuTiming, LeftOut
@@ -103,10 +103,4 @@ def _print(timings: list[GpuTiming], title: str) -> None:
          *("" if cosine is None else f"{cosine:.6f}" for cosine in (t.mean_cosine, t.min_cosine)))
         for t in timings
     ]  # fmt: skip
-    if not is_terminal():
-        for row in (names, *rows):
-            click.echo("\t".join(row))
-        return
-    from vlmsearch._util.console import make_console, make_table
-
-    make_console().print(make_table(names, rows, left=names[:2], title=title))
+    print_table(names, rows, left=names[:2], title=title)

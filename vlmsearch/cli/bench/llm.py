@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.bench.data import Levels
-from vlmsearch.cli.common import command, is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import command, json_option, option, print_json, print_table
 from vlmsearch.cli.index import progress
 
 if TYPE_CHECKING:
@@ -161,8 +161,7 @@ def _result(contenders: list[_Contender], dataset: Path, load: _Load) -> dict[st
 
 
 def _draw(path: Path, contenders: list[_Contender], caption: str) -> None:
-    from vlmsearch.bench.plot import Panel, plot
-    from vlmsearch.errors import ConfigError
+    from vlmsearch.bench.plot import Panel, write_plot
 
     size = min(len(contender.levels) for contender in contenders)
     numbers = [level.concurrency for level in contenders[0].levels[:size]]
@@ -177,10 +176,7 @@ def _draw(path: Path, contenders: list[_Contender], caption: str) -> None:
         panel("Inter-token latency, p50", "ms", lambda level: 1000 * level.inter_token.p50),
         panel("Latency, p95", "ms", lambda level: 1000 * level.latency.p95),
     ]
-    try:
-        path.write_text(plot(numbers, panels, caption), encoding="utf-8")
-    except OSError as exc:
-        raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
+    write_plot(path, numbers, panels, caption)
 
 
 def _print(contenders: list[_Contender]) -> None:
@@ -198,19 +194,9 @@ def _print(contenders: list[_Contender]) -> None:
                 f"{level.requests_per_second:.2f}", *times, f"{level.seconds:.2f}", str(level.failed),
                 *([f"{faster['tokens_per_second']:.2f}" if faster else ""] if speed_ups else []),
             ])  # fmt: skip
-    _table([*names, *(["times as fast"] if speed_ups else [])], rows)
+    print_table([*names, *(["times as fast"] if speed_ups else [])], rows, left=("model",))
     for contender in contenders:
         click.echo(f"{contender.label}: tokens counted by {contender.counted_by}; times are p50/p95/p99", err=True)
         for level in contender.levels:
             for message, times_seen in level.errors:
                 click.echo(f"{contender.label}: {times_seen} times at {level.concurrency}: {message}", err=True)
-
-
-def _table(names: list[str], rows: list[list[str]]) -> None:
-    if not is_terminal():
-        for row in (names, *rows):
-            click.echo("\t".join(row))
-        return
-    from vlmsearch._util.console import make_console, make_table
-
-    make_console().print(make_table(names, rows, left=("model",)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.bench.data import Levels
-from vlmsearch.cli.common import SECONDS, command, is_terminal, json_option, option, print_json
+from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.bench.soak import Sample
@@ -137,36 +137,26 @@ def _soak(load: TritonLoad, url: str, concurrency: int, seconds: float, *, as_js
 
 
 def _draw(path: Path, levels: list[TritonLevel], caption: str) -> None:
-    from vlmsearch.bench.plot import Panel, plot
-    from vlmsearch.errors import ConfigError
+    from vlmsearch.bench.plot import Panel, write_plot
 
     rates = Panel("Throughput", "items/s", [("items/s", [level.items_per_second for level in levels])])
     names = ("p50", "p95", "p99")
     times = Panel("Latency", "ms", [(name, [1000 * getattr(level, name) for level in levels]) for name in names])
-    try:
-        path.write_text(plot([level.concurrency for level in levels], [rates, times], caption), encoding="utf-8")
-    except OSError as exc:
-        raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
+    write_plot(path, [level.concurrency for level in levels], [rates, times], caption)
 
 
 def _print(levels: list[TritonLevel], result: dict[str, object]) -> None:
     rows = [
         (
-            level.concurrency,
+            str(level.concurrency),
             f"{level.items_per_second:.1f}",
             *(f"{1000 * t:.1f}" for t in (level.p50, level.p95, level.p99)),
-            level.failed,
+            str(level.failed),
         )
         for level in levels
     ]
     names = ("concurrency", "items/s", "p50 ms", "p95 ms", "p99 ms", "errors")
-    if is_terminal():
-        from vlmsearch._util.console import make_console, make_table
-
-        make_console().print(make_table(names, (list(map(str, row)) for row in rows)))
-    else:
-        for row in (names, *rows):
-            click.echo("\t".join(map(str, row)))
+    print_table(names, rows)
     for level in levels:
         for message, times in level.errors:
             click.echo(f"{times} times at {level.concurrency}: {message}", err=True)
