@@ -14,7 +14,7 @@ from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.triton import bench_triton
-from vlmsearch.cli.common import Group, is_terminal, json_option, option, print_json, print_table
+from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.bench.encode import EncodeTiming, Setting
