@@ -305,13 +305,9 @@ def test_wrong_usage_is_one_clear_line(tmp_path: Path, arguments: list[str], cod
 
 
 def test_a_hub_that_is_not_reached_is_one_clear_line(tmp_path: Path) -> None:
-    done = run_process(
-        "build",
-        "all-minilm-l6-v2",
-        HF_HUB_CACHE=str(tmp_path),
-        HF_ENDPOINT="http://127.0.0.1:9",
-        VLMSEARCH_CACHE=str(tmp_path),
-    )
+    cache, nobody = str(tmp_path), "http://127.0.0.1:9"
+    command = ("build", "all-minilm-l6-v2")
+    done = run_process(*command, HF_HUB_CACHE=cache, HF_ENDPOINT=nobody, VLMSEARCH_CACHE=cache)
     assert done.returncode == 1
     advice = "vlmsearch build all-minilm-l6-v2 --from DIR`; onnx:demo works offline"
     assert advice in done.stderr.splitlines()[-1]

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -187,10 +187,6 @@ def _names_of(chroma: ChromaConnection) -> list[str]:
     return [each.name for each in listed if each.name.startswith(f"{chroma.prefix}.")]
 
 
-def _drop(server: ServerAPI, *, name: str) -> None:
-    server.delete_collection(name)
-
-
 def mock_world(kind: Kind) -> World:
     """Mock servers, and no others at them."""
     mongo, chroma = mock_connection(MockMongo(), retries=0), MockChromaConnection(MockChroma(), retries=0)
@@ -211,9 +207,9 @@ def real_world(kind: Kind, mongo: str, chroma: str, name: str) -> World:
             with closing(to_mongo()) as connection:
                 connection._connected().drop_database(name)
         if "chroma" in kind:
-            with closing(to_chroma()) as connection:
-                for each in _names_of(connection):
-                    connection.run("drop", partial(_drop, name=each))
+            with closing(to_chroma()) as server:
+                for each in _names_of(server):
+                    server.run("drop", methodcaller("delete_collection", each))
 
     return World(to_mongo if "mongodb" in kind else None, to_chroma if "chroma" in kind else None, drop)
 
