@@ -46,7 +46,7 @@ def stores(
 
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 DOCUMENTS = st.lists(metadata, min_size=1, max_size=8)
-FILTERS = st.lists(conditions, min_size=40, max_size=40)
+FILTERS = st.lists(conditions, min_size=30, max_size=30)
 
 
 def check(stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]) -> None:
@@ -61,7 +61,7 @@ def check(stores: dict[str, Store], documents: list[dict[str, Scalar]], filters:
             assert found == wanted, name
 
 
-@settings(max_examples=8, suppress_health_check=SLOW)
+@settings(max_examples=5, suppress_health_check=SLOW)
 @given(documents=DOCUMENTS, filters=FILTERS)
 def test_a_filter_passes_the_same_documents_on_every_store(
     stores: dict[str, Store], documents: list[dict[str, Scalar]], filters: list[dict[str, object]]
