@@ -1,5 +1,5 @@
 # make demo    draw a gallery, index it, search it: nothing but Python is needed
-# make test    lint, types and all tests
+# make test    lint, types and all tests, in two processes; prints what took longest
 # make lint    lint and types alone
 # make exhaustive    the long tests: chaos, every crash point, fuzzing
 # make docs    the manual, into site/
