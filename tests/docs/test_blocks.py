@@ -28,6 +28,8 @@ import pytest
 from tests.support.cli import ok, run
 from tests.support.paths import ROOT
 from vlmsearch.cli import cli
+from vlmsearch.errors import ConfigError
+from vlmsearch.registry import Kind, back_ends, open_encoder, open_generator, open_store
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 NEEDS = {"a checkout", "a generator's server", "a server", "a Triton server", "downloads", "gpu", "tensorrt-llm"}
@@ -36,6 +38,8 @@ SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
 FOREIGN = {"--evaluate", "--only"}
 """Options in the text that are not those of ``vlmsearch``."""
+HEAVY = {"tensorrt", "tensorrt_llm", "torch", "transformers"}
+"""Back ends whose packages take seconds to import, or are not here."""
 TOLERANCE = 0.02
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>.+) -->\n+)?^```(?P<info>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE)
 _VARIES = re.compile(r"(\.\.\.|in \d+\.\d s \(\d+/s\)|\d+\.\d+)")
@@ -193,6 +197,24 @@ def test_every_option_in_the_text_is_one() -> None:
             option for code in re.findall(r"`([^`\n]+)`", text) for option in re.findall(r"(?<!\S)--[a-z-]+", code)
         }
         assert shown <= known, page
+
+
+@pytest.mark.parametrize("kind", ["encoder", "store", "generator"])
+def test_every_option_of_a_url_is_in_the_table(kind: Kind) -> None:
+    text = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
+    _, _, section = text.partition(f"### {kind.capitalize()}s\n")
+    rows = dict(re.findall(r"^\| `([a-z_+]+):`.*? \| (.+) \|$", section.partition("\n#")[0], re.MULTILINE))
+    assert rows.keys() == back_ends(kind).keys() - {"mock"}
+    opened = {"encoder": open_encoder, "store": open_store, "generator": open_generator}[kind]
+    for scheme in rows.keys() - HEAVY:
+        with pytest.raises(ConfigError, match="has no option 'nothing'; it has") as caught:
+            opened(f"{scheme}:{'' if scheme == 'extractive' else 'x'}?nothing=1")
+        there = set(re.findall(r"\w+", str(caught.value).partition("it has ")[2]))
+        assert options_in(rows[scheme]) == there, scheme
+
+
+def options_in(row: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row)))
 
 
 def test_links_lead_to_files() -> None:
