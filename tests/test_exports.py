@@ -4,10 +4,12 @@ import ast
 import builtins
 import inspect
 import os
+import re
 import subprocess
 import sys
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +85,10 @@ def test_onnx_runtime_is_loaded_without_telemetry_here_and_in_child_processes(mo
     assert run(code.format("ORT_DISABLE_TELEMETRY"), ORT_DISABLE_TELEMETRY="0").strip() == "0"
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
     assert child_environment()["ORT_DISABLE_TELEMETRY"] == "1"
+
+
+def test_one_module_imports_onnx_runtime() -> None:
+    library = Path(vlmsearch.__file__).parent
+    statement = re.compile(r"^ *(import|from) onnxruntime", re.MULTILINE)
+    importing = [path for path in library.rglob("*.py") if statement.search(path.read_text(encoding="utf-8"))]
+    assert [str(path.relative_to(library)) for path in importing] == ["_util/ort.py"]

@@ -194,12 +194,13 @@ def _sentence_transformers(setting: Setting, texts: Sequence[str], stack: ExitSt
 def _quantised_peer(setting: Setting, stack: ExitStack) -> Any:
     """sentence-transformers over its own dynamically quantised export; None where optimum is not installed."""
     try:
-        import onnxruntime
         from optimum.onnxruntime import ORTModelForFeatureExtraction  # type: ignore[import-not-found,unused-ignore] # noqa: F401
         from sentence_transformers import SentenceTransformer, export_dynamic_quantized_onnx_model
+
+        from vlmsearch._util.ort import ort
     except ImportError:
         return None
-    options = onnxruntime.SessionOptions()
+    options = ort.SessionOptions()
     options.intra_op_num_threads = setting.threads
     settings = {"provider": "CPUExecutionProvider", "session_options": options}
     model: Any = SentenceTransformer(
