@@ -1,4 +1,4 @@
-"""The README's section on testing, run as a user's project with the wheel installed."""
+"""The manual's page on testing, run as a user's project with the wheel installed."""
 
 import os
 import re
@@ -8,20 +8,13 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-HEADING = "## Testing your application"
+PAGE = ROOT / "docs" / "howto" / "testing.md"
 
 
-def section() -> str:
-    """What the README says under that heading."""
-    _, found, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition(HEADING)
-    assert found
-    return rest.partition("\n## ")[0]
-
-
-def test_the_section_on_testing_works_as_a_users_project(installed: Path, tmp_path: Path) -> None:
+def test_the_page_on_testing_works_as_a_users_project(installed: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    files = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", section(), re.DOTALL)
+    files = re.findall(r'```python title="(\S+\.py)"\n(.*?)```', PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert [name for name, _ in files] == ["conftest.py", "test_app.py"]
     for name, code in files:
         (project / name).write_text(code, encoding="utf-8")
