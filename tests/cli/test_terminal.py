@@ -156,7 +156,7 @@ def test_no_way_of_printing_reaches_the_terminal_unchanged() -> None:
 import sys, click, warnings
 import vlmsearch.cli
 from rich.progress import Progress
-from vlmsearch.encoders.base import TextTruncatedWarning
+from vlmsearch.errors import TextTruncatedWarning
 from vlmsearch._util.console import make_console, make_table
 
 def command(**_):

@@ -25,7 +25,7 @@ import numpy as np
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, unit_vectors
 
 from tests.support.mongo_servers import MongoServer
-from tests.support.servers import START_SECONDS, free_port
+from tests.support.servers import START_SECONDS, chroma_command, free_port
 from vlmsearch import BackendUnavailableError, Document, Record, Stamp
 from vlmsearch.stores.mongodb.connection import MongoOptions
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
@@ -88,9 +88,7 @@ class Servers:
         self.chroma = f"127.0.0.1:{free_port()}"
 
     def start(self, name: str) -> None:
-        program = str(Path(sys.executable).parent / "chroma")
-        data = ["--path", str(self.folder / "chroma"), "--host", "127.0.0.1", "--port", self.chroma.split(":")[1]]
-        command = self.mongo.command() if name == "mongo" else [program, "run", *data]
+        command = self.mongo.command() if name == "mongo" else chroma_command(self.folder, self.chroma)
         with (self.folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         if name == "mongo":

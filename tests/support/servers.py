@@ -37,14 +37,18 @@ def running(command: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"
             process.wait()
 
 
+def chroma_command(folder: Path, address: str) -> list[str]:
+    """What runs a Chroma server at an address."""
+    program = shutil.which("chroma", path=str(Path(sys.executable).parent)) or "chroma"
+    return [program, "run", "--path", str(folder / "data"), "--host", "127.0.0.1", "--port", address.split(":")[1]]
+
+
 @contextmanager
 def chroma_server(folder: Path, address: str = "") -> Iterator[str]:
     """The address, ``127.0.0.1:PORT``, of a Chroma server that keeps its data in ``folder``."""
     address = address or f"127.0.0.1:{free_port()}"
-    program = shutil.which("chroma", path=str(Path(sys.executable).parent)) or "chroma"
-    command = [program, "run", "--path", str(folder / "data"), "--host", "127.0.0.1", "--port", address.split(":")[1]]
     log = folder / "chroma.log"
-    with running(command, log) as process:
+    with running(chroma_command(folder, address), log) as process:
         for _ in range(START_SECONDS * 10):
             with suppress(httpx.HTTPError):
                 if httpx.get(f"http://{address}/api/v2/heartbeat", timeout=5).is_success:
