@@ -1,13 +1,11 @@
 """The encoder over a real server passes the suite for all encoders."""
 
-# ruff: noqa: F401, F811 - fixtures are imported by name
-
 from __future__ import annotations
 
 import pytest
 from vlmsearch_mocks.contracts import EncoderContract
 
-from tests.support.triton_server import Running, binary, repository, triton
+from tests.support.triton_server import Running
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.registry import open_encoder
 
