@@ -42,13 +42,18 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def triton(binary: Binary, repository: Path) -> Iterator[Running]:
-    """A server of the demo models."""
+def triton(binary: Binary, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server of the demo models, started in a folder with another library of the same name."""
     from tests.support.triton_server import Running
 
+    started_in = tmp_path_factory.mktemp("started-in")
+    (started_in / "vlmsearch.py").write_text("raise ImportError('this is not the installed library')\n")
     running = Running(binary, repository)
     with running.server:
-        yield running.start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(started_in)
+            running.start()
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Real Triton servers for the tests: the wheel's, installed once beside the environment that runs the tests."""
 
-import fcntl
 import os
 import signal
 import socket
@@ -16,7 +15,7 @@ import tritonclient.grpc as grpc
 from numpy.typing import NDArray
 
 from vlmsearch.triton.server.commands import Binary, Endpoints, server_command
-from vlmsearch.triton.server.install import install, installed
+from vlmsearch.triton.server.install import ensure_installed
 from vlmsearch.triton.server.server import Server
 
 _STUB = "triton_python_backend_stub"
@@ -147,11 +146,8 @@ def install_once() -> Binary:
     """The server that the tests share, installed by the first of several processes that need it."""
     before = os.environ.get("VLMSEARCH_CACHE")
     os.environ["VLMSEARCH_CACHE"] = str(CACHE)
-    CACHE.mkdir(exist_ok=True)
     try:
-        with (CACHE / "install.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return installed() or install(report=print)
+        return ensure_installed(report=print)
     finally:
         if before is None:
             del os.environ["VLMSEARCH_CACHE"]

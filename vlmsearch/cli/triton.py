@@ -151,8 +151,8 @@ def serve(
 ) -> None:
     """Serve a repository until Ctrl-C; ready when it says so.
 
-    The server is the tritonserver on PATH, or else the one that `vlmsearch triton install` installs, which is done
-    now if need be.
+    The server is the tritonserver on PATH, whose Python needs what the repository's requirements.txt names, or else
+    the one that `vlmsearch triton install` installs, which is done now if need be.
     """
     from vlmsearch.triton.server.commands import Endpoints, docker_command, server_command
 
@@ -185,10 +185,9 @@ def find_server(*, dry_run: bool) -> Binary:
     found = on_path()
     if found:
         return found
-    from vlmsearch.triton.server.install import install as install_server
-    from vlmsearch.triton.server.install import installed
+    from vlmsearch.triton.server.install import ensure_installed, installed
 
-    return installed() or (Binary("tritonserver") if dry_run else install_server(report=_note))
+    return (installed() or Binary("tritonserver")) if dry_run else ensure_installed(report=_note)
 
 
 def run_server(

@@ -120,7 +120,6 @@ def test_an_engine_of_several_plans_is_for_our_own_code(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"made of several plans, .* --profile 1,32,128`, or take `platform=python`"):
         write_repository("demo", tmp_path / "R", IN_TRITON)
     assert write_repository("demo", tmp_path / "P", IN_PYTHON).missing == ()
-    assert (tmp_path / "P" / "clip_image" / "1" / "vlmsearch" / "gpu" / "joined.py").is_file()
 
 
 def test_the_python_backend_brings_its_own_tensorrt(tmp_path: Path) -> None:
@@ -128,9 +127,8 @@ def test_the_python_backend_brings_its_own_tensorrt(tmp_path: Path) -> None:
     made = write_repository("demo", tmp_path / "R", IN_PYTHON)
     version = tmp_path / "R" / "clip_image" / "1"
     assert made.missing == ()
-    assert {path.name for path in version.iterdir()} == {"model.plan", "model.json", "model.py", "vlmsearch"}
-    assert (version / "vlmsearch" / "gpu" / "engine.py").is_file()
-    assert not (version / "vlmsearch" / "triton" / "backend" / "towers.py").exists()
+    assert {path.name for path in version.iterdir()} == {"model.plan", "model.json", "model.py"}
+    assert "import TowerModel" in (version / "model.py").read_text()
     config = config_of(tmp_path / "R", "clip_image")
     assert config.backend == "python"
     assert config.instance_group[0].kind == pb.ModelInstanceGroup.KIND_GPU
@@ -154,15 +152,13 @@ def test_images_are_decoded_where_it_is_said(tmp_path: Path) -> None:
     config = config_of(tmp_path / "R", "image_preprocess")
     assert config.instance_group[0].kind == pb.ModelInstanceGroup.KIND_GPU
     assert list(config.instance_group[0].gpus) == [1]
-    library = tmp_path / "R" / "image_preprocess" / "1" / "vlmsearch"
-    assert (library / "gpu" / "resize.ptx").stat().st_size > 10_000
-    assert (library / "triton" / "backend" / "gpu_stage.py").is_file()
+    assert "import ImageModel" in (tmp_path / "R" / "image_preprocess" / "1" / "model.py").read_text()
     needed = (tmp_path / "R" / "requirements.txt").read_text().splitlines()
     assert "nvidia-nvimgcodec-cu12[nvjpeg]" in needed
     write_repository("demo", tmp_path / "S", RepoOptions())
-    library = tmp_path / "S" / "image_preprocess" / "1" / "vlmsearch"
-    assert (library / "triton" / "backend" / "stages.py").is_file()
-    assert not (library / "gpu").exists()
+    config = config_of(tmp_path / "S", "image_preprocess")
+    assert config.instance_group[0].kind == pb.ModelInstanceGroup.KIND_CPU
+    assert "nvimgcodec" not in (tmp_path / "S" / "requirements.txt").read_text()
 
 
 def test_a_python_tower_with_an_engine_decodes_by_itself(tmp_path: Path) -> None:
@@ -177,16 +173,15 @@ def test_a_python_tower_with_an_engine_decodes_by_itself(tmp_path: Path) -> None
     assert [sample.inputs["encoded"].input_data_file for sample in config.model_warmup] == ["encoded"]
     assert (tmp_path / "R" / "clip_image" / "warmup" / "encoded").read_bytes()[4:6] == b"\xff\xd8"
     version = tmp_path / "R" / "clip_image" / "1"
-    assert {path.name for path in version.iterdir()} == {"model.plan", "model.json", "model.py", "vlmsearch"}
-    assert (version / "vlmsearch" / "gpu" / "resize.ptx").is_file()
-    assert not (version / "vlmsearch" / "triton" / "backend" / "engine_tower.py").exists()
+    assert {path.name for path in version.iterdir()} == {"model.plan", "model.json", "model.py"}
+    assert "import ImageModel" in (version / "model.py").read_text()
     ensemble = config_of(tmp_path / "R", "vlm")
     step = next(step for step in ensemble.ensemble_scheduling.step if step.model_name == "clip_image")
     assert dict(step.input_map) == {"encoded": "encoded"}
     assert dict(step.output_map) == {"embedding": "CLIP_IMAGE", "IMAGE_STATUS": "IMAGE_STATUS"}
     towers = Deployment.from_json(ensemble.parameters["vlmsearch"].string_value).towers
     assert sorted(towers) == ["clip_image", "clip_text", "minilm", "text_tokenize"]
-    assert (tmp_path / "R" / "clip_text" / "1" / "vlmsearch" / "triton" / "backend" / "engine_tower.py").is_file()
+    assert "import TowerModel" in (tmp_path / "R" / "clip_text" / "1" / "model.py").read_text()
 
 
 def test_what_is_not_built_is_named_with_the_command(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,16 +13,17 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.support.cli import run
-from tests.support.paths import GOLDEN, ROOT
+from tests.support.paths import GOLDEN
 from tests.support.triton_bundles import BOTH, CLIP, MINILM
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import cache_folder, data_folder, find_bundles
+from vlmsearch.models.bundle import cache_folder, find_bundles
 from vlmsearch.models.recipe import Shapes
 from vlmsearch.triton.client.protocol import Deployment, error_of, status_of
 from vlmsearch.triton.repository.check import check_repository
 from vlmsearch.triton.repository.config import tower_config
 from vlmsearch.triton.repository.options import Queue, RepoOptions
-from vlmsearch.triton.repository.writer import library_modules, make_configs, write_repository
+from vlmsearch.triton.repository.writer import make_configs, write_repository
+from vlmsearch.triton.server.library import library_version
 
 REPOSITORIES = GOLDEN / "triton"
 
@@ -125,27 +128,51 @@ def test_a_repository_has_all_that_triton_needs(tmp_path: Path) -> None:
     assert deployment.preprocess == clip.preprocess
 
 
-def test_models_carry_the_library_that_they_import(tmp_path: Path) -> None:
-    """And nothing of it that brings in what a server does not have."""
+def test_models_hold_none_of_the_library(tmp_path: Path) -> None:
     folder = write_repository("demo", tmp_path / "R", RepoOptions()).folder
-    for name in ("image_preprocess", "text_tokenize", "clip_image"):
-        version = folder / name / "1"
-        carried = {str(path.relative_to(version)) for path in version.glob("vlmsearch/**/*.py")}
-        source = {"clip_image": "tower"}.get(name, name)
-        needed = library_modules(data_folder("model_repository") / source / "1" / "model.py")
-        assert needed <= carried
-        for module in needed:
-            text = (version / module).read_text()
-            assert text == (ROOT / module).read_text()
-            assert "chromadb" not in text
-            assert "tritonclient" not in text
+    found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
+    assert {name: text.splitlines()[-3] for name, text in found.items()} == {
+        f"{name}/1/model.py": f"from vlmsearch.triton.backend.models import {model} as TritonPythonModel"
+        for name, model in (
+            ("clip_image", "TowerModel"),
+            ("clip_text", "TowerModel"),
+            ("image_preprocess", "ImageModel"),
+            ("minilm", "TowerModel"),
+            ("text_tokenize", "TextModel"),
+        )
+    }
+
+
+def test_requirements_bring_the_library_wherever_pip_is_run(tmp_path: Path) -> None:
+    """As a container does it, offline: all but the library is there already in the versions that are named."""
+    folder = write_repository("demo", tmp_path / "R", RepoOptions()).folder
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "--upgrade"]
+    pip += ["-r", str(folder / "requirements.txt")]
+    done = subprocess.run(pip, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("Would install")] == [
+        f"Would install vlmsearch-{library_version()}"
+    ]
+
+
+def test_models_import_only_what_a_server_has() -> None:
+    """Neither the packages of stores and of the command line, nor those of other models."""
+    lacking = ("chromadb", "click", "pymongo", "rich", "tensorrt", "tomli", "torch", "transformers", "tritonclient")
+    code = (
+        f"import sys; sys.modules |= dict.fromkeys({lacking}); sys.modules['triton_python_backend_utils'] = sys;"
+        "import vlmsearch.triton.backend.models, vlmsearch.triton.backend.towers"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_repository_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
     out = tmp_path / "R"
     write_repository("demo", out, RepoOptions(version=7))
     write_repository("demo-minilm", out, RepoOptions())
-    assert sorted(path.name for path in out.iterdir()) == ["minilm", "requirements.txt", "text_tokenize", "vlm"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        ["minilm", "requirements.txt", "text_tokenize", "vlm", f"vlmsearch-{library_version()}-py3-none-any.whl"]
+    )
     shutil.rmtree(out / "vlm")
     with pytest.raises(ConfigError, match="is there and is not a repository of vlmsearch"):
         write_repository("demo", out, RepoOptions())

@@ -39,6 +39,12 @@ def test_images_texts_and_both(triton: Running, pictures: list[bytes], captions:
         assert np.allclose(both[name], by_text[space], atol=1e-5)
 
 
+def test_models_import_the_installed_library_wherever_the_server_was_started(triton: Running) -> None:
+    assert Path(f"/proc/{triton.server.pid}/cwd", "vlmsearch.py").is_file()
+    with triton.client() as client:
+        assert all(client.is_model_ready(name) for name in ("clip_image", "image_preprocess", "text_tokenize"))
+
+
 def test_what_is_not_asked_for_is_not_computed(triton: Running, pictures: list[bytes]) -> None:
     def counts() -> dict[str, int]:
         with triton.client() as client:

@@ -17,7 +17,7 @@ from vlmsearch.models.generator import generator_folder
 from vlmsearch.triton.repository.check import check_repository
 from vlmsearch.triton.repository.options import INT32, Device, check_numbers
 from vlmsearch.triton.repository.releases import DEFAULT_RELEASE, find_release
-from vlmsearch.triton.repository.writer import CONFIG, Repository, write_model
+from vlmsearch.triton.repository.writer import CONFIG, Repository, write_model, write_requirements
 
 ENSEMBLE, PREPROCESSING, MODEL, POSTPROCESSING = "ensemble", "preprocessing", "tensorrt_llm", "postprocessing"
 _PACKAGES = ("torch", "transformers", "safetensors", "tokenizers", "pillow", "typing-extensions")
@@ -77,13 +77,13 @@ def write_repository(model: str, out: Path, options: LlmOptions | None = None) -
             (folder / config.name / CONFIG).write_text(text_format.MessageToString(config), encoding="utf-8")
             if config.name != ENSEMBLE:
                 write_model(folder / config.name / "1", f"llm_python/{config.name}")
-        (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements()), encoding="utf-8")
+        write_requirements(folder, requirements())
         publish(folder, out)
     return Repository(out, tuple(configs), ())
 
 
 def requirements() -> list[str]:
-    """What the models need, in the versions that are installed here."""
+    """What the models need beside this library, in the versions that are installed here."""
     found = [_NUMPY]
     for name in _PACKAGES:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import shutil
 import struct
 from collections.abc import Mapping, Sequence
@@ -25,10 +24,9 @@ from vlmsearch.triton.repository.config import ensemble_config, preprocess_confi
 from vlmsearch.triton.repository.options import RepoOptions, check_options
 from vlmsearch.triton.repository.plans import CODEC, TowerPlan, build_command, find_tower_plan, requirements_of
 from vlmsearch.triton.server.install import requirements
+from vlmsearch.triton.server.library import PACKAGE, write_wheel
 
 CONFIG = "config.pbtxt"
-_DATA = {"vlmsearch/tensorrt/engine/resizing.py": ("vlmsearch/tensorrt/engine/resize.ptx",)}
-"""Files that modules of the library read."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,7 @@ def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Pat
         for part in parts:
             _write_tower(folder / part.name, part, options)
         _write_stages(folder, bundles, options)
-        needed = "".join(f"{line}\n" for line in _requirements(parts, options))
-        (folder / "requirements.txt").write_text(needed, encoding="utf-8")
+        write_requirements(folder, _requirements(parts, options))
         publish(folder, out)
     lacking = [part for part in parts if options.engines and part.plan is None]
     missing = [out / part.name / str(options.version) / "model.plan" for part in lacking]
@@ -162,9 +159,9 @@ def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:
     if not options.engines:
         (version / "model.onnx").write_bytes(part.bundle.model(part.tower, options.found_precision))
     if options.decodes_in_tower and part.tower == "image":
-        write_model(version, protocol.PREPROCESS, "encoded_tower")
+        write_model(version, protocol.PREPROCESS)
     elif options.platform == "python":
-        write_model(version, "tower", "engine_tower" if options.engines else "towers")
+        write_model(version, "tower")
 
 
 def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions) -> None:
@@ -186,48 +183,24 @@ def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions)
             stages.append(decoder)
         samples[decoder] = (protocol.ENCODED, picture.getvalue())
     for model in stages:
-        write_model(folder / model / str(options.version), model, *_late(model, options))
+        write_model(folder / model / str(options.version), model)
     for model, (tensor, sample) in samples.items():
         if options.warmup:
             (folder / model / "warmup").mkdir()
             (folder / model / "warmup" / tensor).write_bytes(struct.pack("<I", len(sample)) + sample)
 
 
-def _late(model: str, options: RepoOptions) -> tuple[str, ...]:
-    if model != protocol.PREPROCESS:
-        return ()
-    return ("gpu_stage",) if options.decode == "gpu" else ("stages",)
+def write_model(folder: Path, source: str) -> None:
+    """Write the model.py of a model of ``model_repository`` into the folder of a version."""
+    shutil.copyfile(data_folder("model_repository") / source / "1" / "model.py", folder / "model.py")
 
 
-def write_model(folder: Path, source: str, *backend: str) -> None:
-    """A model.py, and beside it the modules of the library that it uses; ``backend`` are those imported late."""
-    model = data_folder("model_repository") / source / "1" / "model.py"
-    shutil.copyfile(model, folder / "model.py")
-    library = Path(vlmsearch.__file__).parent
-    late = [library / "triton" / "backend" / f"{name}.py" for name in backend]
-    own = {str(path.relative_to(library.parent)) for path in late}
-    for module in sorted(own | library_modules(model, *late)):
-        target = folder / module
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(library.parent / module, target)
-        for data in _DATA.get(module, ()):
-            shutil.copyfile(library.parent / data, folder / data)
-        (target.parent / "__init__.py").write_text(
-            f'"""From vlmsearch {vlmsearch.__version__}: what this model needs of it."""\n', encoding="utf-8"
-        )
+def write_requirements(folder: Path, packages: Sequence[str]) -> None:
+    """Write the repository's requirements.txt: this library, of which a wheel is put beside it, and ``packages``.
 
-
-def library_modules(*models: Path) -> set[str]:
-    """The modules of the library that files import, and those that they import, as paths from beside the package."""
-    library = Path(vlmsearch.__file__).parent
-    found: set[str] = set()
-    waiting = list(models)
-    while waiting:
-        for node in ast.parse(waiting.pop().read_text(encoding="utf-8")).body:
-            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("vlmsearch"):
-                continue
-            name = f"{(node.module or '').replace('.', '/')}.py"
-            if name not in found and (library.parent / name).is_file():
-                found.add(name)
-                waiting.append(library.parent / name)
-    return found
+    ``pip install -r requirements.txt`` finds the wheel wherever it is run: pip takes the path of ``--find-links`` as
+    relative to the file. Where the library is installed already, with all that it has elsewhere, it stays.
+    """
+    write_wheel(folder)
+    lines = ("--find-links .", f"{PACKAGE}=={vlmsearch.__version__}", *packages)
+    (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -8,15 +8,18 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch._util.files import folder_in_the_making, only_one, publish
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models.bundle import cache_folder
 from vlmsearch.triton.server.commands import Binary
+from vlmsearch.triton.server.library import PACKAGE, library_version, write_wheel
 
 WHEEL = "nvidia-pytriton==0.7.0"
 SERVER = "2.51.0"
@@ -52,9 +55,9 @@ class _Python:
 
 
 def requirements(*, onnx: bool = True) -> list[str]:
-    """What the Python models need, in the versions that are installed here, so that vectors are the same.
+    """Return what the Python models need beside this library, in the versions that are installed here.
 
-    Without ``onnx``, what they need beside TensorRT.
+    With the same versions, vectors are the same. Without ``onnx``, what they need beside TensorRT.
     """
     names = ("onnxruntime", *_SHARED) if onnx else _SHARED
     found = [f"{name}=={version(name)}" for name in names]
@@ -67,19 +70,39 @@ def requirements(*, onnx: bool = True) -> list[str]:
 
 
 def server_folder() -> Path:
-    """Where the server is installed."""
+    """Return where the server is installed."""
     return cache_folder() / "triton" / SERVER
 
 
 def installed() -> Binary | None:
-    """The server that `install` made; None if there is none, or its packages are not those of this environment."""
-    try:
-        mark = json.loads((server_folder() / _MARK).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if mark.get("format") != _FORMAT or mark.get("requirements") != requirements():
+    """Return the server that `install` made.
+
+    None if there is none, its packages are not those of this environment, or any file of its library is not that of
+    this library.
+    """
+    mark = _read_mark()
+    if mark is None or mark["requirements"] != requirements() or mark.get("library") != library_version():
         return None
     return _binary(server_folder(), mark["python"], mark["libraries"])
+
+
+def ensure_installed(*, report: Callable[[str], None]) -> Binary:
+    """Return the server that `install` made, with this library and the packages of this environment.
+
+    Where only its library is another one, that alone is replaced, which needs no network and takes seconds; where there
+    is no server, or its packages are others, all is installed.
+
+    Args:
+        report: Hears of each step.
+
+    Raises:
+        ModelUnavailableError: It cannot be installed; the message says what is missing.
+    """
+    found = installed()
+    if found:
+        return found
+    with only_one(_lock()):
+        return installed() or _renew(report) or _install(None, report)
 
 
 def install(*, python: str | None = None, report: Callable[[str], None]) -> Binary:
@@ -88,6 +111,49 @@ def install(*, python: str | None = None, report: Callable[[str], None]) -> Bina
     ``python`` is the interpreter for the Python models: 3.10 to 3.12, with its shared library. ModelUnavailableError
     says what is missing.
     """
+    with only_one(_lock()):
+        return _install(python, report)
+
+
+def _lock() -> Path:
+    """A file in a folder of its own, as that is kept from other users: they may run the server."""
+    return server_folder().parent / ".installing" / f"{SERVER}.lock"
+
+
+def _read_mark() -> dict[str, Any] | None:
+    try:
+        mark: dict[str, Any] = json.loads((server_folder() / _MARK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return mark if mark.get("format") == _FORMAT else None
+
+
+def _write_mark(folder: Path, python: str, libraries: str, library: str) -> None:
+    mark = {
+        "format": _FORMAT,
+        "python": python,
+        "libraries": libraries,
+        "requirements": requirements(),
+        "library": library,
+    }
+    (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
+
+
+def _renew(report: Callable[[str], None]) -> Binary | None:
+    """Put this library in the place of another; None where there is no sound server, or it needs more than that."""
+    folder, mark = server_folder(), _read_mark()
+    if mark is None or mark["requirements"] != requirements():
+        return None
+    (folder / _MARK).unlink()  # should this be cut off, all is installed anew
+    try:
+        library = _install_library(folder, report)
+    except ModelUnavailableError:  # as where the Python of the environment is gone
+        return None
+    _write_mark(folder, mark["python"], mark["libraries"], library)
+    return _binary(folder, mark["python"], mark["libraries"])
+
+
+def _install(python: str | None, report: Callable[[str], None]) -> Binary:
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         raise ModelUnavailableError(
             "the wheel's Triton is for Linux on x86-64; elsewhere use `vlmsearch triton serve --docker`"
@@ -97,30 +163,38 @@ def install(*, python: str | None = None, report: Callable[[str], None]) -> Bina
     with folder_in_the_making(target) as folder:
         report(f"making an environment with Python {chosen.version}")
         _run([chosen.path, "-m", "venv", str(folder / "env")])
-        pip = [str(folder / "env" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         report(f"installing Triton {SERVER} ({WHEEL})")
-        pip += ["--no-deps", "--only-binary", ":all:"]  # these versions, nothing that they name, and no code run
         hashes = folder / "hashes.txt"
         lines = (" ".join([name, *(f"--hash=sha256:{digest}" for digest in all)]) for name, all in _HASHED.items())
         hashes.write_text("\n".join(lines), encoding="utf-8")
-        _run([*pip, "--require-hashes", "-r", str(hashes)])
+        _pip(folder, "--require-hashes", "-r", str(hashes))
         report(f"installing {', '.join(requirements())}")
-        _run([*pip, *requirements()])
+        _pip(folder, *requirements())
+        library = _install_library(folder, report)
         home = _tritonserver(folder, chosen.version)
         stub = home / "python_backend_stubs" / chosen.version / "triton_python_backend_stub"
         shutil.copy(stub, home / "backends" / "python")
         binary = _binary(folder, chosen.version, chosen.libraries)
         _check_stub(home / "backends" / "python" / stub.name, binary.environment, chosen)
-        mark = {
-            "format": _FORMAT,
-            "python": chosen.version,
-            "libraries": chosen.libraries,
-            "requirements": requirements(),
-        }
-        (folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
+        _write_mark(folder, chosen.version, chosen.libraries, library)
         publish(folder, target)
     report(ADVICE)
     return _binary(target, chosen.version, chosen.libraries)
+
+
+def _install_library(folder: Path, report: Callable[[str], None]) -> str:
+    """Install this library, and return which: its version and what its files are."""
+    library = library_version()
+    report(f"installing {PACKAGE} {library}")
+    with tempfile.TemporaryDirectory() as place:
+        _pip(folder, "--no-index", "--force-reinstall", str(write_wheel(Path(place))))
+    return library
+
+
+def _pip(folder: Path, *wanted: str) -> None:
+    """Install these versions in the server's environment, nothing that they name, and run none of their code."""
+    pip = (str(folder / "env" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    _run([*pip, "--no-deps", "--only-binary", ":all:", *wanted])
 
 
 def _tritonserver(folder: Path, python: str) -> Path:
@@ -174,7 +248,10 @@ def _check_stub(stub: Path, environment: Mapping[str, str], python: _Python) -> 
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    except OSError as exc:
+        raise ModelUnavailableError(f"{command[0]} cannot be run: {exc.strerror}") from exc
     if done.returncode:
         tail = (done.stderr or done.stdout).strip().splitlines()[-3:]
         raise ModelUnavailableError(f"{' '.join(command)} failed: {' '.join(tail)}")

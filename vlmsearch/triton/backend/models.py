@@ -1,0 +1,223 @@
+"""The models of a repository for Triton's Python backend: tensors in, tensors out.
+
+Importable inside a Triton server alone, which brings ``triton_python_backend_utils``. A ``model.py`` names one of the
+classes here `TritonPythonModel`, the interface that Triton asks for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
+
+from vlmsearch.media.images import Preprocess
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.models.bundle import open_bundle
+from vlmsearch.triton.backend.memory import keep_memory
+from vlmsearch.triton.backend.stages import ImageStage, TextStage
+from vlmsearch.triton.client.protocol import (
+    EMBEDDING,
+    ENCODED,
+    FINGERPRINT,
+    IMAGE,
+    MISMATCH,
+    PIECE,
+    PIXELS,
+    STATUS,
+    TEXT,
+    ids_tensor,
+    mask_tensor,
+    refusal,
+    texts_too_large,
+    tokens_tensor,
+)
+from vlmsearch.types import Vectors
+
+
+class TowerModel:
+    """One tower: pixels or token ids to unit vectors. The requests of a batch are computed together."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Load what lies beside model.py: a TensorRT plan or an ONNX model."""
+        keep_memory()
+        self._names = [tensor["name"] for tensor in json.loads(args["model_config"])["input"]]
+        folder, device = version_folder(args), int(args["model_instance_device_id"])
+        if (folder / "model.plan").exists():
+            from vlmsearch.triton.backend.engine_tower import EngineTower
+
+            self._run = EngineTower(folder / "model.plan", device_id=device).run
+            return
+        from vlmsearch.triton.backend.towers import OnnxTower
+
+        self._run = OnnxTower(
+            folder / "model.onnx",
+            device="gpu" if args["model_instance_kind"] == "GPU" else "cpu",
+            device_id=device,
+            threads=int(parameters(args)["threads"]) or None,
+        ).run
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """One response a request; where a request cannot be computed, the others of its batch still are."""
+        given = [{name: _array(request, name) for name in self._names} for request in requests]
+        try:
+            vectors = self._run({name: np.concatenate([arrays[name] for arrays in given]) for name in self._names})
+        except Exception as exc:  # noqa: BLE001 - of whatever kind, it is the client's answer
+            if len(given) == 1:
+                return [refused(exc)]
+            return [self._alone(arrays) for arrays in given]
+        stops = np.cumsum([len(arrays[self._names[0]]) for arrays in given])[:-1]
+        return [self._response(part) for part in np.split(vectors, stops)]
+
+    def _alone(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
+        try:
+            return self._response(self._run(arrays))
+        except Exception as exc:  # noqa: BLE001 - as above
+            return refused(exc)
+
+    def _response(self, vectors: Vectors) -> Any:
+        return pb_utils.InferenceResponse([pb_utils.Tensor(EMBEDDING, vectors)])
+
+
+class ImageModel:
+    """Encoded images to pixels, or to vectors where a plan lies beside model.py.
+
+    An image that cannot be used has a status, and its batch mates have what they came for.
+    """
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Read the parameters of config.pbtxt."""
+        keep_memory()
+        given = parameters(args)
+        preprocess = Preprocess(**json.loads(given["preprocess"]))
+        limits, threads = ImageLimits(**json.loads(given["image_limits"])), int(given["threads"]) or None
+        plan, device = version_folder(args) / "model.plan", int(args["model_instance_device_id"])
+        self._output = EMBEDDING if plan.exists() else PIXELS
+        self._stage: Any
+        if plan.exists():
+            from vlmsearch.triton.backend.encoded_tower import EncodedTower
+
+            self._stage = EncodedTower(plan, preprocess, device=device, limits=limits, threads=threads)
+        elif args["model_instance_kind"] == "GPU":
+            from vlmsearch.triton.backend.gpu_stage import GpuImageStage
+
+            self._stage = GpuImageStage(preprocess, device=device, limits=limits, threads=threads)
+        else:
+            self._stage = ImageStage(preprocess, limits=limits, threads=threads)
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """One response a request, all their images taken together."""
+        batches = [_array(request, ENCODED)[:, 0] for request in requests]
+        rows, statuses = self._stage.run([image for batch in batches for image in batch])
+        responses, start = [], 0
+        for request, batch in zip(requests, batches):
+            stop = start + len(batch)
+            responses.append(self._respond(request, rows[start:stop], statuses[start:stop]))
+            start = stop
+        return responses
+
+    def finalize(self) -> None:
+        """Stop the threads, and free what the GPU holds."""
+        self._stage.close()
+
+    def _respond(self, request: Any, rows: NDArray[Any], statuses: Sequence[str]) -> Any:
+        message = refusal(statuses, request.parameters())
+        if message:
+            return refused(message)
+        encoded = np.array([status.encode() for status in statuses], dtype=np.object_)
+        return pb_utils.InferenceResponse(
+            [pb_utils.Tensor(self._output, rows), pb_utils.Tensor(STATUS, encoded[:, None])]
+        )
+
+
+class TextModel:
+    """UTF-8 texts to the token ids of every text tower; encoded images are handed on."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Open the tokenizers that lie beside model.py."""
+        keep_memory()
+        given = parameters(args)
+        self._fingerprint, self._most_bytes = given[FINGERPRINT], int(given["max_text_bytes"])
+        folder = version_folder(args) / "bundles"
+        bundles = [open_bundle(folder / name) for name in json.loads(given["bundles"])]
+        self._stages = {bundle.space.name: TextStage(bundle) for bundle in bundles}
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """One response a request."""
+        return [self._respond(request) for request in requests]
+
+    def _respond(self, request: Any) -> Any:
+        try:
+            expected = json.loads(request.parameters() or "{}").get(FINGERPRINT, self._fingerprint)
+            if expected != self._fingerprint:
+                raise ValueError(f"{MISMATCH}{self._fingerprint}, not {expected}")  # noqa: TRY301
+            tensors = self._tokens(request)
+        except ValueError as exc:
+            return refused(exc)
+        images = pb_utils.get_input_tensor_by_name(request, IMAGE)
+        if images is not None:
+            tensors.append(pb_utils.Tensor(ENCODED, images.as_numpy()))
+        return pb_utils.InferenceResponse(tensors)
+
+    def _tokens(self, request: Any) -> list[Any]:
+        """The arrays of every space; none without texts. ValueError says what is wrong with the texts."""
+        given = pb_utils.get_input_tensor_by_name(request, TEXT)
+        if given is None:
+            return []
+        encoded = given.as_numpy()[:, 0]
+        if too_large := texts_too_large(sum(map(len, encoded)), self._most_bytes):
+            raise ValueError(too_large)
+        meant = pb_utils.get_input_tensor_by_name(request, PIECE)
+        pieces = None if meant is None else meant.as_numpy()[:, 0].tolist()
+        if pieces and min(pieces) < 0:
+            raise ValueError(f"{PIECE} is 0 or more, not {min(pieces)}")
+        texts = _texts(encoded, repeated=pieces is not None)
+        tensors = []
+        for space, stage in self._stages.items():
+            tokens = stage.run(texts, pieces)
+            tensors.append(pb_utils.Tensor(ids_tensor(space), tokens.ids))
+            tensors.append(pb_utils.Tensor(mask_tensor(space), tokens.mask))
+            tensors.append(pb_utils.Tensor(tokens_tensor(space), tokens.counts[:, None]))
+        return tensors
+
+
+def version_folder(args: Mapping[str, str]) -> Path:
+    """Return the folder of the model's version, where model.py lies."""
+    return Path(args["model_repository"], args["model_version"])
+
+
+def parameters(args: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of config.pbtxt."""
+    given = json.loads(args["model_config"])["parameters"]
+    return {name: value["string_value"] for name, value in given.items()}
+
+
+def refused(why: object) -> Any:
+    """Return the response to a request that the client has to change."""
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(why), pb_utils.TritonError.INVALID_ARG))
+
+
+def _array(request: Any, name: str) -> NDArray[Any]:
+    array: NDArray[Any] = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+    return array
+
+
+def _texts(encoded: Sequence[bytes], *, repeated: bool) -> list[str]:
+    """The texts; an empty one is wrong, or where they may be ``repeated`` the one before it."""
+    texts: list[str] = []
+    for item, raw in enumerate(encoded):
+        if raw:
+            try:
+                texts.append(raw.decode())
+            except UnicodeDecodeError as exc:
+                message = f"text {item}: invalid: it is not UTF-8 ({exc.reason} at byte {exc.start})"
+                raise ValueError(message) from None
+        elif repeated and texts:
+            texts.append(texts[-1])
+        else:
+            raise ValueError(f"text {item}: empty: it has no characters")
+    return texts
