@@ -38,7 +38,9 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(b"")
 
     def do_POST(self):
-        self.answer(json.dumps([{"name": "only", "version": "1", "state": "READY"}]).encode())
+        reason = Path(f"{starts}.reason")
+        state = {"state": "UNAVAILABLE", "reason": reason.read_text()} if reason.exists() else {"state": "READY"}
+        self.answer(json.dumps([{"name": "only", "version": "1"} | state]).encode())
 
     def answer(self, data):
         self.send_response(200)
@@ -69,6 +71,23 @@ def test_a_server_that_met_a_race_of_its_own_is_started_again(tmp_path: Path, ra
     with running.start():
         assert running.wait_ready(seconds=60) == ["only"]
     assert len(starts.read_text()) == races + 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("No module named 'vlmsearch'", " (the server's Python lacks what the models need: pip install -r "),
+        ("the plan was built for another GPU", ""),
+    ],
+)
+def test_a_model_that_failed_is_named_with_the_reason_and_what_to_do(tmp_path: Path, reason: str, advice: str) -> None:
+    running, starts = server(tmp_path, 0)
+    Path(f"{starts}.reason").write_text(f"Internal: {reason}\n\nAt:\n  model.py(7): <module>\n")
+    with running.start(), pytest.raises(BackendError) as caught:
+        running.wait_ready(seconds=60)
+    found, _, rest = str(caught.value).partition("requirements.txt")
+    assert found == f"1 of 1 models failed: only: Internal: {reason}{advice}"
+    assert rest == (", in the repository)" if advice else "")
 
 
 def test_it_is_not_started_for_ever(tmp_path: Path) -> None:

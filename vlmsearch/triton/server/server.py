@@ -39,6 +39,13 @@ def _reason(model: Mapping[str, str]) -> str:
     return " ".join(model.get("reason", "no reason given").partition("\nAt:")[0].split())
 
 
+def _advice(failed: Sequence[str]) -> str:
+    """What to do about models that failed; empty where that is not known."""
+    if not any("No module named 'vlmsearch'" in reason for reason in failed):
+        return ""
+    return " (the server's Python lacks what the models need: pip install -r requirements.txt, in the repository)"
+
+
 class Server(Closable):
     """A server process; leaving its context stops it and all that it started."""
 
@@ -104,7 +111,8 @@ class Server(Closable):
                 if not failed and self._is_ready():
                     return [str(m["name"]) for m in models]
                 if failed and not any(m["state"] in ("LOADING", "UNLOADING") for m in models):
-                    raise BackendError(f"{len(failed)} of {len(models)} models failed: {'; '.join(failed)}")
+                    told = "; ".join(failed) + _advice(failed)
+                    raise BackendError(f"{len(failed)} of {len(models)} models failed: {told}")
             time.sleep(_POLL)
         raise BackendError(f"the server was not ready after {seconds:g} s: {self.tail()}")
 
