@@ -15,7 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from vlmsearch._util.files import folder_in_the_making, only_one, publish
+from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch._util.locks import only_one
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.models.bundle import cache_folder
 from vlmsearch.triton.server.commands import Binary
