@@ -7,6 +7,7 @@ needs is imported with it, so that other tests start without it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,15 +45,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def triton(binary: Binary, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A server of the demo models, started in a folder with another library of the same name."""
-    from tests.support.triton_server import Running
+    from tests.support.triton_server import started
 
-    started_in = tmp_path_factory.mktemp("started-in")
-    (started_in / "vlmsearch.py").write_text("raise ImportError('this is not the installed library')\n")
-    running = Running(binary, repository)
-    with running.server:
+    folder = tmp_path_factory.mktemp("started-in")
+    (folder / "vlmsearch.py").write_text("raise ImportError('this is not the installed library')\n")
+    with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(started_in)
-            running.start()
+            patch.chdir(folder)
+            running = stack.enter_context(started(binary, repository))
         yield running
 
 
@@ -69,22 +69,20 @@ def llm_binary(binary: Binary) -> Binary:
 def llm(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A language model as a decoupled ensemble."""
     from tests.support.llm_servers import write_llm_repository
-    from tests.support.triton_server import Running
+    from tests.support.triton_server import started
 
-    running = Running(llm_binary, write_llm_repository(tmp_path_factory.mktemp("llm")))
-    with running.server:
-        yield running.start()
+    with started(llm_binary, write_llm_repository(tmp_path_factory.mktemp("llm"))) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
 def unary(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The same without streaming, with the names before TensorRT-LLM 1.0, and a model with llmapi's tensors."""
     from tests.support.llm_servers import write_unary_repository
-    from tests.support.triton_server import Running
+    from tests.support.triton_server import started
 
-    running = Running(llm_binary, write_unary_repository(tmp_path_factory.mktemp("unary")))
-    with running.server:
-        yield running.start()
+    with started(llm_binary, write_unary_repository(tmp_path_factory.mktemp("unary"))) as running:
+        yield running
 
 
 @pytest.fixture

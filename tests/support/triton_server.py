@@ -52,7 +52,7 @@ class Running:
 
     def start(self) -> "Running":
         self.server.start()
-        self.server.wait_ready(seconds=120)
+        self.server.wait_ready(seconds=240)
         return self
 
     def kill(self) -> None:
@@ -101,6 +101,16 @@ class Running:
             raise error
         assert isinstance(result, grpc.InferResult)
         return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}
+
+
+@contextmanager
+def started(binary: Binary, folder: Path, *extra: str) -> Iterator[Running]:
+    """A server that is ready, and stopped at the end even where it was killed and started again meanwhile."""
+    running = Running(binary, folder, extra)
+    try:
+        yield running.start()
+    finally:
+        running.server.stop(seconds=20)
 
 
 def stubs(group: int) -> dict[int, str]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import trustme
 
-from tests.support.triton_server import Running, children, serving, stubs
+from tests.support.triton_server import Running, children, serving, started, stubs
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import BackendError, BackendUnavailableError, IndexMismatchError
@@ -28,11 +28,8 @@ from vlmsearch.types import Vectors
 def own_server(binary: Binary, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("private") / "repository"
     shutil.copytree(repository, folder)
-    running = Running(binary, folder, ["--model-control-mode=explicit", "--load-model=*"])
-    try:
-        yield running.start()
-    finally:
-        running.server.stop(seconds=20)
+    with started(binary, folder, "--model-control-mode=explicit", "--load-model=*") as running:
+        yield running
 
 
 @pytest.fixture
