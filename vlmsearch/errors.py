@@ -130,10 +130,8 @@ def apply_to_each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     Raises:
         InvalidBatchError: The function refused some of the items.
 
-    >>> from vlmsearch.media.images import open_image
-    >>> apply_to_each(open_image, [b"not an image", b""])
-    Traceback (most recent call last):
-    vlmsearch.errors.InvalidBatchError: the image is in no format that can be read: JPEG...
+    >>> apply_to_each(str.upper, ["dog", "cat"])
+    ['DOG', 'CAT']
     """
     results, bad = [], {}
     for item, value in enumerate(items):

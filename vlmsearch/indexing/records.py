@@ -62,16 +62,17 @@ def _encode_usable(
     encode: Callable[[list[T]], Mapping[str, Vectors]], inputs: Mapping[int, T], modality: Modality
 ) -> tuple[dict[int, dict[Field, NDArray[np.float32]]], dict[int, InvalidInputError]]:
     """The vectors of some documents' inputs, whose places are the keys, and why some inputs cannot be used."""
+    if not inputs:
+        return {}, {}
     places, bad = list(inputs), dict[int, InvalidInputError]()
-    vectors: Mapping[str, Vectors] | None = {}
+    vectors: Mapping[str, Vectors] | None
     try:
-        if places:
-            vectors = encode(list(inputs.values()))
+        vectors = encode(list(inputs.values()))
     except InvalidBatchError as exc:
         bad = {places[item]: error for item, error in exc.items.items()}
         places = [place for place in places if place not in bad]
         vectors = exc.vectors
-    if vectors is None:
+    if vectors is None:  # nothing was computed yet
         vectors = encode([inputs[place] for place in places]) if places else {}
     found: dict[int, dict[Field, NDArray[np.float32]]] = {place: {} for place in places}
     for space, rows in vectors.items():
