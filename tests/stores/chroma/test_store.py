@@ -41,7 +41,7 @@ from vlmsearch import (
     Stamp,
 )
 from vlmsearch.registry import open_store
-from vlmsearch.stores.chroma.collections import HnswOptions
+from vlmsearch.stores.chroma.collections import ChromaCollection, HnswOptions
 from vlmsearch.stores.chroma.connection import TOKEN_VARIABLE
 from vlmsearch.stores.chroma.log import DATABASE
 from vlmsearch.stores.chroma.store import ChromaStore
@@ -372,6 +372,26 @@ def test_a_delete_that_was_cut_off_never_shows_half_a_document(tmp_path: Path) -
     assert counts == [8, 6]
     with ChromaStore(location) as store:
         assert left_over(store) == 12
+
+
+def test_a_page_is_full_whose_documents_are_all_replaced_after_they_were_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nearest = ChromaCollection.nearest
+    with ChromaStore(str(tmp_path / "index")) as store:
+        store.bind("encoder", SPACES)
+        store.upsert([record(i) for i in range(60)])
+
+        def meanwhile(*arguments: Any) -> object:
+            found = nearest(*arguments)
+            monkeypatch.undo()
+            store.upsert([record(i, 1) for i in range(60)])
+            return found
+
+        monkeypatch.setattr(ChromaCollection, "nearest", meanwhile)
+        hits = store.search(IMAGE, record(3).vectors[IMAGE][None], limit=60)[0]
+        assert {hit.id for hit in hits} == {f"id-{i}" for i in range(60)}
+        assert hits[0].score < 0.99  # of the new vector
 
 
 def test_many_left_over_vectors_do_not_shorten_a_page(tmp_path: Path) -> None:

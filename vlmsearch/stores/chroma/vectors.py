@@ -165,6 +165,7 @@ def _look(
         return hits(), is_short, False
     cosines = rows.cosines(behind, vectors, where)
     found = [_insert(some, {row: each[i] for row, each in cosines.items()}, count) for i, some in enumerate(found)]
+    window += len(behind)  # what was in it has moved back by as many rows at most
     gone = dict(map(_key, behind - cosines.keys()))
     again = versions(gone) if gone else {}
     return hits(), is_short, any(again.get(id) != version for id, version in gone.items())
