@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from vlmsearch.models.bundle import Bundle, Tower, model_file
-from vlmsearch.models.recipe import Recipe
+from vlmsearch.models.recipe import Calibration, Recipe
 
 _PREPARED: dict[tuple[str, Tower, str], dict[str, Any]] = {}
 
@@ -26,7 +27,7 @@ def quicken(batches: Sequence[int] = (1,)) -> None:
         gate = recipe.gates.tower(tower)
         key = bundle.files[model_file(tower, "fp32")].sha256, tower, repr(recipe.calibration)
         if key not in _PREPARED:
-            made = prepare(bundle, tower, recipe, *rest)
+            made = prepare(bundle, tower, replace(recipe, calibration=_few(recipe.calibration)), *rest)
             _PREPARED[key] = {name: getattr(made, name) for name in ("feeds", "reference", "origin")}
         return accuracy.AccuracyCheck(tower=tower, gate=gate, **_PREPARED[key])
 
@@ -38,3 +39,7 @@ def quicken(batches: Sequence[int] = (1,)) -> None:
     ):
         assert hasattr(module, name), f"{module.__name__} has no {name}: builds would be slow again"
         setattr(module, name, value)
+
+
+def _few(samples: Calibration) -> Calibration:
+    return replace(samples, images=min(samples.images, 16), held_out=min(samples.held_out, 64))
