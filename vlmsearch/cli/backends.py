@@ -31,4 +31,4 @@ def _state(kind: Kind, scheme: str) -> tuple[bool, str]:
         return False, str(exc).rpartition(": ")[2]
     except Exception as exc:  # noqa: BLE001 - what is registered is anybody's, and one that is broken hides no other
         return False, one_line(exc)
-    return True, (found.__doc__ or "").partition("\n")[0]
+    return True, (found.__doc__ or "").partition("\n")[0].replace("``", "")

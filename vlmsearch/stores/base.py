@@ -193,20 +193,41 @@ def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
 
 @runtime_checkable
 class Quarantine(Protocol):
-    """A store that keeps a list of inputs that could not be used.
+    """Keep a list of the inputs that could not be used: what some stores can do.
 
-    Indexing skips what is on the list until its content changes; with any other store it tries such inputs again in
+    Indexing skips what is on the list until its content changes. With any other store it tries such inputs again in
     each run, and reports them each time.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> with open_store("mock:") as store:
+        ...     isinstance(store, Quarantine)
+        True
     """
 
     def rejects(self) -> list[Reject]:
-        """The inputs on the list, by id; none where there is no index yet."""
+        """Return the quarantine list.
+
+        Returns:
+            Its entries, in the order of their ids; none where there is no index yet.
+        """
 
     def quarantine(self, rejects: Sequence[Reject]) -> None:
-        """Put inputs on the list, or replace their entries; ConfigError before the first `bind`."""
+        """Put inputs on the list, or replace their entries.
+
+        Args:
+            rejects: The entries.
+
+        Raises:
+            ConfigError: The store was never bound.
+        """
 
     def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the list; unknown ids are ignored."""
+        """Take inputs off the list.
+
+        Args:
+            ids: Theirs; unknown ones are ignored.
+        """
 
 
 class _NoQuarantine:
