@@ -19,7 +19,7 @@ test: lint
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --durations=15
 
 exhaustive: $(VENV)/.test
-	$(VENV)/bin/python -m pytest -n 2 --durations=15 -m exhaustive
+	$(VENV)/bin/python -m pytest -n 2 --durations=15 --timeout 3600 -m exhaustive
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -435,21 +435,18 @@ def test_a_reindex_that_is_killed_and_killed_again_loses_nothing() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_crash_point_of_a_reindex_or_removal_loses_anything(kind: Kind) -> None:
     assert kill_everywhere(lambda: mock_world(kind)).wrong == {}
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_second_crash_point_of_a_reindex_loses_anything(kind: Kind) -> None:
     assert kill_twice(lambda: mock_world(kind), step=3).wrong == {}
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_crash_point_on_real_servers_loses_anything(kind: Kind, mongo_address: str, chroma_address: str) -> None:
     names = map("crash-{}".format, count())
@@ -460,7 +457,6 @@ def test_no_crash_point_on_real_servers_loses_anything(kind: Kind, mongo_address
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(3600)
 def test_no_crash_point_of_an_embedded_chroma_loses_anything(tmp_path: Path) -> None:
     assert image_everywhere(tmp_path / "index").wrong == {}
 

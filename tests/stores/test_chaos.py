@@ -14,7 +14,6 @@ def test_nothing_is_lost_when_a_writer_or_a_server_is_killed(tmp_path: Path) -> 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("target", chaos.TARGETS)
 def test_nothing_is_lost_however_often_it_is_killed(target: chaos.Target, tmp_path: Path) -> None:
     found = chaos.run(tmp_path, 1, [target] * 40)

@@ -79,7 +79,6 @@ def test_some_points_on_real_servers(kind: Any, action: Action, make_real: Calla
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", ["embedded", *KINDS])
 def test_every_point_on_real_servers(kind: Any, action: Action, make_real: Callable[[Any], World]) -> None:

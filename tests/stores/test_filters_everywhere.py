@@ -70,7 +70,6 @@ def test_a_filter_passes_the_same_documents_on_every_store(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(3600)
 @settings(max_examples=100, suppress_health_check=SLOW)
 @given(documents=DOCUMENTS, filters=FILTERS)
 def test_thousands_of_filters_pass_the_same_documents_on_every_store(
