@@ -42,4 +42,4 @@ def quicken(batches: Sequence[int] = (1,)) -> None:
 
 
 def _few(samples: Calibration) -> Calibration:
-    return replace(samples, images=min(samples.images, 16), held_out=min(samples.held_out, 64))
+    return replace(samples, images=min(samples.images, 32), held_out=min(samples.held_out, 64))
