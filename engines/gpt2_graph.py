@@ -45,7 +45,7 @@ class Gpt2Sizes:
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as exc:
-            raise ModelUnavailableError(f"{folder} is no checkpoint of transformers: config.json: {exc}") from exc
+            raise ModelUnavailableError(f"{folder} is not a checkpoint of transformers: config.json: {exc}") from exc
         form = (config.get("model_type"), config.get("activation_function", "gelu_new"))
         if form != ("gpt2", "gelu_new") or config.get("scale_attn_by_inverse_layer_idx"):
             raise ConfigError(f"{folder} is a {form[0]} with {form[1]}; a graph is written for GPT-2 with gelu_new")

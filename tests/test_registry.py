@@ -178,7 +178,7 @@ def test_a_third_party_class_of_the_wrong_kind_is_refused(monkeypatch: pytest.Mo
         return {"odd": EntryPoint("odd", "vlmsearch.generators.extractive:ExtractiveGenerator", kind)}
 
     monkeypatch.setattr(registry, "back_ends", wrong)
-    with pytest.raises(ConfigError, match="no Store"):
+    with pytest.raises(ConfigError, match="not a subclass of Store"):
         open_store("odd:")
 
 

@@ -73,7 +73,9 @@ class Url:
         scheme, colon, rest = text.partition(":")
         if not colon or not scheme:
             known = ", ".join(sorted(f"{name}:" for name in back_ends(kind)))
-            raise ConfigError(f"{text!r} is no {kind} URL; it begins with one of {known}")
+            raise ConfigError(
+                f"{text!r} is not the URL of {'an' if kind == 'encoder' else 'a'} {kind}; it begins with one of {known}"
+            )
         location, _, query = rest.partition("?")
         try:
             options = tuple(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
@@ -224,7 +226,9 @@ def _open(text: str, kind: Kind, interface: type[T]) -> T:
     arguments = _arguments(factory, url, f"{kind} {url.scheme}:")
     opened = factory(*([url.location] if url.location else []), **arguments)
     if not isinstance(opened, interface):
-        raise ConfigError(f"{kind} {url.scheme}: is registered by a class that is no {interface.__name__}")
+        raise ConfigError(
+            f"{kind} {url.scheme}: is registered by a class that is not a subclass of {interface.__name__}"
+        )
     return opened
 
 

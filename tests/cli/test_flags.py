@@ -16,7 +16,7 @@ from vlmsearch.cli.common import Group, option
 from vlmsearch.triton.repository.options import Queue, RepoOptions, check_options
 
 LIBRARY = Path(vlmsearch.__file__).parent
-COMMANDS = re.compile(r"`[^`]*`|^(pip|git) .*|\bvlmsearch [a-z].*")
+COMMANDS = re.compile(r"`[^`]*`|^(pip|git) .*|^--find-links |\bvlmsearch [a-z].*")
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_below_the_gate_nothing_is_built_unless_forced(recipe: Path, tmp_path: P
     strict.write_text(recipe.read_text().replace("image = { overlap = 0.5 }", "image = { mean_cosine = 1.5 }"))
     with pytest.raises(QualityError, match=r"image\.int8\.mean_cosine is 0\.\d+, gate 1\.5") as caught:
         build_bundle(read_recipe(strict), out=tmp_path / "b")
-    assert "--force" in str(caught.value)
+    assert "`force=True`" in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["strict.toml"]
     forced = build_bundle(read_recipe(strict), out=tmp_path / "b", force=True)
     assert len(forced.forced) == 1

@@ -125,7 +125,7 @@ def _coarse(bundle: Bundle, folder: Path, names: Callable[[list[str]], list[str]
 
 def test_inaccurate_int8_is_refused_with_its_figures_and_leaves_no_plan(at: Any, tmp_path: Path) -> None:
     bundle = _coarse(at.bundle, tmp_path / "coarse", lambda names: names)
-    with pytest.raises(QualityError, match=r"int8: cosine .*; int8 with \d+ Linears in fp16: cosine .*--calibrate"):
+    with pytest.raises(QualityError, match=r"int8: cosine .*; int8 with \d+ Linears in fp16: cosine .*`calibrate`"):
         at.ensure(precision="int8", bundle=bundle)
     assert at.gpu.built == 1 + len(at.module.SHARES)
     assert not list((tmp_path / "cache" / "plans").glob("*.plan"))

@@ -125,13 +125,13 @@ def test_where_more_is_another_all_is_installed_anew(changes: dict[str, object],
     assert installed()
     write_mark(library=library_version(), **changes)
     assert installed() is None
-    with pytest.raises(ConfigError, match="name one with --python"):
+    with pytest.raises(ConfigError, match="name one with `python`"):
         ensure_installed(report=print)
 
 
 def test_where_the_environment_is_broken_all_is_installed_anew(no_python: None) -> None:
     write_mark()
-    with pytest.raises(ConfigError, match="name one with --python"):
+    with pytest.raises(ConfigError, match="name one with `python`"):
         ensure_installed(report=print)
     assert not (server_folder() / "server.json").exists()
 
