@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.bench.data import Levels, read_images, read_texts
-from vlmsearch.cli.common import SECONDS, json_option, option, print_json, print_table
+from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.bench.gpu import GpuTiming, LeftOut
@@ -33,7 +33,7 @@ class _Names(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
         return names
 
 
-@click.command("gpu")
+@command("gpu")
 @click.argument("model")
 @option("--precision", type=_Names(_PRECISIONS), default="fp16,int8", show_default=True, metavar="LIST",
         help="Of the engines: some of int8, fp16, fp32, auto.")  # fmt: skip
