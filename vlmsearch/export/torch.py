@@ -102,6 +102,7 @@ class ClipReference:
         self._model = model.eval().to(device)
         prep = image_settings(folder)
         self._mean, self._std = (np.array(prep[key], np.float32) for key in ("image_mean", "image_std"))
+        self._mean_and_std = [torch.from_numpy(values).to(device, dtype) for values in (self._mean, self._std)]
         self._device = device
 
     def images(self, pixels: Pixels) -> Vectors:
@@ -121,7 +122,7 @@ class ClipReference:
 
     def pixel_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
         """What `images` gives, on the device and in the model's own precision."""
-        mean, std = (torch.from_numpy(values).to(self._device, self._model.dtype) for values in (self._mean, self._std))
+        mean, std = self._mean_and_std
         return self._image_vectors(((pixels.to(self._model.dtype) / 255 - mean) / std).permute(0, 3, 1, 2))
 
     def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
