@@ -92,3 +92,10 @@ def test_one_module_imports_onnx_runtime() -> None:
     statement = re.compile(r"^ *(import|from) onnxruntime", re.MULTILINE)
     importing = [path for path in library.rglob("*.py") if statement.search(path.read_text(encoding="utf-8"))]
     assert [str(path.relative_to(library)) for path in importing] == ["_util/ort.py"]
+
+
+def test_no_class_name_stands_twice() -> None:
+    root = Path(vlmsearch.__file__).parent
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(root.rglob("*.py"))]
+    names = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert [name for name in set(names) if names.count(name) > 1 and not name.startswith("_")] == []

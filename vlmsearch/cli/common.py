@@ -57,7 +57,7 @@ def with_flags(message: str) -> str:
     return _ARGUMENT.sub(flag, message)
 
 
-class Command(click.Command):
+class CliCommand(click.Command):
     """A command that names its flags where an error of the library names arguments."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -74,12 +74,12 @@ class Command(click.Command):
 class Group(click.Group):
     """A group of such commands."""
 
-    command_class = Command
+    command_class = CliCommand
 
 
-def command(name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
+def command(name: str | None = None) -> Callable[[Callable[..., Any]], CliCommand]:
     """Make a function a command; its name is the function's unless another is given."""
-    return click.command(name, cls=Command)
+    return click.command(name, cls=CliCommand)
 
 
 def option(*names: str, **settings: Any) -> Callable[[Function], Function]:

@@ -20,7 +20,7 @@ from vlmsearch.stores.writers import Life, at_work, life_of, new_version, this_p
 
 
 @dataclass(frozen=True)
-class Entry:
+class WriteEntry:
     """A write of so many documents, and whether its process is still there."""
 
     version: str
@@ -56,13 +56,13 @@ class ChromaJournal:
         if versions:
             self._rows.delete(versions)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[WriteEntry]:
         """Return all entries that there are."""
         if self._rows.find() is None:
             return []
         rows = self._rows.get(self._rows.ids(), "uris")
         found = {version: json.loads(row) for version, row in rows.items()}
-        return [Entry(version, count, life_of(owner, version)) for version, (owner, count) in found.items()]
+        return [WriteEntry(version, count, life_of(owner, version)) for version, (owner, count) in found.items()]
 
     def versions(self) -> set[str]:
         """Return the versions of all entries."""

@@ -32,7 +32,7 @@ class RunOnRows(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """A write or delete of some documents: its version, their ids, and whether somebody is still at it."""
 
     version: str
@@ -64,11 +64,11 @@ class Journal:
         """Note that all is done."""
         self._run("end a write", lambda rows: rows.delete_one({"_id": version}))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JournalEntry]:
         """All entries that there are."""
         wanted = {"kind": 1, "ids": 1, "owner": 1, "at": 1, "now": NOW}
         found = self._run("read the journal", lambda rows: list(rows.find({}, wanted)))
-        return [Entry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in found]
+        return [JournalEntry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in found]
 
 
 def is_alive(row: Row) -> bool:

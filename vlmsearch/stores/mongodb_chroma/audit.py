@@ -13,7 +13,7 @@ from vlmsearch.stores.chroma.audit import row_names
 from vlmsearch.stores.chroma.vectors import Key, VectorRows
 from vlmsearch.stores.mongodb.connection import Row, bulk
 from vlmsearch.stores.mongodb.index import MongoIndex
-from vlmsearch.stores.mongodb.journal import Entry, Journal
+from vlmsearch.stores.mongodb.journal import Journal, JournalEntry
 from vlmsearch.types import Field
 
 _STATE = {"version": 1, "fields": 1, "stale": 1, "pending": 1}
@@ -113,7 +113,7 @@ class Audit:
         return {(id, version) for id, version in lost if id in now and now[id]["version"] == version}
 
     def _busy(self, dead: Collection[str]) -> set[str]:
-        entries: list[Entry] = self.journal.entries()
+        entries: list[JournalEntry] = self.journal.entries()
         return {id for entry in entries if entry.version not in dead and entry.is_alive for id in entry.ids}
 
     def _repair(self, found: _Inconsistencies, states: Mapping[str, Row]) -> None:

@@ -86,7 +86,7 @@ class PreprocessingModel:
         return np.full((count, 1), self._end if name == "END_ID" else self._pad, np.int32)
 
 
-class LanguageModel:
+class PythonLanguageModel:
     """Token ids to token ids, as TensorRT-LLM's ``tensorrt_llm``, by a model of transformers in a `BatchingEngine`."""
 
     def initialize(self, args: Mapping[str, str]) -> None:

@@ -4,6 +4,6 @@ import sys
 
 sys.path[:] = filter(None, sys.path)  # Triton puts the folder that it was started in before all packages
 
-from vlmsearch.triton.backend.llm_models import LanguageModel as TritonPythonModel
+from vlmsearch.triton.backend.llm_models import PythonLanguageModel as TritonPythonModel
 
 __all__ = ["TritonPythonModel"]
