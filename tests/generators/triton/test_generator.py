@@ -139,3 +139,21 @@ def test_a_text_that_is_given_up_is_stopped_on_the_server(
     (begun, _), (ended, _) = scripted.stops
     assert begun == ended
     assert [is_stop for _, is_stop in scripted.stops] == [False, True]
+
+
+class OneResponse(Endless):
+    """A model that streams, and has made the whole text by its first response."""
+
+    def ModelStreamInfer(self, requests: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
+        for response in super().ModelStreamInfer(requests, context):
+            response.infer_response.parameters["triton_final_response"].bool_param = True
+            yield response
+
+
+@pytest.mark.parametrize("scripted", [OneResponse], indirect=True)
+def test_a_text_that_has_ended_is_not_stopped(scripted: OneResponse, address: str) -> None:
+    with TritonGenerator(f"{address}/ensemble") as generator:
+        stream = generator.stream("?")
+        assert next(stream) == "hi"
+        stream.close()  # type: ignore[attr-defined]
+    assert [is_stop for _, is_stop in scripted.stops] == [False]

@@ -70,7 +70,8 @@ def stream_responses(
     except InferenceServerException as exc:
         raise connection.error(exc, model) from exc
     except (GeneratorExit, KeyboardInterrupt, _StreamTooSlowError):
-        done = stop is not None and _end(client, answers, stop, request_id, connection)
+        if not done:  # the last response may be what the iterator was closed at
+            done = stop is not None and _end(client, answers, stop, request_id, connection)
         raise
     finally:
         client.stop_stream(cancel_requests=not done)
