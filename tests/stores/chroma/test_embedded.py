@@ -107,8 +107,9 @@ def test_a_folder_that_another_process_is_making_is_one_clear_error(tmp_path: Pa
 def test_a_child_that_outlives_its_parent_does_not_keep_the_folder(tmp_path: Path) -> None:
     code = (
         "import os, sys; from tests.support.chroma import *; store = ChromaStore(sys.argv[1]);"
-        "store.bind('encoder', SPACES); child = os.fork();"
-        "child or sys.stdin.read(); print('ended', flush=True); os._exit(0)"
+        "store.bind('encoder', SPACES); runs, begun = os.pipe(); child = os.fork();"
+        "os.read(runs, 1) if child else (os.write(begun, b'.'), sys.stdin.read());"
+        "print('ended', flush=True); os._exit(0)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "index")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
