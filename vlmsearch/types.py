@@ -250,6 +250,7 @@ class Manifest:
         fingerprint: The encoder's.
         spaces: The encoder's.
         created: When, in ISO 8601 and UTC.
+        language: How its words are compared: the code of a language, ``none`` or ``parts``; "" where it ranks no words.
 
     Example:
         >>> space = Space("minilm", 384, frozenset({"text"}))
@@ -260,6 +261,7 @@ class Manifest:
     fingerprint: str
     spaces: tuple[Space, ...]
     created: str
+    language: str = ""
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,36 @@ def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
 
 
 @runtime_checkable
+class WordSearch(Protocol):
+    """Rank documents by the words that they share with a query: what some stores can do.
+
+    The manifest's ``language`` says how words are compared: by their stems in that language, as they are (``none``), or
+    by parts of words (``parts``). An index whose ``language`` is "" ranks none.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> with open_store("mock:") as store:
+        ...     isinstance(store, WordSearch)
+        True
+    """
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+        """Find the documents whose words fit a query best, by BM25 or what the database has in its place.
+
+        A document's words are those of its text, or of the name of its image file where it has no text.
+
+        Args:
+            query: Any string; quotes and operators in it mean nothing.
+            limit: The most documents.
+            where: What their metadata have to pass.
+
+        Returns:
+            The documents that share at least one word with the query, best first, each with its score, which is
+            above 0 and can be compared within this answer only; equal scores are in the order of the ids.
+        """
+
+
+@runtime_checkable
 class Quarantine(Protocol):
     """Keep a list of the inputs that could not be used: what some stores can do.
 

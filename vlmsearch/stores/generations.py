@@ -32,6 +32,7 @@ from vlmsearch.types import Manifest, Record, Space
 
 Slot = Literal["index", "next"]
 _FORMAT = 1
+_OF_A_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "spaces", "language")
 
 
 class GenerationalStore(Store):
@@ -39,9 +40,12 @@ class GenerationalStore(Store):
 
     kind: str
     """The scheme; an index is opened with the one that made it."""
+    default_language = ""
+    """How words are compared in a new index for which nothing is said; "" for a store that ranks no words."""
 
-    def __init__(self, name: str, slot: Slot) -> None:
+    def __init__(self, name: str, slot: Slot, *, language: str | None = None) -> None:
         self.name = name
+        self._language = language
         self._slot: Slot = slot
         self._row: Mapping[str, Any] | None = None
         self._opened: Manifest | None = None
@@ -111,7 +115,8 @@ class GenerationalStore(Store):
         now = datetime.now(timezone.utc).isoformat()
         described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
         row = {"format": _FORMAT, "kind": self.kind, "generation": self._next_generation(), "created": now}
-        return {**row, "fingerprint": fingerprint, "spaces": described}
+        language = self._language or (self._opened.language if self._opened else "") or self.default_language
+        return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
 
     def manifest(self) -> Manifest | None:
         """What built this index, or None where there is none."""
@@ -133,7 +138,13 @@ class GenerationalStore(Store):
         if row["kind"] != self.kind:
             raise ConfigError(f"{self.name} was made by {row['kind']}:, so it is opened with that, not {self.kind}:")
         spaces = tuple(Space(name, dim, frozenset(kinds)) for name, dim, kinds in row["spaces"])
-        return Manifest(row["fingerprint"], spaces, row["created"])
+        language = row.get("language", "")
+        if self._language not in (None, language):
+            raise ConfigError(
+                f"{self.name} compares words by language={language or 'none at all'}, not {self._language}: that is "
+                "set when an index is made, so build a new one with `vlmsearch index PATHS --store NEW`"
+            )
+        return Manifest(row["fingerprint"], spaces, row["created"], language)
 
     def needed(self) -> Manifest:
         """What built the index; ConfigError where there is none."""
@@ -328,7 +339,7 @@ def _next_row(built: Store) -> Mapping[str, Any]:
 
 def _generation_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a row says of its generation alone."""
-    return {name: row[name] for name in ("format", "kind", "generation", "created", "fingerprint", "spaces")}
+    return {name: row[name] for name in _OF_A_GENERATION if name in row}
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
