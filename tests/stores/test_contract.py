@@ -1,4 +1,4 @@
-"""Every store passes the same suite: in memory, embedded Chroma, and a Chroma server."""
+"""Every store passes the same suite: in memory, SQLite, embedded Chroma, and a Chroma server."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -9,11 +9,19 @@ from vlmsearch_mocks.contracts import QuarantineContract, StoreContract
 
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.sqlite.store import SqliteStore
 
 
 class TestMemoryStore(StoreContract, QuarantineContract):
     def make_store(self, tmp_path: Path) -> Store:
         return MemoryStore(str(tmp_path))
+
+
+class TestSqlite(StoreContract, QuarantineContract):
+    durable = True
+
+    def make_store(self, tmp_path: Path) -> Store:
+        return SqliteStore(str(tmp_path / "index"))
 
 
 class TestEmbeddedChroma(StoreContract, QuarantineContract):

@@ -18,6 +18,7 @@ from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Scalar
 
 VECTOR = np.array([1, 0, 0, 0], np.float32)
@@ -32,6 +33,7 @@ def stores(
         "memory": MemoryStore(),
         "mock": MockStore(),
         "mock mongodb": mock_mongo_store(),
+        "sqlite": SqliteStore(str(folder / "index.db")),
         "chroma": ChromaStore(str(folder / "index")),
         "chroma server": ChromaStore(f"//{chroma_address}/filters"),
         "mongodb": MongoStore(f"//{mongo_address}/filters"),

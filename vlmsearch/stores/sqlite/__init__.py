@@ -1,0 +1,1 @@
+"""The embedded store: one SQLite database with documents, words, filters and vectors."""

@@ -1,0 +1,149 @@
+"""Vectors as INT8 codes in memory: what a search compares with first.
+
+A code is a vector's numbers divided by its largest one and rounded to -127 to 127. The dot product of two codes tells
+their vectors' cosine but for rounding, whose spread is known: errors of numbers are independent and uniform within half
+a step, so that of the cosine has a standard deviation of sqrt((a^2 + b^2) / 12) for steps a and b and vectors of length
+one. What comes within six of them of the best is compared again, by the vectors themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import simsimd
+from numpy.typing import NDArray
+
+from vlmsearch.types import Vectors
+
+_BLOCK = 2**15
+"""Rows that lie together in memory, and that one thread compares."""
+_MOST_THREADS = 8
+_SIGMAS = 6.0
+_SPARSE = 4
+"""Codes are picked out before they are compared where fewer than one in so many is wanted."""
+
+Codes = NDArray[np.int8]
+Places = NDArray[np.int64]
+
+
+def quantise(vectors: Vectors) -> tuple[Vectors, Codes]:
+    """Return the steps, shape (n,), and the codes, shape (n, dim), of vectors."""
+    steps = np.abs(vectors).max(axis=1, initial=0) / np.float32(127)
+    steps[steps == 0] = 1
+    return steps, np.rint(vectors / steps[:, None]).astype(np.int8)
+
+
+def find(rows: Places, wanted: Places) -> tuple[Places, NDArray[np.bool_]]:
+    """Return where in the sorted ``rows`` those that are ``wanted`` are, and whether each is there at all."""
+    places = np.searchsorted(rows, wanted)
+    there = np.zeros(len(wanted), np.bool_)
+    inside = places < len(rows)
+    there[inside] = rows[places[inside]] == wanted[inside]
+    return places, there
+
+
+@dataclass(frozen=True)
+class Block:
+    """The first ``used`` rows of arrays that more are added to behind them."""
+
+    places: Places
+    steps: Vectors
+    codes: Codes
+    used: int
+
+    @property
+    def free(self) -> int:
+        """How many rows can be added."""
+        return len(self.places) - self.used
+
+    def with_rows(self, places: Places, steps: Vectors, codes: Codes) -> Block:
+        """Return this block with rows added; those who have this one do not see them."""
+        end = self.used + len(places)
+        for have, more in ((self.places, places), (self.steps, steps), (self.codes, codes)):
+            have[self.used : end] = more
+        return Block(self.places, self.steps, self.codes, end)
+
+
+class CodeTable:
+    """The codes of one field, each with the place of its document. Never changed: adding rows gives another one."""
+
+    def __init__(self, dim: int, blocks: tuple[Block, ...] = ()) -> None:
+        self.dim = dim
+        self._blocks = blocks
+
+    def with_rows(self, places: Places, steps: Vectors, codes: Codes) -> CodeTable:
+        """Return the table with rows added."""
+        blocks = list(self._blocks)
+        while len(places):
+            if not blocks or not blocks[-1].free:
+                empty = (
+                    np.empty(_BLOCK, np.int64),
+                    np.empty(_BLOCK, np.float32),
+                    np.empty((_BLOCK, self.dim), np.int8),
+                )
+                blocks.append(Block(*empty, 0))
+            n = min(blocks[-1].free, len(places))
+            blocks[-1] = blocks[-1].with_rows(places[:n], steps[:n], codes[:n])
+            places, steps, codes = places[n:], steps[n:], codes[n:]
+        return CodeTable(self.dim, tuple(blocks))
+
+    def nearest(self, query: Vectors, limit: int, passing: NDArray[np.bool_] | None) -> Places:
+        """Return the places among which the ``limit`` best are, of those that are ``passing``, in no order.
+
+        ``query`` has the shape (dim,); ``passing`` says for each place whether it counts, None that all do.
+        """
+        (step,), code = quantise(query[None])
+
+        def best(block: Block) -> tuple[Places, Vectors, Vectors]:
+            return _best(*_compared(block, code, passing), float(step), limit)
+
+        several = len(self._blocks) > 1
+        found = list(_workers().map(best, self._blocks) if several else map(best, self._blocks))
+        if not found:
+            return np.empty(0, np.int64)
+        places, dots, steps = (np.concatenate(parts) for parts in zip(*found))
+        return _best(places, dots, steps, float(step), limit)[0]
+
+
+def _best(places: Places, dots: Vectors, steps: Vectors, step: float, limit: int) -> tuple[Places, Vectors, Vectors]:
+    """Keep what may be among the ``limit`` best; ``dots`` are cosines in units of ``step``, that of the query."""
+    if len(places) > limit:
+        least = np.partition(dots, len(dots) - limit)[len(dots) - limit]
+        most = 2 * _SIGMAS * math.sqrt((float(steps.max()) ** 2 + step**2) / 12)
+        near = np.flatnonzero(dots >= least - most / step)
+        places, dots, steps = places[near], dots[near], steps[near]
+        errors = _SIGMAS * np.sqrt((steps**2 + step**2) / 12) / step
+        worst = np.partition(dots - errors, len(dots) - limit)[len(dots) - limit]
+        near = np.flatnonzero(dots + errors >= worst)
+        places, dots, steps = places[near], dots[near], steps[near]
+    return places, dots, steps
+
+
+def _compared(block: Block, code: Codes, passing: NDArray[np.bool_] | None) -> tuple[Places, Vectors, Vectors]:
+    """Return the places of a block that are passing, their dot products with the query's code, and their steps."""
+    places, steps, codes = block.places[: block.used], block.steps[: block.used], block.codes[: block.used]
+    if passing is None:
+        return places, _dots(codes, code, steps), steps
+    wanted = passing[places]
+    if np.count_nonzero(wanted) * _SPARSE < len(places):
+        rows = np.flatnonzero(wanted)
+        return places[rows], _dots(codes[rows], code, steps[rows]), steps[rows]
+    return places[wanted], _dots(codes, code, steps)[wanted], steps[wanted]
+
+
+def _dots(codes: Codes, code: Codes, steps: Vectors) -> Vectors:
+    if not len(codes):
+        return np.empty(0, np.float32)
+    dots: Vectors = np.asarray(simsimd.cdist(codes, code, metric="dot", out_dtype="f32"))[:, 0] * steps
+    return dots
+
+
+@functools.cache
+def _workers() -> ThreadPoolExecutor:
+    """Threads that compare blocks: the comparison itself lets go of Python's lock."""
+    return ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS), thread_name_prefix="vlmsearch-compare")

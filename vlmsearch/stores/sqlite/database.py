@@ -1,0 +1,294 @@
+"""One SQLite file in WAL mode, for many processes and threads: opening, transactions, and what its errors mean."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sqlite3
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+
+_OURS = 0x766C6D73
+"""The application id of our databases: "vlms"."""
+_PAGE_BYTES = 8192
+"""Three vectors of 512 numbers fit into a page."""
+_CHECKPOINT_PAGES = 4096
+_LOG_BYTES = 2**26
+"""To how many bytes the log is cut after a large transaction."""
+_NETWORK = frozenset(
+    "afs ceph cifs fuse.glusterfs fuse.s3fs fuse.sshfs gpfs lustre ncpfs nfs nfs4 smb3 smbfs".split()  # noqa: SIM905
+)
+"""File systems that processes of several machines may use at once, without memory that they share."""
+_SCHEMA = (
+    """
+    CREATE TABLE slots (slot TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE rejects (
+        id TEXT PRIMARY KEY, code TEXT NOT NULL, message TEXT NOT NULL, digest TEXT NOT NULL, source TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
+)
+"""What brings a database from one version of the schema to the next; the version is the number of steps that it had."""
+
+
+class BlankError(Exception):
+    """There is a file and nothing in it, as after a process that was killed when it had made it."""
+
+
+class Database:
+    """A file that is opened at the first call that needs it. May be used from several threads, not after a fork.
+
+    ``timeout`` is how many seconds a writer waits for others.
+    """
+
+    def __init__(self, path: Path, *, timeout: float) -> None:
+        self.path = path
+        self.name = f"sqlite:{path}"
+        self._timeout = timeout
+        self._idle: list[sqlite3.Connection] = []
+        self._guard = threading.Lock()
+        self._process = os.getpid()
+        self._unchanging: tuple[int, ...] | None = None
+        """What the file looked like when it was opened as one that nobody writes to."""
+        _leave_to_parents()
+        _opened.add(self)
+
+    def exists(self) -> bool:
+        """Whether there is a file with anything in it."""
+        with suppress(OSError):
+            return self.path.is_dir() or self.path.stat().st_size > 0
+        return False
+
+    @contextmanager
+    def reading(self, operation: str) -> Iterator[sqlite3.Connection]:
+        """A connection that sees the database as it is now for as long as the block lasts.
+
+        ``operation`` says what is done, for messages.
+        """
+        with self._transaction("DEFERRED", operation) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, operation: str) -> Iterator[sqlite3.Connection]:
+        """A connection to write with: all that the block does is done at its end, or nothing. Other writers wait."""
+        with self._transaction("IMMEDIATE", operation) as connection:
+            if self._unchanging:
+                raise sqlite3.OperationalError("attempt to write a readonly database")
+            yield connection
+
+    @contextmanager
+    def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"], operation: str) -> Iterator[sqlite3.Connection]:
+        with self._translated(operation):
+            connection = self._take()
+            try:
+                connection.execute(f"BEGIN {kind}")
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # which may have ended it by itself, as where the disk is full
+                    connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._give_back(connection)
+
+    def create(self) -> None:
+        """Make the file and its folder, unless they are there."""
+        self._refuse_network()
+        with self._translated("make the database"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = self._connect("mode=rwc")
+            try:
+                if not connection.execute("PRAGMA user_version").fetchone()[0]:
+                    connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+                    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                with suppress(BlankError):
+                    self._check(connection)
+                self._log_ahead(connection)
+                self._upgrade(connection)
+            finally:
+                connection.close()
+
+    def shrink(self) -> None:
+        """Give the pages that are not used any more back to the file system."""
+        with self._translated("shrink the file"):
+            connection = self._take()
+            try:
+                connection.execute("PRAGMA incremental_vacuum").fetchall()
+            finally:
+                self._give_back(connection)
+
+    def close(self) -> None:
+        """Close all connections; the next call opens others."""
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    # ---- connections
+
+    def _take(self) -> sqlite3.Connection:
+        if os.getpid() != self._process:
+            raise ConfigError(f"{self.name} was opened in process {self._process}: open another after a fork")
+        if self._unchanging and self._unchanging != self._look():
+            self.close()
+        with self._guard:
+            if self._idle:
+                return self._idle.pop()
+        return self._open()
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._guard:
+            self._idle.append(connection)
+
+    def _open(self) -> sqlite3.Connection:
+        if self.path.is_dir():
+            raise ConfigError(self._why_a_folder())
+        self._refuse_network()
+        self._unchanging = None
+        connection = self._connect("mode=rw")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:  # its memory for readers cannot be made where nothing may be written
+            connection.close()
+            log = self.path.with_name(f"{self.path.name}-wal")
+            if os.access(self.path.parent, os.W_OK) or (log.exists() and log.stat().st_size):
+                raise
+            self._unchanging = self._look()
+            connection = self._connect("mode=ro&immutable=1")
+        try:
+            self._check(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect(self, how: str) -> sqlite3.Connection:
+        uri = f"{self.path.absolute().as_uri()}?{how}"
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        return connection
+
+    def _look(self) -> tuple[int, ...]:
+        found = self.path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Raise ConfigError unless this is a database of ours, of a version that is known here."""
+        owner = connection.execute("PRAGMA application_id").fetchone()[0]
+        if owner != _OURS:
+            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise BlankError
+            raise ConfigError(f"{self.path} is a database of another program: give the index another name")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(_SCHEMA):
+            raise ConfigError(
+                f"{self.name} was written by a newer vlmsearch (schema {version}; this one knows {len(_SCHEMA)}): "
+                "upgrade vlmsearch"
+            )
+        if version < len(_SCHEMA):
+            self._upgrade(connection)
+
+    def _log_ahead(self, connection: sqlite3.Connection) -> None:
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise ConfigError(f"{self.name} cannot have a write-ahead log here: put the index on a local disk")
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        """Take the steps that the schema lacks, all of them or none."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            for step in _SCHEMA[version:]:
+                for statement in step.split(";"):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_OURS}")
+            connection.execute(f"PRAGMA user_version = {max(version, len(_SCHEMA))}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    # ---- what goes wrong
+
+    def _why_a_folder(self) -> str:
+        if (self.path / "chroma.sqlite3").exists():
+            path = str(self.path)
+            return (
+                f"{path} is a folder with an index of chroma: open it as chroma:{path}, or copy it with "
+                f"`vlmsearch copy --from chroma:{path} --to sqlite:{path}.db`"
+            )
+        return f"{self.path} is a folder; an index of sqlite: is a file: name one, such as sqlite:{self.path / 'index'}"
+
+    def _refuse_network(self) -> None:
+        kind = network_file_system(self.path)
+        if kind:
+            raise ConfigError(
+                f"{self.name} is on a network file system ({kind}), where processes cannot share the memory that a "
+                "write-ahead log needs: put the index on a local disk, or use a server, such as mongodb: or chroma://"
+            )
+
+    @contextmanager
+    def _translated(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as exc:
+            raise self._error(str(exc), operation) from exc
+        except OSError as exc:
+            raise BackendError(f"{self.name} failed to {operation}: {exc.strerror or exc}") from exc
+
+    def _error(self, said: str, operation: str) -> BackendError | ConfigError:
+        if "not a database" in said:
+            return ConfigError(f"{self.path} is not a database: give the index another name")
+        if "locked" in said or "busy" in said:
+            return BackendUnavailableError(
+                f"{self.name} could not {operation}: another process has been writing for {self._timeout:g} s"
+            )
+        advice = {
+            "full": "; nothing of it was done: make room on the disk, and do it again",
+            "readonly": "; it may be read here, and not written to",
+            "unable to open": "; the file or its folder may not be opened by this user, or its log (-wal) has to be "
+            "read by a process that may write to the folder first",
+            "malformed": "; the file is damaged: restore a copy of it, or index again under another name",
+        }
+        found = next((text for key, text in advice.items() if key in said), "")
+        return BackendError(f"{self.name} failed to {operation}: {said}{found}")
+
+
+def network_file_system(path: Path) -> str:
+    """Return the kind of network file system that a path is on; "" for a local one, and where that is not known."""
+    if sys.platform != "linux":
+        return ""
+    with suppress(OSError):
+        place = os.path.realpath(path)
+        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
+        found = [(m[4], m[m.index("-") + 1]) for m in mounts if f"{place}/".startswith(f"{m[4].rstrip('/')}/")]
+        kind = max(found, key=lambda mount: len(mount[0]), default=("", ""))[1]
+        return kind if kind in _NETWORK else ""
+    return ""
+
+
+_opened: weakref.WeakSet[Database] = weakref.WeakSet()
+_inherited: list[sqlite3.Connection] = []
+"""Connections of a parent process, kept so that nothing closes them: that would end its locks."""
+
+
+@functools.cache
+def _leave_to_parents() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_disown)
+
+
+def _disown() -> None:
+    for database in list(_opened):
+        _inherited.extend(database._idle)  # noqa: SLF001 - of this module
+        database._idle = []  # noqa: SLF001

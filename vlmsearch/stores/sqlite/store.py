@@ -1,0 +1,349 @@
+"""SQLite as a store: documents, words, filters and vectors in one file, changed in one transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from typing_extensions import Self
+
+from vlmsearch._util.batching import pages
+from vlmsearch._util.files import expand_home
+from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.generations import GenerationalStore, Slot
+from vlmsearch.stores.sqlite.audit import audit
+from vlmsearch.stores.sqlite.codes import Places
+from vlmsearch.stores.sqlite.database import BlankError, Database
+from vlmsearch.stores.sqlite.tables import Tables, kept, string
+from vlmsearch.stores.sqlite.view import View, Views
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.stores.words import check_language
+from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
+
+_IDS = 1000
+
+
+class SqliteStore(GenerationalStore):
+    """Documents and vectors in one file, ``sqlite:./index``, with two more beside it while it is in use.
+
+    Any number of processes read while one writes; writers take turns. Search compares with every vector: with INT8
+    codes in memory first, then with the vectors of all documents that rounding may have misplaced.
+
+    Args:
+        location: The file.
+        language: How words are compared in a new index: by their stems in a language (``en``, ``de``, ...), as they
+            are (``none``) or by parts of them (``parts``). An index keeps what it was made with.
+        timeout: For how many seconds a writer waits for others.
+
+    Raises:
+        ConfigError: There is no such language.
+    """
+
+    kind = "sqlite"
+    default_language = "en"
+
+    def __init__(self, location: str, *, language: str | None = None, timeout: float = 60.0) -> None:
+        if not location.strip():
+            raise ConfigError("a SQLite store needs a file, such as sqlite:./index")
+        if language is not None:
+            check_language(language)
+        self._set_up(Database(expand_home(location), timeout=timeout), "index", language)
+
+    def _set_up(self, database: Database, slot: Slot, language: str | None) -> None:
+        GenerationalStore.__init__(self, database.name, slot, language=language)
+        self._database = database
+        self._tables: Tables | None = None
+        self._views: Views | None = None
+
+    def over(self, slot: Slot) -> Self:
+        """Another store over the same file."""
+        store = type(self).__new__(type(self))
+        SqliteStore._set_up(store, self._database, slot, self._language)
+        return store
+
+    # ---- generations
+
+    def read_slot(self, slot: Slot) -> dict[str, Any] | None:
+        """The row of a slot, or None."""
+        if not self._database.exists():
+            return None
+        try:
+            with self._database.reading("look for the index") as db:
+                return _slot_row(db, slot)
+        except BlankError:
+            return None
+
+    def fill_slot(self, slot: Slot, row: Mapping[str, Any]) -> None:
+        """Make the row of a slot and the tables of its generation, unless there is one."""
+        self._database.create()
+        with self._database.writing("make the index") as db:
+            if _slot_row(db, slot) is None:
+                self._put_slot(db, slot, row)
+
+    def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
+        """Put another row in the place of one of this revision; False where there is no such row."""
+        with self._database.writing("change the index") as db:
+            found = _slot_row(db, slot)
+            if found is None or found.get("revision") != revision:
+                return False
+            self._put_slot(db, slot, row)
+            return True
+
+    def _put_slot(self, db: sqlite3.Connection, slot: Slot, row: Mapping[str, Any]) -> None:
+        Tables(self._read(row), row["generation"]).create(db)
+        db.execute("INSERT OR REPLACE INTO slots VALUES (?, ?)", [slot, json.dumps(row)])
+
+    def clear_slot(self, slot: Slot, revision: str | None) -> None:
+        """Remove the row of a slot, if it is of this revision."""
+        with self._database.writing("forget an index") as db:
+            found = _slot_row(db, slot)
+            if found is not None and found.get("revision") == revision:
+                db.execute("DELETE FROM slots WHERE slot = ?", [slot])
+
+    def prepare(self, spaces: Sequence[Space], generation: str) -> None:
+        """The tables are made together with the row of the slot."""
+
+    def opened(self, manifest: Manifest, generation: str) -> None:
+        """Name the tables of the generation."""
+        self._tables = Tables(manifest, generation)
+        self._views = Views(self._tables)
+
+    def drop(self, generation: str, spaces: Sequence[Space]) -> None:
+        """Remove the tables of a generation, and make the file smaller."""
+        with self._database.writing("remove an index") as db:
+            Tables(Manifest("", tuple(spaces), "", self.default_language), generation).drop(db)
+        self._database.shrink()
+
+    @contextmanager
+    def _reading(self, operation: str) -> Iterator[tuple[sqlite3.Connection, Tables]]:
+        """A transaction and the tables to read; IndexMismatchError where these were removed."""
+        try:
+            self.needed()
+            assert self._tables is not None  # noqa: S101 - made by `opened`
+            with self._database.reading(operation) as db:
+                yield db, self._tables
+        except BackendError as exc:
+            if "no such table" in str(exc):
+                self.check_in_use(to_read=True)
+            raise
+
+    # ---- writing
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Add or replace records, all of them in one transaction."""
+        with self.in_use(records):
+            manifest = self.needed()
+            check_records(records, manifest.spaces)
+            if records:
+                with self._database.writing("write documents") as db:
+                    tables = self._generation_tables()
+                    tables.write(db, records)
+                    tables.tidy(db)
+
+    def _generation_tables(self) -> Tables:
+        assert self._tables is not None  # noqa: S101 - made by `opened`, after `needed`
+        return self._tables
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents with all that belongs to them; returns how many were there."""
+        if self.manifest() is None:
+            return 0
+        with self.in_use(), self._database.writing("delete documents") as db:
+            tables = self._generation_tables()
+            count = sum(tables.remove(db, some) for some in pages(ids))
+            tables.tidy(db)
+        return count
+
+    # ---- searching
+
+    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
+        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
+        manifest = self.manifest()
+        if manifest is None or not len(vectors) or limit < 1:
+            return [[] for _ in vectors]
+        if all(field not in space.fields for space in manifest.spaces):
+            there = ", ".join(str(each) for space in manifest.spaces for each in space.fields)
+            raise ConfigError(f"{self.name} has no field {field}; it has {there}")
+        with self._reading("search") as (db, tables):
+            view = self._view(db, field, where)
+            passing, (_, codes) = view.passing(where), view.codes[field]
+            found: list[list[Hit]] = []
+            for query in vectors:
+                rows = view.rows[codes.nearest(query, limit, passing)]
+                found.append(list(_ranked(db, tables, field, query, rows)[:limit]))
+        return found
+
+    def _view(self, db: sqlite3.Connection, field: Field | None, where: Filter | None) -> View:
+        assert self._views is not None  # noqa: S101 - made by `opened`
+        return self._views.now(db, field, where)
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+        """The documents whose words fit a query best, by BM25; equal scores in the order of the ids."""
+        if self.manifest() is None or limit < 1:
+            return []
+        with self._reading("search words") as (db, tables):
+            found, last = dict[int, float](), 0.0
+            view = View() if where is None else self._view(db, None, where)
+            passing = view.passing(where)
+            for row, score in tables.words.search(db, query):
+                if len(found) >= limit and score < last:
+                    break
+                if passing is None or passing[np.searchsorted(view.rows, row)]:
+                    found[row] = last = score
+            hits = [VersionedHit(id, found[row], str(row)) for row, id in tables.ids_of(db, found)]
+        return list(_in_order(hits)[:limit])
+
+    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
+        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+        with self._reading("search") as (db, tables):
+            there = tables.rows(db, ids).values()
+            rows = [row.row for row in there if where is None or where.matches(row.document.metadata)]
+            return _ranked(db, tables, field, vectors[0], np.array(rows, np.int64))
+
+    # ---- reading
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
+        if self.manifest() is None:
+            return []
+        with self._reading("read documents") as (db, tables):
+            rows = {id: row for some in pages(ids) for id, row in tables.rows(db, some).items()}
+        return [rows[id].document for id in ids if id in rows]
+
+    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
+        """Those documents that are still of the version that is given for their id."""
+        if self.manifest() is None:
+            return {}
+        with self._reading("read documents") as (db, tables):
+            found = list(tables.numbered(db, [int(version) for version in versions.values() if version]))
+        return {row.id: row.document for row in found if versions.get(row.id) == str(row.row)}
+
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """The documents with these ids, their vectors and stamps, in the order of ``ids``; unknown ids are left out."""
+        manifest = self.manifest()
+        if manifest is None:
+            return []
+        found: dict[str, Record] = {}
+        with self._reading("read documents") as (db, tables):
+            for some in pages(ids):
+                rows = tables.rows(db, some)
+                names = {row.row: id for id, row in rows.items()}
+                vectors: dict[str, dict[Field, Any]] = {id: {} for id in rows}
+                for field in tables.fields:
+                    for row, vector in zip(*tables.vectors(db, field, names)):
+                        vectors[names[row]][field] = vector
+                for id, kept in rows.items():
+                    found[id] = Record(kept.document, vectors[id], kept.stamp, manifest.fingerprint)
+        return [found[id] for id in ids if id in found]
+
+    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
+        """The stamps of those documents among ``ids`` that are there."""
+        return {
+            id: Stamp(string(digest), string(source)) for id, digest, source in self._columns(ids, "digest, source")
+        }
+
+    def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
+        """The fields that each of those documents among ``ids`` that are there has a vector in."""
+        return {id: frozenset(map(Field.parse, json.loads(names))) for id, names in self._columns(ids, "fields")}
+
+    def _columns(self, ids: Sequence[str], names: str) -> Iterator[tuple[str, ...]]:
+        if self.manifest() is None:
+            return
+        with self._reading("read documents") as (db, tables):
+            for some in pages(ids):
+                yield from tables.columns(db, some, names)
+
+    def ids(self) -> Iterator[str]:
+        """All ids, in their order; those that are added or removed meanwhile may be among them or not."""
+        if self.manifest() is None:
+            return
+        last = ""
+        while True:
+            with self._reading("list the ids") as (db, tables):
+                page = tables.ids_after(db, last, _IDS)
+            if not page:
+                return
+            yield from page
+            last = page[-1]
+
+    def __len__(self) -> int:
+        if self.manifest() is None:
+            return 0
+        with self._reading("count documents") as (db, tables):
+            return tables.state(db).documents
+
+    def describe(self) -> dict[str, str]:
+        """How the store searches, for people."""
+        self.needed()
+        size = self._database.path.stat().st_size
+        return {"search": "exact", "size": f"{size / 2**20:.1f} MiB", **super().describe()}
+
+    # ---- the quarantine list
+
+    def rejects(self) -> list[Reject]:
+        """The quarantine list, by id."""
+        if self.manifest() is None:
+            return []
+        with self._reading("read the quarantine list") as (db, _):
+            found = db.execute("SELECT id, code, message, digest, source FROM rejects ORDER BY id")
+            return [
+                Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp in found
+            ]
+
+    def quarantine(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the quarantine list, or replace their entries."""
+        self.needed()
+        if rejects:
+            rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
+            with self._database.writing("write the quarantine list") as db:
+                db.executemany("INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?)", rows)
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the quarantine list; unknown ids are ignored."""
+        if self.manifest() is not None and ids:
+            with self._database.writing("write the quarantine list") as db:
+                db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
+
+    # ---- checking
+
+    def check(self, *, repair: bool = False) -> CheckReport:
+        """Whether the file is whole and its parts agree; with ``repair``, what can be made again is."""
+        self.needed()
+        tables = self._generation_tables()
+        if repair:
+            with self._database.writing("check the index") as db:
+                return audit(db, tables, self.name, repair=True)
+        with self._reading("check the index") as (db, _):
+            return audit(db, tables, self.name, repair=False)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+
+def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
+    row = db.execute("SELECT row FROM slots WHERE slot = ?", [slot]).fetchone()
+    found: dict[str, Any] | None = json.loads(row[0]) if row else None
+    return found
+
+
+def _ranked(db: sqlite3.Connection, tables: Tables, field: Field, query: Vectors, rows: Places) -> list[VersionedHit]:
+    """The documents with these rows by the cosines of their vectors with the query, best first, then by id."""
+    if not len(rows):
+        return []
+    numbers, vectors = tables.vectors(db, field, rows.tolist())
+    cosines = np.clip((vectors.astype(np.float64) @ query.astype(np.float64)).astype(np.float32), -1, 1)
+    score = dict(zip(numbers, cosines.tolist()))
+    ids = tables.ids_of(db, numbers)
+    hits = [VersionedHit(id, score[row], str(row)) for row, id in ids]
+    return _in_order(hits)
+
+
+def _in_order(hits: list[VersionedHit]) -> list[VersionedHit]:
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))

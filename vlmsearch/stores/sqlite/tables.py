@@ -1,0 +1,429 @@
+"""The tables of one generation, and writing to them.
+
+============  ============================================================================================
+documents     id, stamp, fields, image path, metadata as JSON, text; a changed document gets another row
+attributes    the metadata again, by key, as filters compare them
+words         a full-text index, by row
+vectors_N     the vectors of field N as float32, by row
+codes_N       their INT8 codes, those of one write together, by the last of their rows
+deaths        rows that were removed, in the order in which that happened, until they are forgotten
+state         one row of numbers: see `State`
+============  ============================================================================================
+
+Rows are numbered in the order in which they were written and never change or come back. So whoever has read everything
+up to a row and a death needs only what came after it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from vlmsearch.stores.sqlite.codes import Codes, Places, find, quantise
+from vlmsearch.stores.sqlite.columns import stored
+from vlmsearch.stores.words import FullText, words_of
+from vlmsearch.types import Document, Field, Manifest, Record, Stamp, Vectors
+
+_KEPT_DEATHS = 20_000
+_SMALL_CODES = 2000
+"""How many groups of codes there may be beside one for each `_GROUP` documents."""
+_GROUP = 64
+_MERGED = 4096
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS documents_{g} (
+        row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, source TEXT NOT NULL,
+        fields TEXT NOT NULL, image TEXT, metadata TEXT NOT NULL, text TEXT
+    );
+    CREATE TABLE IF NOT EXISTS attributes_{g} (
+        key TEXT NOT NULL, row INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (key, row)
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS deaths_{g} (number INTEGER PRIMARY KEY, row INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS state_{g} (
+        one INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, last_row INTEGER NOT NULL, last_death INTEGER NOT NULL,
+        documents INTEGER NOT NULL, groups INTEGER NOT NULL
+    );
+    INSERT OR IGNORE INTO state_{g} VALUES (1, 0, 0, 0, 0, 0)
+"""
+_OF_A_FIELD = """
+    CREATE TABLE IF NOT EXISTS vectors_{g}_{n} (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS codes_{g}_{n} (
+        last INTEGER PRIMARY KEY, rows BLOB NOT NULL, steps BLOB NOT NULL, codes BLOB NOT NULL
+    )
+"""
+
+
+class State(NamedTuple):
+    """How far a generation has come: the last row and the last death, what there is, and in which epoch.
+
+    A new epoch begins when deaths are forgotten: whoever knows an older one reads everything again.
+    """
+
+    epoch: int
+    last_row: int
+    last_death: int
+    documents: int
+    groups: int
+
+
+class Row(NamedTuple):
+    """A document as its table keeps it."""
+
+    row: int
+    id: str
+    digest: str | bytes
+    source: str | bytes
+    fields: str
+    image: str | bytes | None
+    metadata: str
+    text: str | bytes | None
+
+    @property
+    def document(self) -> Document:
+        """The document."""
+        image = None if self.image is None else Path(string(self.image))
+        text = None if self.text is None else string(self.text)
+        return Document(self.id, text, image, json.loads(self.metadata))
+
+    @property
+    def stamp(self) -> Stamp:
+        """Where it came from."""
+        return Stamp(string(self.digest), string(self.source))
+
+
+@dataclass(frozen=True)
+class Group:
+    """The codes of some rows of one field, in the order of the rows."""
+
+    rows: Places
+    steps: Vectors
+    codes: Codes
+
+
+class Tables:
+    """One generation of an index; every method takes a connection that is within a transaction."""
+
+    def __init__(self, manifest: Manifest, generation: str) -> None:
+        self.generation = int(generation)
+        self.fields = [field for space in manifest.spaces for field in space.fields]
+        self.dims = {field: space.dim for space in manifest.spaces for field in space.fields}
+        self.words = FullText(f"words_{self.generation}", manifest.language)
+
+    def create(self, db: sqlite3.Connection) -> None:
+        """Make the tables, unless they are there."""
+        parts = [_TABLES.format(g=self.generation)]
+        parts += [_OF_A_FIELD.format(g=self.generation, n=n) for n in range(len(self.fields))]
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [f"state_{self.generation}"]).fetchone() is None:
+            for statement in (statement for part in parts for statement in part.split(";")):
+                db.execute(statement)
+            self.words.create(db)
+
+    def drop(self, db: sqlite3.Connection) -> None:
+        """Remove the tables."""
+        names = ["documents", "attributes", "deaths", "state"]
+        names += [f"{kind}_{self.generation}_{n}" for kind in ("vectors", "codes") for n in range(len(self.fields))]
+        for name in names:
+            full = name if name[-1].isdigit() else f"{name}_{self.generation}"
+            db.execute(f"DROP TABLE IF EXISTS {full}")
+        self.words.drop(db)
+
+    def name(self, kind: str, field: Field | None = None) -> str:
+        """The name of a table, for parts that fields have one of each, of that of a field."""
+        return f"{kind}_{self.generation}" + ("" if field is None else f"_{self.fields.index(field)}")
+
+    # ---- reading
+
+    def state(self, db: sqlite3.Connection) -> State:
+        """How far it has come."""
+        row = db.execute(f"SELECT epoch, last_row, last_death, documents, groups FROM {self.name('state')}").fetchone()
+        return State(*row)
+
+    def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
+        """The rows of documents, by id."""
+        found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_list(ids)])
+        return {row.id: row for row in map(Row._make, found)}
+
+    def numbered(self, db: sqlite3.Connection, rows: Collection[int]) -> Iterator[Row]:
+        """The documents that have these rows."""
+        found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_EACH}", [_list(rows)])
+        return map(Row._make, found)
+
+    def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
+        """The ids of documents and the columns ``names`` of them."""
+        yield from db.execute(
+            f"SELECT id, {names} FROM {self.name('documents')} WHERE id IN {_EACH}",
+            [_list(ids)],
+        )
+
+    def ids_of(self, db: sqlite3.Connection, rows: Collection[int]) -> list[tuple[int, str]]:
+        """The rows that are there, each with its document's id."""
+        return db.execute(
+            f"SELECT row, id FROM {self.name('documents')} WHERE row IN {_EACH}",
+            [_list(rows)],
+        ).fetchall()
+
+    def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
+        """The next so many ids, in their order."""
+        found = db.execute(
+            f"SELECT id FROM {self.name('documents')} WHERE id > ? ORDER BY id LIMIT ?",
+            [id, count],
+        )
+        return [row[0] for row in found]
+
+    def rows_after(self, db: sqlite3.Connection, row: int) -> Places:
+        """The rows of all documents that were written after this one, in order."""
+        found = db.execute(
+            f"SELECT row FROM {self.name('documents')} WHERE row > ? ORDER BY row",
+            [row],
+        )
+        return np.fromiter((number for (number,) in found), np.int64)
+
+    def deaths_after(self, db: sqlite3.Connection, death: int) -> Places:
+        """The rows that were removed after this death."""
+        found = db.execute(f"SELECT row FROM {self.name('deaths')} WHERE number > ?", [death])
+        return np.fromiter((number for (number,) in found), np.int64)
+
+    def values_after(self, db: sqlite3.Connection, key: str, row: int) -> list[tuple[int, float | int | bytes]]:
+        """The rows written after this one that have a key, with its values."""
+        return db.execute(
+            f"SELECT row, value FROM {self.name('attributes')} WHERE key = ? AND row > ? ORDER BY row",
+            [key, row],
+        ).fetchall()
+
+    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[Group]:
+        """The codes of a field that were written after this row."""
+        found = db.execute(
+            f"SELECT rows, steps, codes FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
+            [row],
+        )
+        for group in (self._group(field, *parts) for parts in found):
+            new = np.searchsorted(group.rows, row, side="right")
+            yield Group(group.rows[new:], group.steps[new:], group.codes[new:]) if new else group
+
+    def _group(self, field: Field, rows: bytes, steps: bytes, codes: bytes) -> Group:
+        dim = self.dims[field]
+        table = np.frombuffer(codes, np.int8).reshape(-1, dim)
+        return Group(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table)
+
+    def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
+        """Those of the rows that have a vector of a field, and their vectors, shape (n, dim)."""
+        found = db.execute(
+            f"SELECT row, vector FROM {self.name('vectors', field)} WHERE row IN {_EACH}",
+            [_list(rows)],
+        ).fetchall()
+        table = np.frombuffer(b"".join(vector for _, vector in found), "<f4").reshape(-1, self.dims[field])
+        return [row for row, _ in found], table
+
+    def all(self, db: sqlite3.Connection) -> Iterator[Row]:
+        """All documents, in the order of their rows."""
+        return map(Row._make, db.execute(f"SELECT * FROM {self.name('documents')} ORDER BY row"))
+
+    def count(self, db: sqlite3.Connection, kind: str) -> int:
+        """How many rows a table has."""
+        found: int = db.execute(f"SELECT count(*) FROM {self.name(kind)}").fetchone()[0]
+        return found
+
+    def worded(self, db: sqlite3.Connection) -> int:
+        """How many documents the full-text index has."""
+        found: int = db.execute(f"SELECT count(*) FROM {self.words.table}_docsize").fetchone()[0]
+        return found
+
+    def vector_rows(self, db: sqlite3.Connection, field: Field) -> Places:
+        """The rows that have a vector of a field, in order."""
+        found = db.execute(f"SELECT row FROM {self.name('vectors', field)} ORDER BY row")
+        return np.fromiter((number for (number,) in found), np.int64)
+
+    # ---- writing
+
+    def write(self, db: sqlite3.Connection, records: Sequence[Record]) -> None:
+        """Add records, or put them in the place of those with their ids."""
+        self.remove(db, [record.document.id for record in records])
+        state = self.state(db)
+        numbers = range(state.last_row + 1, state.last_row + 1 + len(records))
+        db.executemany(
+            f"INSERT INTO {self.name('documents')} VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (_row(number, record) for number, record in zip(numbers, records)),
+        )
+        self._derive(db, [(number, record.document) for number, record in zip(numbers, records)])
+        groups = sum(self._write_vectors(db, field, numbers, records) for field in self.fields)
+        self._put(
+            db,
+            state._replace(
+                last_row=state.last_row + len(records),
+                documents=state.documents + len(records),
+                groups=state.groups + groups,
+            ),
+        )
+
+    def _derive(self, db: sqlite3.Connection, documents: Sequence[tuple[int, Document]]) -> None:
+        """Write what follows from documents: their metadata by key, and their words."""
+        db.executemany(
+            f"INSERT INTO {self.name('attributes')} VALUES (?, ?, ?)",
+            ((key, row, stored(value)) for row, document in documents for key, value in document.metadata.items()),
+        )
+        self.words.insert(db, ((row, words_of(document)) for row, document in documents))
+
+    def _write_vectors(
+        self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
+    ) -> int:
+        have = [(number, record.vectors[field]) for number, record in zip(numbers, records) if field in record.vectors]
+        if not have:
+            return 0
+        rows, vectors = [row for row, _ in have], np.stack([vector for _, vector in have]).astype("<f4", copy=False)
+        db.executemany(
+            f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?)",
+            zip(rows, (vector.data for vector in vectors)),
+        )
+        self._write_codes(db, field, Group(np.array(rows, np.int64), *quantise(vectors)))
+        return 1
+
+    def _write_codes(self, db: sqlite3.Connection, field: Field, group: Group) -> None:
+        parts = (group.rows.astype("<i8"), group.steps.astype("<f4"), group.codes)
+        db.execute(
+            f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?)",
+            [int(group.rows[-1]), *(np.ascontiguousarray(part).tobytes() for part in parts)],
+        )
+
+    def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
+        """Remove documents and all that belongs to them; returns how many there were."""
+        old = list(self.rows(db, ids).values())
+        if not old:
+            return 0
+        numbers = [(row.row,) for row in old]
+        self.words.delete(db, ((row.row, words_of(row.document)) for row in old))
+        for field in self.fields:
+            db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", numbers)
+        db.executemany(
+            f"DELETE FROM {self.name('attributes')} WHERE key = ? AND row = ?",
+            ((key, row.row) for row in old for key in row.document.metadata),
+        )
+        db.executemany(f"DELETE FROM {self.name('documents')} WHERE row = ?", numbers)
+        state = self.state(db)
+        deaths = range(state.last_death + 1, state.last_death + 1 + len(old))
+        db.executemany(
+            f"INSERT INTO {self.name('deaths')} VALUES (?, ?)",
+            zip(deaths, (row.row for row in old)),
+        )
+        self._put(db, state._replace(last_death=state.last_death + len(old), documents=state.documents - len(old)))
+        return len(old)
+
+    def _put(self, db: sqlite3.Connection, state: State) -> None:
+        db.execute(
+            f"UPDATE {self.name('state')} SET (epoch, last_row, last_death, documents, groups) = (?, ?, ?, ?, ?)",
+            state,
+        )
+
+    # ---- housekeeping
+
+    def tidy(self, db: sqlite3.Connection) -> None:
+        """Merge small groups of codes and forget the dead, once there are many."""
+        state = self.state(db)
+        dead = self.count(db, "deaths")
+        if dead > _KEPT_DEATHS + state.documents or state.groups > _SMALL_CODES + state.documents // _GROUP:
+            self.merge(db)
+
+    def merge(self, db: sqlite3.Connection) -> None:
+        """Write all codes anew, in large groups and without those of the dead, and begin a new epoch."""
+        state, live = self.state(db), self.rows_after(db, 0)
+        groups = sum(self._merge(db, field, live) for field in self.fields)
+        db.execute(f"DELETE FROM {self.name('deaths')}")
+        self._put(db, state._replace(epoch=state.epoch + 1, groups=groups))
+
+    def _merge(self, db: sqlite3.Connection, field: Field, live: Places) -> int:
+        """Merge the codes of one field, a part at a time; returns how many groups there are then."""
+        merged, after, pending = 0, 0, list[Group]()
+        while True:
+            table = self.name("codes", field)
+            row = db.execute(f"SELECT * FROM {table} WHERE last > ? ORDER BY last LIMIT 1", [after]).fetchone()
+            if row is not None:
+                after = row[0]
+                group = self._group(field, *row[1:])
+                there = find(live, group.rows)[1]
+                pending.append(Group(group.rows[there], group.steps[there], group.codes[there]))
+                db.execute(f"DELETE FROM {table} WHERE last = ?", [after])
+            if row is None or sum(len(group.rows) for group in pending) >= _MERGED:
+                parts = zip(*((group.rows, group.steps, group.codes) for group in pending))
+                whole = Group(*map(np.concatenate, parts)) if pending else None
+                if whole is not None and len(whole.rows):
+                    self._write_codes(db, field, whole)
+                    merged += 1
+                pending = []
+            if row is None:
+                return merged
+
+    def rebuild(self, db: sqlite3.Connection, lost: Mapping[int, Collection[str]]) -> None:
+        """Make all that follows from documents and vectors again, and begin a new epoch.
+
+        ``lost`` are the fields of documents whose vectors are not there: such a document counts as changed.
+        """
+        for row, names in lost.items():
+            have = db.execute(f"SELECT fields FROM {self.name('documents')} WHERE row = ?", [row]).fetchone()[0]
+            left = json.dumps([name for name in json.loads(have) if name not in names])
+            db.execute(f"UPDATE {self.name('documents')} SET digest = '', fields = ? WHERE row = ?", [left, row])
+        db.execute(f"DELETE FROM {self.name('attributes')}")
+        self.words.drop(db)
+        self.words.create(db)
+        documents = 0
+        for some in _in_groups(self.all(db)):
+            documents += len(some)
+            self._derive(db, [(row.row, row.document) for row in some])
+        groups = 0
+        for field in self.fields:
+            db.execute(f"DELETE FROM {self.name('codes', field)}")
+            named = self._named(db, field)
+            have = self.vector_rows(db, field)
+            strays = [(row,) for row in have[~find(named, have)[1]].tolist()]
+            db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", strays)
+            for start in range(0, len(named), _MERGED):
+                rows, vectors = self.vectors(db, field, named[start : start + _MERGED].tolist())
+                self._write_codes(db, field, Group(np.array(rows, np.int64), *quantise(vectors)))
+                groups += 1
+        db.execute(f"DELETE FROM {self.name('deaths')}")
+        state = self.state(db)
+        self._put(db, state._replace(epoch=state.epoch + 1, documents=documents, groups=groups))
+
+    def _named(self, db: sqlite3.Connection, field: Field) -> Places:
+        """The documents that say that they have a vector of a field, in order."""
+        found = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
+        return np.array([row for row, names in found if str(field) in json.loads(names)], np.int64)
+
+
+_EACH = "(SELECT value FROM json_each(?))"
+
+
+def _in_groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    while some := list(islice(rows, _MERGED)):
+        yield some
+
+
+def _list(values: Collection[object]) -> str:
+    return json.dumps(list(values))
+
+
+def _row(number: int, record: Record) -> Row:
+    document, stamp = record.document, record.stamp
+    image = kept(str(document.image)) if isinstance(document.image, Path) else None
+    text = None if document.text is None else kept(document.text)
+    fields = json.dumps(sorted(map(str, record.vectors)))
+    metadata = json.dumps(dict(document.metadata))
+    return Row(number, document.id, kept(stamp.digest), kept(stamp.source), fields, image, metadata, text)
+
+
+def kept(value: str) -> str | bytes:
+    """Return a string as SQLite takes it: as bytes where it has half a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def string(value: str | bytes) -> str:
+    """Return the string that `kept` took."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")

@@ -1,0 +1,95 @@
+"""What a process has of an index in memory: codes of its vectors, and the columns of metadata that filters compare."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.sqlite.codes import CodeTable, Places, find
+from vlmsearch.stores.sqlite.columns import Column, keys_of, passing
+from vlmsearch.stores.sqlite.tables import State, Tables
+from vlmsearch.types import Field
+
+_NOTHING = State(0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class View:
+    """An index at one instant. The place of a document is that of its row among ``rows``, which are in order.
+
+    ``alive`` says of each place whether its document is still there.
+    """
+
+    state: State = _NOTHING
+    rows: Places = field(default_factory=lambda: np.empty(0, np.int64))
+    alive: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    codes: dict[Field, tuple[int, CodeTable]] = field(default_factory=dict)
+    """By field, the codes up to a row."""
+    columns: dict[str, tuple[int, Column]] = field(default_factory=dict)
+
+    def passing(self, where: Filter | None) -> NDArray[np.bool_] | None:
+        """For each place, whether its document is there and passes a filter; None where all do."""
+        if where is None:
+            return None if len(self.rows) == self.state.documents else self.alive
+        return self.alive & passing(where, lambda key: self.columns[key][1])
+
+
+class Views:
+    """The views of one generation, each made from the one before. May be used from several threads."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._guard = threading.Lock()
+        self._latest = View()
+
+    def now(self, db: sqlite3.Connection, asked: Field | None, where: Filter | None) -> View:
+        """Return what a transaction sees, with the codes of one field and the columns that a filter needs.
+
+        Of two threads the one that begins to read later waits here for the other, and its transaction, which has not
+        read anything yet, then sees at least as much.
+        """
+        with self._guard:
+            state = self._tables.state(db)
+            view = self._latest
+            if view.state.epoch != state.epoch:
+                view = View(State(state.epoch, 0, state.last_death, 0, 0))
+            if view.state != state:
+                view = self._advanced(db, view, state)
+            if asked is not None:
+                view.codes[asked] = self._codes(db, view, asked)
+            for key in keys_of(where) if where is not None else ():
+                view.columns[key] = self._column(db, view, key)
+            self._latest = view
+            return view
+
+    def _advanced(self, db: sqlite3.Connection, view: View, state: State) -> View:
+        rows = np.concatenate([view.rows, self._tables.rows_after(db, view.state.last_row)])
+        alive = np.concatenate([view.alive, np.ones(len(rows) - len(view.rows), np.bool_)])
+        places, there = find(rows, self._tables.deaths_after(db, view.state.last_death))
+        alive[places[there]] = False
+        return View(state, rows, alive, dict(view.codes), dict(view.columns))
+
+    def _codes(self, db: sqlite3.Connection, view: View, asked: Field) -> tuple[int, CodeTable]:
+        row, table = view.codes.get(asked, (0, CodeTable(self._tables.dims[asked])))
+        if row < view.state.last_row:
+            for group in self._tables.codes_after(db, asked, row):
+                places, there = find(view.rows, group.rows)
+                if there.all():
+                    table = table.with_rows(places, group.steps, group.codes)
+                else:
+                    table = table.with_rows(places[there], group.steps[there], group.codes[there])
+        return view.state.last_row, table
+
+    def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
+        row, column = view.columns.get(key, (0, Column()))
+        if row < view.state.last_row or len(column.kinds) < len(view.rows):
+            found = self._tables.values_after(db, key, row)
+            places, there = find(view.rows, np.array([each for each, _ in found], np.int64))
+            values = (value for (_, value), is_there in zip(found, there) if is_there)
+            column = column.with_rows(len(view.rows), places[there], values)
+        return view.state.last_row, column
