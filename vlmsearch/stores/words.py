@@ -1,0 +1,366 @@
+"""What the words of documents are, and how SQLite's FTS5 ranks documents by them.
+
+The ``language`` of an index says how words are compared:
+
+* ``en``: by their stems (Porter, "An algorithm for suffix stripping", Program 14(3), 1980), without case and
+  diacritics; words such as "the" count only in a query that holds nothing else;
+* another code of `LANGUAGES`: by the stems of that language's Snowball stemmer;
+* ``none``: as they are, without case and diacritics;
+* ``parts``: by parts of words, for languages that are written without spaces and for codes such as AB-4711.
+
+Documents are ranked by BM25 as FTS5 computes it (https://www.sqlite.org/fts5.html#the_bm25_function).
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+from vlmsearch._util.text import well_formed
+from vlmsearch.errors import ConfigError
+from vlmsearch.types import Document
+
+LANGUAGES = MappingProxyType(
+    {
+        "ar": "arabic",
+        "ca": "catalan",
+        "cs": "czech",
+        "da": "danish",
+        "de": "german",
+        "el": "greek",
+        "en": "english",
+        "eo": "esperanto",
+        "es": "spanish",
+        "et": "estonian",
+        "eu": "basque",
+        "fa": "persian",
+        "fi": "finnish",
+        "fr": "french",
+        "ga": "irish",
+        "hi": "hindi",
+        "hu": "hungarian",
+        "hy": "armenian",
+        "id": "indonesian",
+        "it": "italian",
+        "lt": "lithuanian",
+        "ne": "nepali",
+        "nl": "dutch",
+        "no": "norwegian",
+        "pl": "polish",
+        "pt": "portuguese",
+        "ro": "romanian",
+        "ru": "russian",
+        "sr": "serbian",
+        "sv": "swedish",
+        "ta": "tamil",
+        "tr": "turkish",
+        "yi": "yiddish",
+    }
+)
+"""The languages whose words are stemmed: two-letter codes, and Snowball's names."""
+MAX_QUERY_WORDS = 64
+"""How many distinct words of a query count: the first ones."""
+MAX_WORD_CHARS = 64
+"""How much of one word of a query counts where parts of words are compared."""
+MAX_SCORED = 20_000
+"""How many documents the words of a query may have together before the most frequent of them only add to scores."""
+
+_MARKS = (  # signs that belong to the letter before them, and that \w leaves out
+    "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
+    "\u0eb1-\u0ecd\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u109d\u17b4-\u17d3\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
+)
+_WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
+_CODE = re.compile(rf"(?:[^\W_]|[{_MARKS}])+(?:[-_./](?:[^\W_]|[{_MARKS}])+)*")
+_UNSPACED = (  # Thai, Lao, Myanmar, Khmer, kana and Han
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_RUN = re.compile(f"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
+_UNICODE = "unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+_ENGLISH_STOP_WORDS = frozenset(
+    "a about above after again against all am an and any are as at be because been before being below between both "
+    "but by can could d did do does doing don down during each few for from further had has have having he her here "
+    "hers herself him himself his how i if in into is it its itself just ll m me more most my myself no nor not now of "
+    "off on once only or other our ours ourselves out over own re s same she should so some such t than that the their "
+    "theirs them themselves then there these they this those through to too under until up ve very was we were what "
+    "when where which while who whom why will with would you your yours yourself yourselves".split()  # noqa: SIM905 - a list is longer
+)
+
+
+def words_of(document: Document) -> str:
+    """Return the words that a document is found by.
+
+    Args:
+        document: The document.
+
+    Returns:
+        Its text; where it has none, the words of the name of its image file, without the extension; "" where it has
+        neither.
+
+    Example:
+        >>> words_of(Document("1", image=Path("photos/IMG_0042-GoldenRetriever.jpg")))
+        'IMG 0042 GoldenRetriever Golden Retriever'
+    """
+    if document.text and not document.text.isspace():
+        return document.text
+    if not isinstance(document.image, Path):
+        return ""
+    return " ".join(word for piece in _WORD.findall(document.image.stem) for word in _with_parts(piece))
+
+
+def _with_parts(piece: str) -> list[str]:
+    """A word, and the words in it where it is written in camel case."""
+    starts = [0, *(i for i in range(1, len(piece)) if _starts_word(piece, i)), len(piece)]
+    parts = [piece[start:end] for start, end in pairwise(starts)]
+    return [piece, *parts] if len(parts) > 1 else [piece]
+
+
+def _starts_word(piece: str, i: int) -> bool:
+    """Whether a word begins at ``i``, as in goldenRetriever and in USFlag."""
+    return piece[i].isupper() and (not piece[i - 1].isupper() or piece[i + 1 : i + 2].islower())
+
+
+def check_language(language: str) -> str:
+    """Return ``language`` where words can be compared by it.
+
+    Args:
+        language: A code of `LANGUAGES`, ``none`` or ``parts``.
+
+    Returns:
+        The same.
+
+    Raises:
+        ConfigError: It is none of these; the message lists them.
+
+    Example:
+        >>> check_language("de")
+        'de'
+    """
+    if language not in LANGUAGES and language not in ("none", "parts"):
+        raise ConfigError(
+            f"words cannot be compared by language={language}: it is one of {', '.join(LANGUAGES)}, none (words as "
+            "they are) or parts (parts of words, for languages without spaces and for codes)"
+        )
+    return language
+
+
+class FullText:
+    """Rank the rows of a database by their words: an FTS5 table without the texts themselves.
+
+    Every method takes a connection to the database and leaves transactions to the caller. An object may be used from
+    several threads.
+
+    Args:
+        table: What the table is called.
+        language: How words are compared.
+
+    Raises:
+        ConfigError: There is no such language.
+
+    Example:
+        >>> database = sqlite3.connect(":memory:")
+        >>> words = FullText("words", "en")
+        >>> words.create(database)
+        >>> words.insert(database, [(1, "a dog in the snow"), (2, "two cars")])
+        >>> [row for row, score in words.search(database, "dogs")]
+        [1]
+    """
+
+    def __init__(self, table: str, language: str) -> None:
+        self.table = table
+        self.language = check_language(language)
+        self._encode: Callable[[str], str] = {"en": well_formed, "none": well_formed, "parts": _parts}.get(
+            language, self._stems
+        )
+
+    def create(self, db: sqlite3.Connection) -> None:
+        """Create the table.
+
+        Args:
+            db: The database; it has no such table.
+        """
+        tokenizer = {"en": f"porter {_UNICODE}", "parts": "ascii"}.get(self.language, _UNICODE)
+        db.execute(f"""CREATE VIRTUAL TABLE "{self.table}" USING fts5(words, content='', tokenize="{tokenizer}")""")
+
+    def drop(self, db: sqlite3.Connection) -> None:
+        """Drop the table, if it is there.
+
+        Args:
+            db: The database.
+        """
+        db.execute(f'DROP TABLE IF EXISTS "{self.table}"')
+
+    def insert(self, db: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
+        """Add rows that are not there.
+
+        Args:
+            db: The database.
+            rows: The number of each row, and its words.
+        """
+        encoded = ((row, self._encode(words)) for row, words in rows)
+        db.executemany(f'INSERT INTO "{self.table}" (rowid, words) VALUES (?, ?)', encoded)  # noqa: S608 - our name
+
+    def delete(self, db: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
+        """Remove rows.
+
+        Args:
+            db: The database.
+            rows: The number of each row, and exactly the words that it was added with.
+        """
+        encoded = ((row, self._encode(words)) for row, words in rows)
+        command = f"""INSERT INTO "{self.table}" ("{self.table}", rowid, words) VALUES ('delete', ?, ?)"""  # noqa: S608
+        db.executemany(command, encoded)
+
+    def search(self, db: sqlite3.Connection, query: str) -> Iterator[tuple[int, float]]:
+        """Find the rows that share words with a query.
+
+        The first `MAX_QUERY_WORDS` distinct words count. Where the words of a query are in more than `MAX_SCORED` rows
+        together, the most frequent ones only add to the scores of rows that hold a rarer one: rows that hold none would
+        come behind those anyway, and scoring them is what would take time.
+
+        Args:
+            db: The database.
+            query: Any string; quotes and operators in it mean nothing.
+
+        Returns:
+            The rows with their scores, which are above 0: best first, and equal scores in the order of the rows.
+        """
+        terms = self._terms(query)
+        counts = {term: self._count(db, term) for term in terms}
+        terms = sorted((term for term in terms if counts[term]), key=counts.__getitem__)
+        rare, scored = 0, 0
+        while rare < len(terms) and (not rare or scored + counts[terms[rare]] <= MAX_SCORED):
+            scored += counts[terms[rare]]
+            rare += 1
+        if not terms:
+            return
+        base = " OR ".join(terms[:rare])
+        if rare == len(terms):
+            yield from self._ranked(db, base, "ORDER BY rank, rowid")
+            return
+        alone = dict(self._ranked(db, base))
+        scores = dict(alone)
+        for term in terms[rare:]:
+            for row, score in self._ranked(db, f"({base}) AND {term}"):
+                scores[row] += score - alone[row]
+        yield from sorted(scores.items(), key=lambda found: (-found[1], found[0]))
+
+    def _count(self, db: sqlite3.Connection, term: str) -> int:
+        sql = f'SELECT count(*) FROM "{self.table}" WHERE "{self.table}" MATCH ?'  # noqa: S608
+        return int(db.execute(sql, (term,)).fetchone()[0])
+
+    def _ranked(self, db: sqlite3.Connection, match: str, order: str = "") -> Iterator[tuple[int, float]]:
+        sql = f'SELECT rowid, -rank FROM "{self.table}" WHERE "{self.table}" MATCH ? {order}'  # noqa: S608
+        yield from db.execute(sql, (match,))
+
+    def _terms(self, query: str) -> list[str]:
+        """The distinct words of a query, as FTS5 is asked for them."""
+        query = well_formed(query)
+        if self.language == "parts":
+            return _distinct(term for code in _CODE.findall(_folded(query)) for term in _part_terms(code))
+        if self.language not in ("en", "none"):
+            return _distinct(f'"{stem}"' for stem in self._stems_of(query))
+        words = _WORD.findall(query.lower())
+        if self.language == "en":
+            words = [word for word in words if word not in _ENGLISH_STOP_WORDS] or words
+        return _distinct(f'"{word}"' for word in words)
+
+    def _stems(self, words: str) -> str:
+        """A text's words as their stems."""
+        return " ".join(self._stems_of(well_formed(words)))
+
+    def _stems_of(self, text: str) -> Iterator[str]:
+        return map(_stemmer(self.language), _WORD.findall(unicodedata.normalize("NFC", text).casefold()))
+
+    def check(self, db: sqlite3.Connection) -> None:
+        """Check that the index is whole.
+
+        Args:
+            db: The database.
+
+        Raises:
+            sqlite3.DatabaseError: It is damaged.
+        """
+        db.execute(f"""INSERT INTO "{self.table}" ("{self.table}") VALUES ('integrity-check')""")  # noqa: S608
+
+
+def _distinct(terms: Iterable[str]) -> list[str]:
+    """The first of them, each once."""
+    found: dict[str, None] = {}
+    for term in terms:
+        found[term] = None
+        if len(found) == MAX_QUERY_WORDS:
+            break
+    return list(found)
+
+
+class _Stemmer:
+    """A Snowball stemmer that remembers stems, for any number of threads."""
+
+    _MOST = 200_000
+
+    def __init__(self, language: str) -> None:
+        import snowballstemmer
+
+        self._stem: Callable[[str], str] = snowballstemmer.stemmer(LANGUAGES[language]).stemWord
+        self._stems: dict[str, str] = {}
+        self._lock = threading.Lock()  # a stemmer keeps the word that it works on
+
+    def __call__(self, word: str) -> str:
+        stem = self._stems.get(word)
+        if stem is None:
+            with self._lock:
+                stem = self._stem(word)
+                if len(self._stems) >= self._MOST:
+                    self._stems.clear()
+                self._stems[word] = stem
+        return stem
+
+
+_stemmer = lru_cache(maxsize=None)(_Stemmer)
+
+
+def _folded(text: str) -> str:
+    return (
+        text.lower()
+        if text.isascii()
+        else unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    )
+
+
+def _parts(words: str) -> str:
+    """The parts of a text's words: "abc" becomes "ab bc c", so that each character begins one part."""
+    return " ".join(
+        part for word in _WORD.findall(_folded(well_formed(words))) for part in _bigrams(word, is_whole=True)
+    )
+
+
+def _bigrams(word: str, *, is_whole: bool) -> list[str]:
+    """The overlapping pairs of characters; with ``is_whole``, also the last character alone."""
+    return [word[i : i + 2] for i in range(len(word) - (not is_whole))] or [word]
+
+
+def _part_terms(code: str) -> Iterator[str]:
+    """What FTS5 is asked for to find a code such as AB-4711: all of it, and each of its words.
+
+    A word in a script without spaces may be a sentence: each pair of its characters is looked for.
+    """
+    words = [word[:MAX_WORD_CHARS] for word in _WORD.findall(code)[:MAX_QUERY_WORDS]]
+    if len(words) > 1:
+        pairs = [pair for word in words[:-1] for pair in _bigrams(word, is_whole=True)]
+        yield _phrase(pairs + _bigrams(words[-1], is_whole=False))
+    for run in (run for word in words for run in _RUN.finditer(word)):
+        pairs = _bigrams(run[0], is_whole=False)
+        yield from (_phrase([pair]) for pair in pairs) if run[1] else [_phrase(pairs)]
+
+
+def _phrase(pairs: list[str]) -> str:
+    """What FTS5 is asked for to find pairs in a row; a character alone begins a pair."""
+    return f'"{" ".join(pairs)}"' + ("*" if len(pairs[-1]) == 1 else "")
