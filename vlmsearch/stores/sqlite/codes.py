@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from vlmsearch.types import Vectors
 
-_BLOCK = 2**15
+BLOCK = 2**15
 """Rows that lie together in memory, and that one thread compares."""
 _MOST_THREADS = 8
 _SIGMAS = 6.0
@@ -79,12 +79,14 @@ class CodeTable:
     def with_rows(self, places: Places, steps: Vectors, codes: Codes) -> CodeTable:
         """Return the table with rows added."""
         blocks = list(self._blocks)
+        if len(places) * 2 >= BLOCK:  # taken as they are
+            return CodeTable(self.dim, (*blocks, Block(places, steps, codes, len(places))))
         while len(places):
             if not blocks or not blocks[-1].free:
                 empty = (
-                    np.empty(_BLOCK, np.int64),
-                    np.empty(_BLOCK, np.float32),
-                    np.empty((_BLOCK, self.dim), np.int8),
+                    np.empty(BLOCK, np.int64),
+                    np.empty(BLOCK, np.float32),
+                    np.empty((BLOCK, self.dim), np.int8),
                 )
                 blocks.append(Block(*empty, 0))
             n = min(blocks[-1].free, len(places))

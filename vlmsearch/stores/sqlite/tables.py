@@ -5,19 +5,20 @@ documents     id, stamp, fields, image path, metadata as JSON, text; a changed d
 attributes    the metadata again, by key, as filters compare them
 words         a full-text index, by row
 vectors_N     the vectors of field N as float32, by row
-codes_N       their INT8 codes, those of one write together, by the last of their rows
+codes_N       their INT8 codes in groups, by the last row of each: those of one write, and later of many
 deaths        rows that were removed, in the order in which that happened, until they are forgotten
-state         one row of numbers: see `State`
+state         one row: how far the generation has come, see `State`
 ============  ============================================================================================
 
-Rows are numbered in the order in which they were written and never change or come back. So whoever has read everything
-up to a row and a death needs only what came after it.
+Rows are numbered from 1 in the order in which they were written, and never change or come back. So whoever has read
+everything up to a row and a death needs only what came after it.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -26,50 +27,52 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vlmsearch.stores.sqlite.codes import Codes, Places, find, quantise
+from vlmsearch.stores.sqlite.codes import BLOCK, Codes, Places, find, quantise
 from vlmsearch.stores.sqlite.columns import stored
 from vlmsearch.stores.words import FullText, words_of
 from vlmsearch.types import Document, Field, Manifest, Record, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
-_SMALL_CODES = 2000
-"""How many groups of codes there may be beside one for each `_GROUP` documents."""
-_GROUP = 64
-_MERGED = 4096
+"""How many deaths are remembered beside one for each document."""
+_LOOSE_GROUPS = 1000
+"""How many groups of codes are written before they are merged, unless they have `BLOCK` rows before."""
+_PAGE = 4096
 _TABLES = """
-    CREATE TABLE IF NOT EXISTS documents_{g} (
+    CREATE TABLE documents_{g} (
         row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, source TEXT NOT NULL,
         fields TEXT NOT NULL, image TEXT, metadata TEXT NOT NULL, text TEXT
     );
-    CREATE TABLE IF NOT EXISTS attributes_{g} (
+    CREATE TABLE attributes_{g} (
         key TEXT NOT NULL, row INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (key, row)
     ) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS deaths_{g} (number INTEGER PRIMARY KEY, row INTEGER NOT NULL);
-    CREATE TABLE IF NOT EXISTS state_{g} (
-        one INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, last_row INTEGER NOT NULL, last_death INTEGER NOT NULL,
-        documents INTEGER NOT NULL, groups INTEGER NOT NULL
+    CREATE TABLE deaths_{g} (number INTEGER PRIMARY KEY, row INTEGER NOT NULL);
+    CREATE TABLE state_{g} (
+        epoch INTEGER NOT NULL, last_row INTEGER NOT NULL, last_death INTEGER NOT NULL, documents INTEGER NOT NULL,
+        loose_groups INTEGER NOT NULL, loose_rows INTEGER NOT NULL, first_row INTEGER NOT NULL, survivors BLOB NOT NULL
     );
-    INSERT OR IGNORE INTO state_{g} VALUES (1, 0, 0, 0, 0, 0)
+    INSERT INTO state_{g} VALUES (0, 0, 0, 0, 0, 0, 1, x'')
 """
 _OF_A_FIELD = """
-    CREATE TABLE IF NOT EXISTS vectors_{g}_{n} (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-    CREATE TABLE IF NOT EXISTS codes_{g}_{n} (
-        last INTEGER PRIMARY KEY, rows BLOB NOT NULL, steps BLOB NOT NULL, codes BLOB NOT NULL
+    CREATE TABLE vectors_{g}_{n} (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+    CREATE TABLE codes_{g}_{n} (
+        last INTEGER PRIMARY KEY, count INTEGER NOT NULL, rows BLOB NOT NULL, steps BLOB NOT NULL, codes BLOB NOT NULL
     )
 """
 
 
 class State(NamedTuple):
-    """How far a generation has come: the last row and the last death, what there is, and in which epoch.
+    """How far a generation has come: the last row and the last death, and what there is.
 
-    A new epoch begins when deaths are forgotten: whoever knows an older one reads everything again.
+    A new epoch begins when deaths are forgotten: whoever knows an older one reads everything again. ``loose_groups``
+    and ``loose_rows`` count what was written since groups of codes were merged.
     """
 
-    epoch: int
-    last_row: int
-    last_death: int
-    documents: int
-    groups: int
+    epoch: int = 0
+    last_row: int = 0
+    last_death: int = 0
+    documents: int = 0
+    loose_groups: int = 0
+    loose_rows: int = 0
 
 
 class Row(NamedTuple):
@@ -141,8 +144,7 @@ class Tables:
 
     def state(self, db: sqlite3.Connection) -> State:
         """How far it has come."""
-        row = db.execute(f"SELECT epoch, last_row, last_death, documents, groups FROM {self.name('state')}").fetchone()
-        return State(*row)
+        return State(*db.execute(f"SELECT {', '.join(State._fields)} FROM {self.name('state')}").fetchone())
 
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
         """The rows of documents, by id."""
@@ -176,13 +178,13 @@ class Tables:
         )
         return [row[0] for row in found]
 
-    def rows_after(self, db: sqlite3.Connection, row: int) -> Places:
-        """The rows of all documents that were written after this one, in order."""
-        found = db.execute(
-            f"SELECT row FROM {self.name('documents')} WHERE row > ? ORDER BY row",
-            [row],
-        )
-        return np.fromiter((number for (number,) in found), np.int64)
+    def rows_of_the_epoch(self, db: sqlite3.Connection, last: int) -> Places:
+        """The rows up to the last one that were there when the epoch began or came since, in order.
+
+        Those that were removed since are among them.
+        """
+        first, survivors = db.execute(f"SELECT first_row, survivors FROM {self.name('state')}").fetchone()
+        return np.concatenate([np.frombuffer(survivors, "<i8"), np.arange(first, last + 1)])
 
     def deaths_after(self, db: sqlite3.Connection, death: int) -> Places:
         """The rows that were removed after this death."""
@@ -199,14 +201,14 @@ class Tables:
     def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[Group]:
         """The codes of a field that were written after this row."""
         found = db.execute(
-            f"SELECT rows, steps, codes FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
+            f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
             [row],
         )
-        for group in (self._group(field, *parts) for parts in found):
+        for group in (self._group(field, *parts) for parts in found):  # one that was merged may begin before
             new = np.searchsorted(group.rows, row, side="right")
             yield Group(group.rows[new:], group.steps[new:], group.codes[new:]) if new else group
 
-    def _group(self, field: Field, rows: bytes, steps: bytes, codes: bytes) -> Group:
+    def _group(self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes) -> Group:
         dim = self.dims[field]
         table = np.frombuffer(codes, np.int8).reshape(-1, dim)
         return Group(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table)
@@ -251,13 +253,15 @@ class Tables:
             (_row(number, record) for number, record in zip(numbers, records)),
         )
         self._derive(db, [(number, record.document) for number, record in zip(numbers, records)])
-        groups = sum(self._write_vectors(db, field, numbers, records) for field in self.fields)
+        for field in self.fields:
+            self._write_vectors(db, field, numbers, records)
         self._put(
             db,
             state._replace(
                 last_row=state.last_row + len(records),
                 documents=state.documents + len(records),
-                groups=state.groups + groups,
+                loose_groups=state.loose_groups + 1,
+                loose_rows=state.loose_rows + len(records),
             ),
         )
 
@@ -271,23 +275,22 @@ class Tables:
 
     def _write_vectors(
         self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
-    ) -> int:
+    ) -> None:
         have = [(number, record.vectors[field]) for number, record in zip(numbers, records) if field in record.vectors]
         if not have:
-            return 0
+            return
         rows, vectors = [row for row, _ in have], np.stack([vector for _, vector in have]).astype("<f4", copy=False)
         db.executemany(
             f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?)",
             zip(rows, (vector.data for vector in vectors)),
         )
         self._write_codes(db, field, Group(np.array(rows, np.int64), *quantise(vectors)))
-        return 1
 
     def _write_codes(self, db: sqlite3.Connection, field: Field, group: Group) -> None:
         parts = (group.rows.astype("<i8"), group.steps.astype("<f4"), group.codes)
         db.execute(
-            f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?)",
-            [int(group.rows[-1]), *(np.ascontiguousarray(part).tobytes() for part in parts)],
+            f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?, ?)",
+            [int(group.rows[-1]), len(group.rows), *(np.ascontiguousarray(part).tobytes() for part in parts)],
         )
 
     def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
@@ -314,51 +317,59 @@ class Tables:
         return len(old)
 
     def _put(self, db: sqlite3.Connection, state: State) -> None:
-        db.execute(
-            f"UPDATE {self.name('state')} SET (epoch, last_row, last_death, documents, groups) = (?, ?, ?, ?, ?)",
-            state,
-        )
+        db.execute(f"UPDATE {self.name('state')} SET {', '.join(f'{name} = ?' for name in State._fields)}", state)
 
     # ---- housekeeping
 
     def tidy(self, db: sqlite3.Connection) -> None:
-        """Merge small groups of codes and forget the dead, once there are many."""
+        """Merge small groups of codes, and forget the dead, once there are many."""
         state = self.state(db)
-        dead = self.count(db, "deaths")
-        if dead > _KEPT_DEATHS + state.documents or state.groups > _SMALL_CODES + state.documents // _GROUP:
-            self.merge(db)
+        first = db.execute(f"SELECT min(number) FROM {self.name('deaths')}").fetchone()[0]
+        if first is not None and state.last_death - first > _KEPT_DEATHS + state.documents:
+            self.forget(db)
+        elif state.loose_groups >= _LOOSE_GROUPS or state.loose_rows >= BLOCK:
+            for field in self.fields:
+                self._merge(db, field, BLOCK - 1, None)
+            self._put(db, state._replace(loose_groups=0, loose_rows=0))
 
-    def merge(self, db: sqlite3.Connection) -> None:
-        """Write all codes anew, in large groups and without those of the dead, and begin a new epoch."""
-        state, live = self.state(db), self.rows_after(db, 0)
-        groups = sum(self._merge(db, field, live) for field in self.fields)
+    def forget(self, db: sqlite3.Connection) -> None:
+        """Write all codes anew without those of the dead, and begin a new epoch."""
+        found = db.execute(f"SELECT row FROM {self.name('documents')} ORDER BY row")
+        live = np.fromiter((row for (row,) in found), np.int64)
+        for field in self.fields:
+            self._merge(db, field, sys.maxsize, live)
+        self._begin_epoch(db, live)
+
+    def _begin_epoch(self, db: sqlite3.Connection, live: Places) -> None:
+        state = self.state(db)
         db.execute(f"DELETE FROM {self.name('deaths')}")
-        self._put(db, state._replace(epoch=state.epoch + 1, groups=groups))
+        db.execute(
+            f"UPDATE {self.name('state')} SET first_row = ?, survivors = ?",
+            [state.last_row + 1, live.astype("<i8").tobytes()],
+        )
+        self._put(db, state._replace(epoch=state.epoch + 1, documents=len(live), loose_groups=0, loose_rows=0))
 
-    def _merge(self, db: sqlite3.Connection, field: Field, live: Places) -> int:
-        """Merge the codes of one field, a part at a time; returns how many groups there are then."""
-        merged, after, pending = 0, 0, list[Group]()
-        while True:
-            table = self.name("codes", field)
-            row = db.execute(f"SELECT * FROM {table} WHERE last > ? ORDER BY last LIMIT 1", [after]).fetchone()
-            if row is not None:
-                after = row[0]
-                group = self._group(field, *row[1:])
-                there = find(live, group.rows)[1]
-                pending.append(Group(group.rows[there], group.steps[there], group.codes[there]))
-                db.execute(f"DELETE FROM {table} WHERE last = ?", [after])
-            if row is None or sum(len(group.rows) for group in pending) >= _MERGED:
-                parts = zip(*((group.rows, group.steps, group.codes) for group in pending))
-                whole = Group(*map(np.concatenate, parts)) if pending else None
-                if whole is not None and len(whole.rows):
-                    self._write_codes(db, field, whole)
-                    merged += 1
-                pending = []
-            if row is None:
-                return merged
+    def _merge(self, db: sqlite3.Connection, field: Field, most: int, live: Places | None) -> None:
+        """Merge the groups of at most so many rows; ``live`` are those to keep, None for all."""
+        table = self.name("codes", field)
+        pending: list[Group] = []
+        for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [most]).fetchall():
+            group = self._group(field, *db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone())
+            kept = slice(None) if live is None else find(live, group.rows)[1]
+            pending.append(Group(group.rows[kept], group.steps[kept], group.codes[kept]))
+            db.execute(f"DELETE FROM {table} WHERE last = ?", [last])
+            if sum(len(each.rows) for each in pending) >= BLOCK:
+                pending = self._write_merged(db, field, pending)
+        self._write_merged(db, field, pending)
+
+    def _write_merged(self, db: sqlite3.Connection, field: Field, groups: Sequence[Group]) -> list[Group]:
+        if any(len(group.rows) for group in groups):
+            parts = zip(*((group.rows, group.steps, group.codes) for group in groups))
+            self._write_codes(db, field, Group(*map(np.concatenate, parts)))
+        return []
 
     def rebuild(self, db: sqlite3.Connection, lost: Mapping[int, Collection[str]]) -> None:
-        """Make all that follows from documents and vectors again, and begin a new epoch.
+        """Make all that follows from documents and vectors again, in a new epoch.
 
         ``lost`` are the fields of documents whose vectors are not there: such a document counts as changed.
         """
@@ -369,24 +380,17 @@ class Tables:
         db.execute(f"DELETE FROM {self.name('attributes')}")
         self.words.drop(db)
         self.words.create(db)
-        documents = 0
         for some in _in_groups(self.all(db)):
-            documents += len(some)
             self._derive(db, [(row.row, row.document) for row in some])
-        groups = 0
         for field in self.fields:
             db.execute(f"DELETE FROM {self.name('codes', field)}")
-            named = self._named(db, field)
-            have = self.vector_rows(db, field)
+            named, have = self._named(db, field), self.vector_rows(db, field)
             strays = [(row,) for row in have[~find(named, have)[1]].tolist()]
             db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", strays)
-            for start in range(0, len(named), _MERGED):
-                rows, vectors = self.vectors(db, field, named[start : start + _MERGED].tolist())
+            for start in range(0, len(named), _PAGE):
+                rows, vectors = self.vectors(db, field, named[start : start + _PAGE].tolist())
                 self._write_codes(db, field, Group(np.array(rows, np.int64), *quantise(vectors)))
-                groups += 1
-        db.execute(f"DELETE FROM {self.name('deaths')}")
-        state = self.state(db)
-        self._put(db, state._replace(epoch=state.epoch + 1, documents=documents, groups=groups))
+        self.forget(db)
 
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:
         """The documents that say that they have a vector of a field, in order."""
@@ -398,7 +402,7 @@ _EACH = "(SELECT value FROM json_each(?))"
 
 
 def _in_groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while some := list(islice(rows, _MERGED)):
+    while some := list(islice(rows, _PAGE)):
         yield some
 
 

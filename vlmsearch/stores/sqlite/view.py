@@ -15,8 +15,6 @@ from vlmsearch.stores.sqlite.columns import Column, keys_of, passing
 from vlmsearch.stores.sqlite.tables import State, Tables
 from vlmsearch.types import Field
 
-_NOTHING = State(0, 0, 0, 0, 0)
-
 
 @dataclass(frozen=True)
 class View:
@@ -25,7 +23,7 @@ class View:
     ``alive`` says of each place whether its document is still there.
     """
 
-    state: State = _NOTHING
+    state: State = field(default_factory=State)
     rows: Places = field(default_factory=lambda: np.empty(0, np.int64))
     alive: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     codes: dict[Field, tuple[int, CodeTable]] = field(default_factory=dict)
@@ -57,7 +55,7 @@ class Views:
             state = self._tables.state(db)
             view = self._latest
             if view.state.epoch != state.epoch:
-                view = View(State(state.epoch, 0, state.last_death, 0, 0))
+                view = View(State(state.epoch))
             if view.state != state:
                 view = self._advanced(db, view, state)
             if asked is not None:
@@ -68,7 +66,10 @@ class Views:
             return view
 
     def _advanced(self, db: sqlite3.Connection, view: View, state: State) -> View:
-        rows = np.concatenate([view.rows, self._tables.rows_after(db, view.state.last_row)])
+        if len(view.rows):
+            rows = np.concatenate([view.rows, np.arange(view.state.last_row + 1, state.last_row + 1)])
+        else:
+            rows = self._tables.rows_of_the_epoch(db, state.last_row)
         alive = np.concatenate([view.alive, np.ones(len(rows) - len(view.rows), np.bool_)])
         places, there = find(rows, self._tables.deaths_after(db, view.state.last_death))
         alive[places[there]] = False
