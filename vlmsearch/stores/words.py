@@ -84,14 +84,15 @@ _UNSPACED = (  # Thai, Lao, Myanmar, Khmer, kana and Han
 )
 _RUN = re.compile(f"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
 _UNICODE = "unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
-_ENGLISH_STOP_WORDS = frozenset(
-    "a about above after again against all am an and any are as at be because been before being below between both "
-    "but by can could d did do does doing don down during each few for from further had has have having he her here "
-    "hers herself him himself his how i if in into is it its itself just ll m me more most my myself no nor not now of "
-    "off on once only or other our ours ourselves out over own re s same she should so some such t than that the their "
-    "theirs them themselves then there these they this those through to too under until up ve very was we were what "
-    "when where which while who whom why will with would you your yours yourself yourselves".split()  # noqa: SIM905 - a list is longer
-)
+_STOP_WORDS = """
+a about above after again against all am an and any are as at be because been before being below between both but by
+can could d did do does doing don down during each few for from further had has have having he her here hers herself
+him himself his how i if in into is it its itself just ll m me more most my myself no nor not now of off on once only
+or other our ours ourselves out over own re s same she should so some such t than that the their theirs them
+themselves then there these they this those through to too under until up ve very was we were what when where which
+while who whom why will with would you your yours yourself yourselves
+"""
+_ENGLISH_STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def words_of(document: Document) -> str:
@@ -187,7 +188,7 @@ class FullText:
             db: The database; it has no such table.
         """
         tokenizer = {"en": f"porter {_UNICODE}", "parts": "ascii"}.get(self.language, _UNICODE)
-        db.execute(f"""CREATE VIRTUAL TABLE "{self.table}" USING fts5(words, content='', tokenize="{tokenizer}")""")
+        db.execute(f"""CREATE VIRTUAL TABLE "{self.table}" USING fts5(body, content='', tokenize="{tokenizer}")""")
 
     def drop(self, db: sqlite3.Connection) -> None:
         """Drop the table, if it is there.
@@ -205,7 +206,7 @@ class FullText:
             rows: The number of each row, and its words.
         """
         encoded = ((row, self._encode(words)) for row, words in rows)
-        db.executemany(f'INSERT INTO "{self.table}" (rowid, words) VALUES (?, ?)', encoded)  # noqa: S608 - our name
+        db.executemany(f'INSERT INTO "{self.table}" (rowid, body) VALUES (?, ?)', encoded)  # noqa: S608 - our name
 
     def delete(self, db: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
         """Remove rows.
@@ -215,7 +216,7 @@ class FullText:
             rows: The number of each row, and exactly the words that it was added with.
         """
         encoded = ((row, self._encode(words)) for row, words in rows)
-        command = f"""INSERT INTO "{self.table}" ("{self.table}", rowid, words) VALUES ('delete', ?, ?)"""  # noqa: S608
+        command = f"""INSERT INTO "{self.table}" ("{self.table}", rowid, body) VALUES ('delete', ?, ?)"""  # noqa: S608
         db.executemany(command, encoded)
 
     def search(self, db: sqlite3.Connection, query: str) -> Iterator[tuple[int, float]]:
