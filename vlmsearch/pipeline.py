@@ -26,10 +26,22 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.search import fusion as ranking
-from vlmsearch.stores.base import CheckReport, check_manifest, check_store, quarantine_of
+from vlmsearch.stores.base import CheckReport, WordSearch, check_manifest, check_store, quarantine_of
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.stores.versions import compare_again, read_documents
-from vlmsearch.types import Answer, Document, Field, Hit, ImageSource, IndexReport, Manifest, Match, Reject, Vectors
+from vlmsearch.stores.versions import compare_again, rank_again, read_documents
+from vlmsearch.types import (
+    WORDS,
+    Answer,
+    Document,
+    Field,
+    Hit,
+    ImageSource,
+    IndexReport,
+    Manifest,
+    Match,
+    Reject,
+    Vectors,
+)
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -259,20 +271,21 @@ class Pipeline(Closable):
         image: ImageSource | None = None,
         limit: int = 10,
         where: Mapping[str, object] | None = None,
-        weights: Mapping[Field, float] | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> list[Match]:
         """Return the best matches for a text, an image or both, best first.
 
         A text is compared with images in spaces that have both towers, and with texts in text-only spaces; an image
-        is compared with images and texts in the former. The rankings of all fields are fused by reciprocal rank
-        (Cormack, Clarke and Buettcher, SIGIR 2009).
+        is compared with images and texts in the former. Where the store ranks words, a text also finds the documents
+        that share words with it. All rankings are fused by reciprocal rank (Cormack, Clarke and Buettcher, SIGIR 2009).
 
         Args:
             text: What to look for; what is longer than the model reads is cut, with a TextTruncatedWarning.
             image: What to look for, as a path, encoded bytes or a decoded image.
             limit: The most matches, from 1 to 10,000.
             where: A filter on metadata, such as ``{"year": {"$gte": 2020}}``: see `vlmsearch.stores.filters`.
-            weights: How much some fields count; 1 for those that are left out, 0 for not at all.
+            weights: How much some legs count, such as ``{"words": 0.5, "clip/image": 2}``; 1 for those that are left
+                out, 0 for not at all.
 
         Returns:
             At most ``limit`` matches; none from an index that holds nothing.
@@ -293,26 +306,31 @@ class Pipeline(Closable):
         if not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
             raise ConfigError(f"limit is from 1 to {_LONGEST_PAGE}, not {limit!r}")
         if weights:
-            ranking.check_fields(weights, self.encoder.spaces)
+            ranking.check_legs(weights, self.encoder.spaces)
         if not isinstance(text, (str, type(None))):
             raise TypeError(f"the text of a query is a string, not {type(text).__name__}; a picture goes into image=")
         if image is None and not (text and text.strip()):
             raise InvalidInputError("empty", "a query needs a text, an image or both")
         condition = None if where is None else parse_filter(where)
-        if self._manifest() is None:
+        manifest = self._manifest()
+        if manifest is None:
             return []
         text = well_formed(text) if text else None
-        by_text = self.encoder.encode_texts([text], role="query") if text and text.strip() else None
+        text = text if text and text.strip() else None
+        by_text = self.encoder.encode_texts([text], role="query") if text else None
         by_image = None if image is None else self._encode_image(image)
         queries = ranking.query_vectors(self.encoder.spaces, by_text, by_image)
         depth = max(limit, ranking.DEPTH)
         try:
             for _ in range(_ATTEMPTS):
-                ranked = {
-                    field: self.store.search(field, vectors, limit=depth, where=condition)[0]
+                ranked: dict[str, Sequence[Hit]] = {
+                    str(field): self.store.search(field, vectors, limit=depth, where=condition)[0]
                     for field, vectors in queries.items()
                 }
-                found = _Found(self.store, queries, condition, depth, ranked)
+                if text and manifest.language and isinstance(self.store, WordSearch):
+                    by_words = self.store.search_words(text, limit=depth, where=condition)
+                    ranked |= {WORDS: by_words} if by_words else {}
+                found = _Found(self.store, queries, text or "", condition, depth, ranked)
                 matches = found.matches(limit, weights)
                 if found.is_whole or len(matches) == limit:
                     break
@@ -367,7 +385,8 @@ class Pipeline(Closable):
     ) -> Answer | AnswerStream:
         """Answer a question from the best matches, with citations; say so when nothing in the index matches.
 
-        A match counts when the cosine of at least one of its fields reaches the encoder's floor for that field.
+        A match counts when the cosine of at least one of its fields reaches the encoder's floor for that field; words
+        alone do not make it count.
         Where the generator counts tokens, the weakest matches are left out until prompt and answer fit its context.
 
         Args:
@@ -413,7 +432,8 @@ class Pipeline(Closable):
 
     def _is_relevant(self, match: Match) -> bool:
         floors = self.encoder.floors
-        return any(leg.cosine >= floors.get((field.space, field.modality), -1.0) for field, leg in match.legs.items())
+        cosines = {Field.parse(name): leg.score for name, leg in match.legs.items() if name != WORDS}
+        return any(cosine >= floors.get((field.space, field.modality), -1.0) for field, cosine in cosines.items())
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Remove documents with their vectors.
@@ -480,18 +500,19 @@ class Pipeline(Closable):
 
 @dataclass
 class _Found:
-    """What was found in each field, which others may replace or delete before its documents are read."""
+    """What each leg found, which others may replace or delete before its documents are read."""
 
     store: Store
     queries: Mapping[Field, Vectors]
+    text: str
     where: Filter | None
     depth: int
-    ranked: Mapping[Field, Sequence[Hit]]
+    ranked: Mapping[str, Sequence[Hit]]
     is_whole: bool = True
     """Whether nothing that was found is lost."""
 
-    def matches(self, limit: int, weights: Mapping[Field, float] | None) -> list[Match]:
-        """The first ``limit``, each with the document that its cosines are of."""
+    def matches(self, limit: int, weights: Mapping[str, float] | None) -> list[Match]:
+        """The first ``limit``, each with the document that its scores are of."""
         owned = self.store.fields(list(self._ids()))
         documents: dict[str, Document] = {}
         for _ in range(_ATTEMPTS):
@@ -511,15 +532,19 @@ class _Found:
         return {hit.id for hits in self.ranked.values() for hit in hits}
 
     def _compare_again(self, changed: Collection[str]) -> None:
-        self.ranked = {
-            field: compare_again(
+        again = {
+            str(field): compare_again(
                 self.store,
                 field,
-                self.queries[field],
-                hits,
+                vectors,
+                self.ranked[str(field)],
                 changed,
                 self.where,
-                is_full=len(hits) >= self.depth,
+                is_full=len(self.ranked[str(field)]) >= self.depth,
             )
-            for field, hits in self.ranked.items()
+            for field, vectors in self.queries.items()
         }
+        if WORDS in self.ranked and isinstance(self.store, WordSearch):
+            hits = self.ranked[WORDS]
+            again[WORDS] = rank_again(self.store, self.text, hits, changed, self.where, limit=self.depth)
+        self.ranked = again

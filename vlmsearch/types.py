@@ -43,6 +43,8 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs."""
 LARGEST_INT = 2**63 - 1
+WORDS = "words"
+"""What the leg is called that ranks documents by the words that they share with a query."""
 
 
 @dataclass(frozen=True, order=True)
@@ -266,11 +268,11 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Hit:
-    """Hold one document that one field found.
+    """Hold one document that one field, or the ranking of words, found.
 
     Attributes:
         id: The document's.
-        score: The cosine of its vector with the query's, from -1 to 1.
+        score: The cosine of its vector with the query's, from -1 to 1; of words what `WordSearch` says.
 
     Example:
         >>> max([Hit("a", 0.31), Hit("b", 0.27)], key=lambda hit: hit.score).id
@@ -283,19 +285,20 @@ class Hit:
 
 @dataclass(frozen=True)
 class Leg:
-    """Tell how one field ranked a match.
+    """Tell how one field, or the ranking of words, ranked a match.
 
     Attributes:
-        rank: Its place in that field; 1 is the best.
-        cosine: The cosine with the query, from -1 to 1.
+        rank: Its place there; 1 is the best.
+        score: The cosine with the query, from -1 to 1; of words, the store's own score, which is above 0 and can be
+            compared within one search only.
 
     Example:
-        >>> Leg(rank=1, cosine=0.31).rank
+        >>> Leg(rank=1, score=0.31).rank
         1
     """
 
     rank: int
-    cosine: float
+    score: float
 
 
 @dataclass(frozen=True)
@@ -304,18 +307,18 @@ class Match:
 
     Attributes:
         document: The document, as it was when its vectors were compared.
-        score: The fused score, from 0 to 1; 1 is first in every asked field that the document has.
-        legs: How each of the asked fields ranked it.
+        score: The fused score, from 0 to 1; 1 is first in every asked leg that the document has.
+        legs: What found it, and how it ranked there: fields, such as ``clip/image``, and ``words``.
 
     Example:
-        >>> match = Match(Document("a"), 1.0, {Field("clip", "image"): Leg(1, 0.31)})
-        >>> [f"{field} #{leg.rank}" for field, leg in match.legs.items()]
-        ['clip/image #1']
+        >>> match = Match(Document("a"), 1.0, {"clip/image": Leg(1, 0.31), "words": Leg(2, 4.7)})
+        >>> [f"{name} #{leg.rank}" for name, leg in match.legs.items()]
+        ['clip/image #1', 'words #2']
     """
 
     document: Document
     score: float
-    legs: Mapping[Field, Leg]
+    legs: Mapping[str, Leg]
 
 
 @dataclass(frozen=True)

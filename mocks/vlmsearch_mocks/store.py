@@ -1,9 +1,12 @@
-"""A store in memory, with exact search."""
+"""A store in memory, with exact search and words."""
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,17 +16,25 @@ import numpy as np
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import Store, check_manifest, check_records
 from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.words import FullText, words_of
 from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
 
 
 class MemoryStore(Store):
     """Keeps everything in the object itself, as long as that lives; `close` takes nothing away.
 
-    Search compares with every vector, so that it shows what an approximate store should find.
+    Search compares with every vector, so that it shows what an approximate store should find. ``language`` is how words
+    are compared: see `vlmsearch.stores.words`.
     """
 
-    def __init__(self, location: str = "") -> None:
+    def __init__(self, location: str = "", *, language: str = "en") -> None:
         self.name = f"mock:{location}"
+        self._words = FullText("words", language)
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self._database.close)
+        self._words.create(self._database)
+        self._rows: dict[str, int] = {}
+        self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         self._manifest: Manifest | None = None
         self._records: dict[str, Record] = {}
@@ -35,7 +46,7 @@ class MemoryStore(Store):
         with self._lock:
             if self._manifest is None:
                 now = datetime.now(timezone.utc).isoformat()
-                self._manifest = Manifest(fingerprint, tuple(spaces), now)
+                self._manifest = Manifest(fingerprint, tuple(spaces), now, self._words.language)
             check_manifest(self.name, self._manifest, fingerprint, spaces)
 
     def manifest(self) -> Manifest | None:
@@ -47,8 +58,15 @@ class MemoryStore(Store):
         check_records(records, self._needed().spaces)
         kept = {record.document.id: replace(record, document=_plain(record.document)) for record in records}
         with self._lock:
+            self._forget_words(kept)
             self._records.update(kept)
+            self._rows.update(zip(kept, self._numbers))
+            self._words.insert(self._database, ((self._rows[id], words_of(kept[id].document)) for id in kept))
             self._tables.clear()
+
+    def _forget_words(self, ids: Iterable[str]) -> None:
+        there = [(self._rows.pop(id), words_of(self._records[id].document)) for id in ids if id in self._records]
+        self._words.delete(self._database, there)
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
@@ -74,6 +92,15 @@ class MemoryStore(Store):
             self._tables[field] = list(found), np.array(list(found.values()), dtype=np.float32)
         return self._tables[field]
 
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+        """The documents that share words with a query, best first; equal scores in the order of their ids."""
+        with self._lock:
+            ids = {row: id for id, row in self._rows.items()}
+            hits = [Hit(ids[row], score) for row, score in self._words.search(self._database, query)]
+            if where is not None:
+                hits = [hit for hit in hits if where.matches(self._records[hit.id].document.metadata)]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))[: max(limit, 0)]
+
     def get(self, ids: Sequence[str]) -> list[Document]:
         """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
         with self._lock:
@@ -92,7 +119,10 @@ class MemoryStore(Store):
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; returns how many were there."""
         with self._lock:
-            gone = [id for id in dict.fromkeys(ids) if self._records.pop(id, None)]
+            gone = [id for id in dict.fromkeys(ids) if id in self._records]
+            self._forget_words(gone)
+            for id in gone:
+                del self._records[id]
             self._tables.clear()
         return len(gone)
 

@@ -10,7 +10,7 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockStore
 from vlmsearch_mocks.contracts import EncoderContract, GeneratorContract
 
-from vlmsearch import ConfigError, Document, Field, Pipeline
+from vlmsearch import ConfigError, Document, Pipeline
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import TextTruncatedWarning
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
@@ -165,7 +165,7 @@ def test_ranking_through_a_pipeline_follows_the_plan() -> None:
         pipeline.add(Document(f"photo-{i}", image=image) for i, image in enumerate(images))
         found = pipeline.search("a dog in the snow", limit=3)
         assert [match.document.id for match in found] == ["photo-7", "photo-3", "photo-11"]
-        assert pipeline.search(image=images[5], limit=1)[0].legs[Field("clip", "image")].cosine > 0.9999
+        assert pipeline.search(image=images[5], limit=1)[0].legs["clip/image"].score > 0.9999
 
 
 # ---- the generator

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from vlmsearch_mocks import MemoryStore
-from vlmsearch_mocks.contracts import QuarantineContract, StoreContract
+from vlmsearch_mocks.contracts import QuarantineContract, StoreContract, WordsContract
 
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 
-class TestMemoryStore(StoreContract, QuarantineContract):
+class TestMemoryStore(StoreContract, QuarantineContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return MemoryStore(str(tmp_path))
 

@@ -16,7 +16,7 @@ from vlmsearch import Document, Pipeline, Record, Space
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
-from vlmsearch.types import ImageSource, Role, Vectors
+from vlmsearch.types import WORDS, ImageSource, Role, Vectors
 
 THREADS = 8
 DOCUMENTS = 160
@@ -107,7 +107,7 @@ def check_page(pipeline: Pipeline, query: str, limit: int = PAGE) -> None:
     for match in matches:
         assert str(match.document.text).endswith(f"of turn {match.document.metadata['turn']}")
         own = NumberEncoder().encode_texts([str(match.document.text)])["clip"][0]
-        cosines: Mapping[str, float] = {str(field): leg.cosine for field, leg in match.legs.items()}
+        cosines: Mapping[str, float] = {name: leg.score for name, leg in match.legs.items() if name != WORDS}
         assert all(abs(cosine - float(asked @ own)) < 1e-4 for cosine in cosines.values()), (match, float(asked @ own))
 
 

@@ -289,7 +289,7 @@ def match_json(match: Match) -> dict[str, object]:
         "text": document.text,
         "image": str(document.image) if document.image is not None else None,
         "metadata": dict(document.metadata),
-        "legs": {str(f): {"rank": leg.rank, "cosine": round(leg.cosine, 6)} for f, leg in match.legs.items()},
+        "legs": {name: {"rank": leg.rank, "score": round(leg.score, 6)} for name, leg in match.legs.items()},
     }
 
 
@@ -306,7 +306,7 @@ def print_matches(matches: Sequence[Match]) -> None:
 
     rows = []
     for match in matches:
-        legs = "  ".join(f"{field} #{leg.rank} {leg.cosine:.2f}" for field, leg in sorted(match.legs.items()))
+        legs = "  ".join(f"{name} #{leg.rank} {leg.score:.2f}" for name, leg in sorted(match.legs.items()))
         text = " ".join((match.document.text or "").split())
         rows.append((f"{match.score:.3f}", short_path(match.document.id), text[:160], Text(legs, "dim")))
     names = ("score", "document", "text", "found by")

@@ -100,9 +100,7 @@ def _card(match: Match) -> str:
     document = match.document
     text = " ".join((document.text or "").split())
     picture = _image(document.image, text or document.id) if document.image is not None else ""
-    legs = " · ".join(
-        f"{html.escape(str(field))} #{leg.rank} ({leg.cosine:.2f})" for field, leg in sorted(match.legs.items())
-    )
+    legs = " · ".join(f"{html.escape(name)} #{leg.rank} ({leg.score:.2f})" for name, leg in sorted(match.legs.items()))
     caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
     return (
         f'<li{"" if picture else " class=alone"}>{picture}<div class="body">{caption}'

@@ -8,7 +8,7 @@ import click
 
 from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
 from vlmsearch.registry import open_store
-from vlmsearch.stores.base import Described, Quarantine
+from vlmsearch.stores.base import Described, Quarantine, WordSearch
 
 
 @command()
@@ -21,6 +21,7 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
         manifest = need_manifest(opened)
         quarantine = opened.rejects() if isinstance(opened, Quarantine) else None
         count = len(opened)
+        ranks_words = isinstance(opened, WordSearch)
         details = opened.describe() if isinstance(opened, Described) else {}
     codes = None if quarantine is None else dict(sorted(Counter(reject.code for reject in quarantine).items()))
     if as_json:
@@ -33,6 +34,7 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
                 "fingerprint": manifest.fingerprint,
                 "created": manifest.created,
                 "spaces": [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in manifest.spaces],
+                "words": manifest.language if ranks_words and manifest.language else None,
                 "failed": codes,
                 **({"rejects": listed} if rejects else {}),
             }
@@ -45,6 +47,8 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
     click.echo(f"built with  {manifest.fingerprint}, {manifest.created}")
     for space in manifest.spaces:
         click.echo(f"space       {space.name}: {' and '.join(sorted(space.modalities))}, {space.dim} dimensions")
+    words = manifest.language or "not ranked by this index"
+    click.echo(f"words       {words if ranks_words else 'not ranked by this store'}")
     failed = "not kept by this store" if codes is None else ", ".join(f"{n} {code}" for code, n in codes.items())
     click.echo(f"failed      {failed or 'none'}")
     for reject in quarantine or () if rejects else ():

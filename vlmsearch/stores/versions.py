@@ -11,7 +11,7 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.types import Document, Field, Hit, Vectors
 
 if TYPE_CHECKING:
-    from vlmsearch.stores.base import Store
+    from vlmsearch.stores.base import Store, WordSearch
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,4 +64,13 @@ def compare_again(
     if isinstance(store, Versioned):
         least = hits[-1].score if is_full else -math.inf
         kept += [hit for hit in store.hits_of(field, vectors, changed, where) if hit.score >= least]
+    return sorted(kept, key=lambda hit: (-hit.score, hit.id))
+
+
+def rank_again(
+    store: WordSearch, query: str, hits: Sequence[Hit], changed: Collection[str], where: Filter | None, *, limit: int
+) -> list[Hit]:
+    """``hits`` of words with those of the documents that have ``changed`` as they are now."""
+    kept = [hit for hit in hits if hit.id not in changed]
+    kept += [hit for hit in store.search_words(query, limit=limit, where=where) if hit.id in changed]
     return sorted(kept, key=lambda hit: (-hit.score, hit.id))

@@ -6,13 +6,17 @@ Subclass one as ``Test...``, say how the back end is made, and pytest runs it:
 ...     def make_store(self, tmp_path: Path) -> Store:
 ...         return MyStore(str(tmp_path / "index"))
 
-What only some back ends do has a suite of its own, to be subclassed beside: `QuarantineContract`.
+What only some back ends do has a suite of its own, to be subclassed beside: `QuarantineContract`
+and `WordsContract`.
 """
 
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"vlmsearch_mocks.contracts.{name}" for name in ("documents", "quarantine", "search", "encoder", "generator"))
+    *(
+        f"vlmsearch_mocks.contracts.{name}"
+        for name in ("documents", "quarantine", "search", "words", "encoder", "generator")
+    )
 )
 
 from vlmsearch_mocks.contracts.documents import DocumentsSuite  # noqa: E402 - after asserts are made to explain
@@ -20,6 +24,7 @@ from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
 from vlmsearch_mocks.contracts.quarantine import QuarantineContract  # noqa: E402
 from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
+from vlmsearch_mocks.contracts.words import WordsContract  # noqa: E402
 
 
 class StoreContract(DocumentsSuite, SearchSuite):
@@ -30,4 +35,4 @@ class StoreContract(DocumentsSuite, SearchSuite):
     """
 
 
-__all__ = ["EncoderContract", "GeneratorContract", "QuarantineContract", "StoreContract"]
+__all__ = ["EncoderContract", "GeneratorContract", "QuarantineContract", "StoreContract", "WordsContract"]

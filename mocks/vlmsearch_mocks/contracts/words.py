@@ -1,0 +1,189 @@
+"""What a store that ranks documents by words has to do."""
+# ruff: noqa: S101, D102 - these are tests, and each is named by the sentence that it checks
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vlmsearch.stores.base import Store, WordSearch
+from vlmsearch.stores.filters import parse_filter
+from vlmsearch.types import Document, Hit, Record, Scalar
+from vlmsearch_mocks.contracts.records import IMAGE, SPACES, StoreSuite, unit_vectors
+
+_VECTOR = {IMAGE: unit_vectors(1)[0]}
+HOSTILE = [
+    "",
+    " \n\t",
+    '"',
+    "\"quoted\" 'and' `so`",
+    "AND OR NOT NEAR(a b, 2) -dog +dog dog* ^dog words:dog {words}: dog",
+    "($where) $text {'$ne': 1} \\\\ \\\" %s ?1 ;--",
+    "\U0001f436\U0001f3fd\u200d\u2764\ufe0f",
+    "\x00dog\x00",
+    "\ud800 \udfff",
+    "!?.,;:-_()[]{}<>|/\\~@#$%^&*+=",
+    "the of and to",
+    "x" * 100_000,
+    "\u0301\u0301\u0301",
+    "\u202edog\u202c",
+]
+
+
+def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None = None) -> Record:
+    """A record whose vectors do not matter."""
+    return Record(Document(id, text=text, metadata=metadata or {}), _VECTOR)
+
+
+def search_words(store: Store, query: str, *, limit: int = 100, where: Mapping[str, object] | None = None) -> list[Hit]:
+    """What the store finds by words."""
+    assert isinstance(store, WordSearch), f"{store.name} ranks no words"
+    hits = store.search_words(query, limit=limit, where=parse_filter(where) if where else None)
+    assert all(hit.score > 0 for hit in hits)
+    assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.id))
+    assert len({hit.id for hit in hits}) == len(hits) <= max(limit, 0)
+    return hits
+
+
+def found(store: Store, query: str, *, limit: int = 100, where: Mapping[str, object] | None = None) -> list[str]:
+    """The ids of what the store finds by words."""
+    return [hit.id for hit in search_words(store, query, limit=limit, where=where)]
+
+
+class WordsContract(StoreSuite):
+    """Every sentence of `WordSearch`: subclass it beside `StoreContract` for a store that ranks words.
+
+    The store that ``make_store`` gives compares words in English.
+    """
+
+    def test_what_does_not_exist_holds_no_words(self, tmp_path: Path) -> None:
+        with self.make_store(tmp_path) as store:
+            assert found(store, "dog") == []
+            assert store.manifest() is None
+
+    def test_the_manifest_says_how_words_are_compared(self, tmp_path: Path) -> None:
+        with self.make_store(tmp_path) as store:
+            store.bind("encoder 1", SPACES)
+            manifest = store.manifest()
+            assert manifest is not None
+            assert manifest.language == "en"
+        if self.durable:
+            with self.make_store(tmp_path) as store:
+                assert store.manifest() == manifest
+
+    def test_documents_that_share_a_word_are_found_and_no_others(self, store: Store) -> None:
+        store.upsert([make_record("a", "a dog in the snow"), make_record("b", "two red cars"), make_record("c", None)])
+        assert found(store, "dog") == ["a"]
+        assert found(store, "the red dog") in (["a", "b"], ["b", "a"])
+        assert found(store, "zebra") == []
+
+    def test_stems_are_compared_and_case_is_not(self, store: Store) -> None:
+        store.upsert([make_record("a", "a Dog in the snow"), make_record("b", "two cars, running")])
+        assert found(store, "dogs") == found(store, "DOG") == ["a"]
+        assert found(store, "a car runs") == ["b"]
+
+    def test_more_words_in_common_come_first(self, store: Store) -> None:
+        texts = ["red star over sea", "blue star over sand", "red circle under trees", "green square under rocks"]
+        store.upsert([make_record(f"id-{i}", text) for i, text in enumerate(texts)])
+        hits = search_words(store, "red star")
+        assert hits[0].id == "id-0"
+        assert {hit.id for hit in hits} == {"id-0", "id-1", "id-2"}
+        assert hits[0].score > hits[1].score
+
+    def test_equal_scores_are_in_the_order_of_the_ids(self, store: Store) -> None:
+        for id in ("m", "z", "a", "é", "B", "k"):
+            store.upsert([make_record(id, "the same dog")])
+        hits = search_words(store, "dog")
+        assert [hit.id for hit in hits] == sorted(["m", "z", "a", "é", "B", "k"])
+        assert len({hit.score for hit in hits}) == 1
+        assert found(store, "dog", limit=4) == ["B", "a", "k", "m"]
+
+    def test_limit_is_the_most(self, store: Store) -> None:
+        store.upsert([make_record(f"id-{i:02}", "dog " * (i + 1) + "cat") for i in range(20)])
+        ranked = search_words(store, "dog")
+        assert len(ranked) == 20
+        for limit in (0, 1, 7, 20, 1000):
+            assert search_words(store, "dog", limit=limit) == ranked[:limit]
+
+    def test_a_filter_is_applied_before_the_best_are_taken(self, store: Store) -> None:
+        texts = ["dog dog dog", "dog and cat and bird"]
+        store.upsert([make_record(f"id-{i:03}", texts[i // 190], {"number": i, "odd": i % 2 == 1}) for i in range(200)])
+        assert found(store, "dog", limit=5, where={"number": {"$gte": 195}}) == [f"id-{i}" for i in range(195, 200)]
+        odd = [id for id in found(store, "dog", limit=200) if int(id[3:]) % 2]
+        assert found(store, "dog", limit=200, where={"odd": True}) == odd
+        assert len(odd) == 100
+        assert found(store, "dog", where={"number": -1}) == []
+        assert found(store, "zebra", where={"odd": True}) == []
+
+    def test_a_replaced_document_is_found_by_its_new_words_alone(self, store: Store) -> None:
+        store.upsert([make_record("a", "a dog in the snow", {"old": True}), make_record("b", "a dog")])
+        store.upsert([make_record("a", "two red cars")])
+        assert found(store, "dog snow") == ["b"]
+        assert found(store, "car") == ["a"]
+        assert found(store, "car", where={"old": True}) == []
+        store.upsert([make_record("a", None)])
+        assert found(store, "car") == []
+
+    def test_a_deleted_document_is_not_found(self, store: Store) -> None:
+        store.upsert([make_record(id, "a dog") for id in "abc"])
+        store.delete(["b", "unknown"])
+        assert found(store, "dog") == ["a", "c"]
+        store.upsert([make_record("b", "a cat")])
+        assert found(store, "dog") == ["a", "c"]
+        assert found(store, "cat") == ["b"]
+
+    def test_an_unchanged_document_can_be_written_again(self, store: Store) -> None:
+        for _ in range(3):
+            store.upsert([make_record("a", "a dog"), make_record("b", "a cat")])
+        assert found(store, "dog") == ["a"]
+
+    def test_an_image_without_text_is_found_by_the_name_of_its_file(self, store: Store) -> None:
+        photo = make_record("a", None)
+        image = Path("holidays/IMG_2041-golden_retriever.jpeg")
+        blank = replace(photo, document=Document("blank", text=" \n", image=Path("beach.png")))
+        captioned = replace(photo, document=Document("b", text="two cars", image=Path("dog.png")))
+        store.upsert([replace(photo, document=Document("a", image=image)), blank, captioned])
+        assert found(store, "retrievers") == ["a"]
+        assert found(store, "2041") == ["a"]
+        assert found(store, "beach") == ["blank"]
+        assert found(store, "cars") == ["b"]
+        for query in ("holidays", "jpeg", "png", "dog"):
+            assert found(store, query) == []
+        store.upsert([replace(photo, document=Document("a", image=Path("cat.jpeg")))])
+        assert found(store, "retriever") == []
+        assert found(store, "cat") == ["a"]
+
+    @pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
+    def test_any_string_is_a_safe_query(self, store: Store, query: str) -> None:
+        store.upsert([make_record("a", "a dog"), make_record("b", "a cat")])
+        assert set(found(store, query)) <= {"a"}
+        assert found(store, f"{query} cat") in (["b"], ["a", "b"], ["b", "a"])
+        assert found(store, "dog") == ["a"]
+
+    def test_operators_in_a_query_mean_nothing(self, store: Store) -> None:
+        store.upsert([make_record("a", "a dog"), make_record("b", "a cat"), make_record("c", "a bird")])
+        for query in ("dog -cat", '"dog cat"', "dog NOT cat", "dog AND cat", "+dog +cat", "(dog) | cat*"):
+            assert sorted(found(store, query)) == ["a", "b"], query
+
+    def test_a_query_of_10000_words_is_answered(self, store: Store) -> None:
+        store.upsert([make_record("a", "a dog"), make_record("b", "a cat")])
+        assert found(store, "dog " + " ".join(f"word{i}" for i in range(10_000))) == ["a"]
+
+    def test_any_text_can_be_kept(self, store: Store) -> None:
+        texts = [text for text in HOSTILE if not any("\ud800" <= char <= "\udfff" for char in text)]
+        store.upsert([make_record(f"id-{i}", text) for i, text in enumerate(texts)])
+        store.upsert([make_record("z", "a zebra")])
+        assert found(store, "zebra") == ["z"]
+        store.delete([f"id-{i}" for i in range(len(texts))])
+        assert found(store, "dog") == found(store, "quoted") == []
+        assert found(store, "zebra") == ["z"]
+
+    def test_a_durable_store_finds_words_after_it_was_closed(self, tmp_path: Path) -> None:
+        with self.make_store(tmp_path) as store:
+            store.bind("encoder 1", SPACES)
+            store.upsert([make_record("a", "a dog"), make_record("b", "a cat")])
+        with self.make_store(tmp_path) as store:
+            assert found(store, "dogs") == (["a"] if self.durable else [])
