@@ -106,6 +106,16 @@ class MemoryStore(Store):
         with self._lock:
             return [_plain(self._records[id].document) for id in ids if id in self._records]
 
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """The records of those documents among ``ids`` that are there, in the order of ``ids``."""
+        with self._lock:
+            found = [self._records[id] for id in ids if id in self._records]
+        made_by = self._manifest.fingerprint if self._manifest else ""
+        return [
+            replace(record, document=_plain(record.document), vectors=dict(record.vectors), fingerprint=made_by)
+            for record in found
+        ]
+
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """The stamps of those documents among ``ids`` that are there."""
         with self._lock:

@@ -42,6 +42,9 @@ class SmallStore(Store):
     def get(self, ids: Sequence[str]) -> list[Document]:
         return self._kept.get(ids)
 
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        return self._kept.records(ids)
+
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         return self._kept.stamps(ids)
 

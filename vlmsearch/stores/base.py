@@ -110,6 +110,21 @@ class Store(Closable, ABC):
         """
 
     @abstractmethod
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """Return what `upsert` took: documents with their vectors, stamps and the fingerprint of the index.
+
+        Each record is of one version of its document, even while others write. Where a vector of a document is
+        missing, as after the crash of a server, its record comes without it and its stamp has no digest.
+
+        Args:
+            ids: Those of the documents.
+
+        Returns:
+            The records of those that are there, in the order of ``ids``: images only as paths, vectors as float32 of
+            shape (dim,), equal to those that were written within 1e-6.
+        """
+
+    @abstractmethod
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents.
 

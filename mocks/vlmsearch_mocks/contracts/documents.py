@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vlmsearch.errors import IndexMismatchError, VlmsearchError
@@ -14,6 +16,7 @@ from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Record, Scalar, Space, Stamp
 from vlmsearch_mocks.contracts.records import (
+    CAPTION,
     IMAGE,
     SPACES,
     TEXT,
@@ -22,6 +25,8 @@ from vlmsearch_mocks.contracts.records import (
     unit_vectors,
 )
 
+_ROUNDING = 1e-6
+"""How far a number of a vector may be from what was written: Chroma keeps vectors normalised once more."""
 OTHERS: list[tuple[str, Sequence[Space]]] = [
     ("encoder 2", SPACES),
     ("encoder 1", SPACES[:1]),
@@ -44,6 +49,7 @@ class DocumentsSuite(StoreSuite):
             assert list(store.ids()) == []
             assert store.get(["a"]) == []
             assert store.stamps(["a"]) == {}
+            assert store.records(["a"]) == []
             assert store.delete(["a"]) == 0
             assert store.search(IMAGE, unit_vectors(2), limit=3) == [[], []]
             assert store.manifest() is None
@@ -172,6 +178,79 @@ class DocumentsSuite(StoreSuite):
         store.upsert([Record(Document(str(i), text=text), {TEXT: rows[i]}) for i, text in enumerate(texts)])
         assert [document.text for document in store.get([str(i) for i in range(40)])] == texts
         assert store.search(TEXT, rows[7:8], limit=1)[0][0].id == "7"
+
+    # ---- records
+
+    def test_records_are_what_was_written(self, store: Store) -> None:
+        written = make_records(1200, (IMAGE, TEXT))
+        written += [
+            Record(Document("picture", image=Path("folder") / "1.jpg"), {CAPTION: unit_vectors(1, CAPTION)[0]}),
+            Record(Document("bytes", text="t", image=b"bytes"), {IMAGE: unit_vectors(1)[0]}, Stamp("d", "ü")),
+            Record(Document("bare"), {}, Stamp("", "s"), "encoder 1"),
+            Record(Document("\U0001f436" + "é" * 510, metadata={"x": 2**63 - 1}), {TEXT: unit_vectors(1, TEXT)[0]}),
+        ]
+        store.upsert(written)
+        ids = [record.document.id for record in written]
+        wanted = ["never", *reversed(ids), ids[0]]
+        found = store.records(wanted)
+        assert [record.document.id for record in found] == [*reversed(ids), ids[0]]
+        before = {record.document.id: record for record in written}
+        assert [record.document for record in found[:-1]] == store.get(list(reversed(ids)))
+        for record in found:
+            old = before[record.document.id]
+            assert (record.stamp, record.fingerprint) == (old.stamp, "encoder 1")
+            assert record.vectors.keys() == old.vectors.keys()
+            for field, vector in record.vectors.items():
+                assert (vector.dtype, vector.shape) == (np.float32, old.vectors[field].shape)
+                assert np.abs(vector - old.vectors[field]).max() < _ROUNDING
+        assert store.records([]) == []
+
+    def test_records_are_those_of_the_last_write(self, store: Store) -> None:
+        first = make_records(3, (IMAGE, TEXT))
+        store.upsert(first)
+        store.upsert([Record(first[1].document, {TEXT: first[2].vectors[TEXT]}, Stamp("new"))])
+        store.delete(["id-2"])
+        found = store.records(["id-2", "id-1"])
+        assert [(record.document, record.stamp) for record in found] == [(first[1].document, Stamp("new"))]
+        assert found[0].vectors.keys() == {TEXT}
+        assert np.allclose(found[0].vectors[TEXT], first[2].vectors[TEXT], atol=_ROUNDING)
+
+    def test_records_can_be_written_as_they_are_read(self, store: Store) -> None:
+        store.upsert(make_records(5, (IMAGE, TEXT)))
+        read = store.records(list(store.ids()))
+        store.upsert(read)
+        again = store.records([record.document.id for record in read])
+        assert [(record.document, record.stamp) for record in again] == [(r.document, r.stamp) for r in read]
+        for record, old in zip(again, read):
+            assert all(np.allclose(record.vectors[f], old.vectors[f], atol=_ROUNDING) for f in (IMAGE, TEXT))
+
+    def test_each_record_is_of_one_version_while_others_write(self, store: Store) -> None:
+        table = {field: unit_vectors(40, field) for field in (IMAGE, TEXT)}
+        ids = [f"id-{i}" for i in range(10)]
+
+        def version(number: int) -> list[Record]:
+            vectors = {field: table[field][number] for field in ((IMAGE, TEXT) if number % 2 else (TEXT,))}
+            return [Record(Document(id, text=f"{number}"), vectors, Stamp(f"{number}")) for id in ids]
+
+        def write() -> None:
+            for number in range(1, 40):
+                store.upsert(version(number))
+
+        store.upsert(version(0))
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(write)
+            looks = 0
+            while not written.done() or not looks:
+                found = store.records(ids)
+                looks += 1
+                assert [record.document.id for record in found] == ids
+                for record in found:
+                    number = int(record.document.text or "")
+                    assert record.stamp == Stamp(f"{number}")
+                    assert record.vectors.keys() == version(number)[0].vectors.keys()
+                    for field, vector in record.vectors.items():
+                        assert np.allclose(vector, table[field][number], atol=_ROUNDING)
+            written.result()
 
     # ---- deleting
 

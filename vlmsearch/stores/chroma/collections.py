@@ -274,6 +274,14 @@ class ChromaCollection:
                 found.update(zip(answer["ids"], np.clip(cosines, -1.0, 1.0).tolist()))
         return found
 
+    def vectors(self, ids: Ids[str]) -> dict[str, NDArray[np.float32]]:
+        """The vectors of those ids that are there."""
+        found: dict[str, NDArray[np.float32]] = {}
+        for some in pages(ids):
+            answer = self._get(ids=some, include=["embeddings"])
+            found.update(zip(answer["ids"], np.asarray(answer["embeddings"], np.float32)))
+        return found
+
     def delete(self, ids: Ids[str]) -> None:
         """Remove rows; unknown ids are ignored."""
         for some in pages(ids):

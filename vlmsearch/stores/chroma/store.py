@@ -21,6 +21,7 @@ from vlmsearch.stores.chroma.audit import Discrepancies, State, compare, digest_
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, connect, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.index import ChromaIndex, dump
+from vlmsearch.stores.chroma.vectors import DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.versions import VersionedHit
@@ -190,6 +191,18 @@ class ChromaStore(ChromaIndex):
             for id, (metadata, content) in rows.items()
             if State.load(metadata).version == versions[id]
         }
+
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
+        manifest = self.manifest()
+        return [] if manifest is None else self._vectors.records_of(ids, self._document_rows, manifest.fingerprint)
+
+    def _document_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
+        found: dict[str, DocumentRow] = {}
+        for id, (metadata, content) in self._documents.get_both(ids).items():
+            state, document = State.load(metadata), _load_document(id, content)
+            found[id] = DocumentRow(document, state.stamp, state.version, frozenset(map(Field.parse, state.fields)))
+        return found
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """The stamps of those documents among ``ids`` that are in the store.

@@ -8,8 +8,10 @@ version is never found.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vlmsearch._util.batching import pages
 from vlmsearch.stores.chroma.collections import (
@@ -24,13 +26,23 @@ from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Field, Record, Space, Vectors
+from vlmsearch.types import Document, Field, Record, Space, Stamp, Vectors
 
 Key = tuple[str, str]
 """A document's id and a version."""
 Versions = Callable[[Collection[str]], Mapping[str, str]]
 _SPARE = 8
 _MOST_LOOKS = 20
+
+
+@dataclass(frozen=True)
+class DocumentRow:
+    """What there is of a document beside its vectors, as it was at one moment."""
+
+    document: Document
+    stamp: Stamp
+    version: str
+    fields: frozenset[Field]
 
 
 class VectorRows:
@@ -90,6 +102,41 @@ class VectorRows:
     def lost(self, field: Field) -> set[Key]:
         """Vectors that are there and that a search for the same ones does not find, as far as can be told."""
         return set(map(_key, self.fields[field].lost()))
+
+    def read(self, keys: Mapping[Key, Collection[Field]]) -> dict[Key, dict[Field, NDArray[np.float32]]]:
+        """The vectors of versions of documents, of those fields that are given for each; what is not there is not."""
+        found: dict[Key, dict[Field, NDArray[np.float32]]] = {key: {} for key in keys}
+        for field, collection in self.fields.items():
+            wanted = [version + id for (id, version), fields in keys.items() if field in fields]
+            for row, vector in collection.vectors(wanted).items():
+                found[_key(row)][field] = vector
+        return found
+
+    def records_of(
+        self, ids: Sequence[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]], fingerprint: str
+    ) -> list[Record]:
+        """The records of documents whose rows ``rows_of`` gives, in the order of ``ids``, each of one version.
+
+        What lacks a vector is looked at again, for it may have been replaced meanwhile. If it is still of the same
+        version, its vector is lost: its record has no digest, so that it counts as changed.
+        """
+        found: dict[str, Record] = {}
+        left: Collection[str] = set(ids)
+        versions: dict[str, str] = {}
+        while left:
+            rows = rows_of(left)
+            read = self.read({(id, row.version): row.fields for id, row in rows.items()})
+            lacking: dict[str, str] = {}
+            for id, row in rows.items():
+                vectors, stamp = read[id, row.version], row.stamp
+                if vectors.keys() != row.fields:
+                    if versions.get(id) != row.version:
+                        lacking[id] = row.version
+                        continue
+                    stamp = Stamp("", stamp.source)
+                found[id] = Record(row.document, vectors, stamp, fingerprint)
+            left, versions = lacking.keys(), lacking
+        return [found[id] for id in ids if id in found]
 
     def search(
         self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None, versions: Versions

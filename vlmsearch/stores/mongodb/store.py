@@ -27,7 +27,16 @@ from vlmsearch.stores.mongodb.connection import (
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.scan import VectorBlock, nearest, read_blocks
-from vlmsearch.stores.mongodb.values import compile_filter, escape, pack, rows_of
+from vlmsearch.stores.mongodb.values import (
+    compile_filter,
+    document_of,
+    escape,
+    fields_of,
+    pack,
+    rows_of,
+    stamp_of,
+    unpack,
+)
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
@@ -162,6 +171,16 @@ class MongoStore(MongoIndex):
         condition: Row = {"_id": {"$in": list(ids)}, **(compile_filter(where) if where else {})}
         return self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0]
 
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
+        manifest = self.manifest()
+        if manifest is None:
+            return []
+        rows = self.rows(ids, {"words": 0})
+        if any(id not in rows for id in ids):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return [_record_of(rows[id], manifest.fingerprint) for id in ids if id in rows]
+
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents with their vectors; returns how many were there."""
         if self.manifest() is None:
@@ -195,6 +214,11 @@ class MongoStore(MongoIndex):
         """Remove everything that a generation has."""
         for part in ("documents", "changes"):
             self.run(f"drop its {part}", lambda rows: rows.drop(), part=part, generation=generation)
+
+
+def _record_of(row: Row, fingerprint: str) -> Record:
+    vectors = {field: unpack(row["vectors"][escape(str(field))]) for field in fields_of(row)}
+    return Record(document_of(row), vectors, stamp_of(row), fingerprint)
 
 
 def _packed(record: Record) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from vlmsearch.stores.base import CheckReport, check_records
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
 from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
-from vlmsearch.stores.chroma.vectors import VectorRows
+from vlmsearch.stores.chroma.vectors import DocumentRow, VectorRows
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.mongodb.connection import (
@@ -37,7 +37,7 @@ from vlmsearch.stores.mongodb.connection import (
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
-from vlmsearch.stores.mongodb.values import row_of, rows_of
+from vlmsearch.stores.mongodb.values import document_of, fields_of, row_of, rows_of, stamp_of
 from vlmsearch.stores.mongodb_chroma.audit import Audit
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
@@ -269,6 +269,24 @@ class MongoChromaStore(MongoIndex):
             return {id: row["version"] for id, row in rows.items() if name in row["fields"]}
 
         return versions
+
+    # ---- reading
+
+    def records(self, ids: Sequence[str]) -> list[Record]:
+        """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
+        manifest = self.manifest()
+        if manifest is None:
+            return []
+        found = self.vectors().records_of(ids, self._document_rows, manifest.fingerprint)
+        if len(found) < len(ids):
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return found
+
+    def _document_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
+        return {
+            id: DocumentRow(document_of(row), stamp_of(row), row["version"], fields_of(row))
+            for id, row in self.rows(ids, {"pending": 0, "stale": 0}).items()
+        }
 
     # ---- checking
 
