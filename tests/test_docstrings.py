@@ -19,6 +19,7 @@ MODULES = [
     "vlmsearch.encoders.base",
     "vlmsearch.errors",
     "vlmsearch.generators.base",
+    "vlmsearch.indexing.copy",
     "vlmsearch.indexing.sources",
     "vlmsearch.media.limits",
     "vlmsearch.pipeline",

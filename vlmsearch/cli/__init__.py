@@ -27,6 +27,7 @@ _COMMANDS = {
     "demo": "Draw a gallery, index it and search it, offline.",
     "fsck": "Check that all parts of an index agree, and repair it.",
     "reindex": "Build an index anew with another model.",
+    "copy": "Copy an index to another store, vectors included.",
     "backends": "List encoders, stores and generators.",
     "doctor": "Check this installation.",
     "build": "Build a model: export, quantise, verify.",

@@ -122,6 +122,9 @@ class Store(Closable, ABC):
         Returns:
             The records of those that are there, in the order of ``ids``: images only as paths, vectors as float32 of
             shape (dim,), equal to those that were written within 1e-6.
+
+        Raises:
+            IndexMismatchError: The index was built anew since it was opened, and what it had is gone.
         """
 
     @abstractmethod

@@ -100,7 +100,10 @@ class MongoIndex(GenerationalStore):
 
     def ids(self) -> Iterator[str]:
         """All ids, in the order of their bytes."""
-        return (row["_id"] for page in self.scan({"_id": 1}) for row in page)
+        for page in self.scan({"_id": 1}):
+            yield from (row["_id"] for row in page)
+        if self.manifest() is not None:
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
 
     def __len__(self) -> int:
         if self.manifest() is None:

@@ -1,0 +1,62 @@
+"""``vlmsearch copy``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json
+from vlmsearch.cli.index import progress
+from vlmsearch.registry import open_store
+
+_SHOWN = 20
+
+
+@command()
+@option("--from", "source", required=True, metavar="URL", help="The index to read.")
+@option("--to", "target", required=True, metavar="URL", help="Where to copy it.")
+@option("--prune", is_flag=True, help="Remove from the target what the source does not have.")
+@json_option
+def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
+    """Copy an index to another store, vectors included: nothing is encoded again.
+
+    What the target has already is skipped. Interrupt it at any time: the next run goes on from there.
+    """
+    from vlmsearch.indexing import copy as copying
+
+    with open_store(source) as read, open_store(target) as written:
+        language = need_manifest(read).language
+        with progress(len(read), quiet=as_json, what="copying") as advance:
+            done = copying.copy(read, written, prune=prune, on_progress=advance)
+        now = need_manifest(written).language
+    if as_json:
+        print_json(
+            {
+                "documents": done.documents,
+                "copied": done.copied,
+                "unchanged": done.unchanged,
+                "pruned": done.pruned,
+                "failed": done.rejects,
+                "refused": [{"id": r.id, "message": r.message} for r in done.refused],
+                "seconds": round(done.seconds, 3),
+            }
+        )
+    else:
+        parts = [f"{done.copied} copied", f"{done.unchanged} unchanged"]
+        parts += [f"{done.pruned} pruned"] if prune else []
+        click.echo(f"{', '.join(parts)} in {done.seconds:.1f} s; {written.name} has {done.documents} documents")
+        if done.rejects is None:
+            click.echo("The quarantine list is not copied: one of the two stores keeps none.", err=True)
+        for reject in done.refused[:_SHOWN]:
+            click.echo(f"  {reject.code:<12} {reject.message}", err=True)
+        if len(done.refused) > _SHOWN:
+            click.echo(f"  and {len(done.refused) - _SHOWN} more: see --json", err=True)
+    if language != now and language and now:
+        click.echo(
+            f"Note: {written.name} compares words by language={now}, {read.name} by language={language}: that is set "
+            f"when an index is made, so for the same, copy to a new place with ?language={language}",
+            err=True,
+        )
+    if done.refused:
+        sys.exit(1)

@@ -1,0 +1,160 @@
+"""Copying an index from one store to another, vectors included: nothing is encoded again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidBatchError
+from vlmsearch.stores.base import Quarantine, Store
+from vlmsearch.types import Manifest, Record, Reject
+
+_BATCH = 256
+"""Documents that are in memory at a time."""
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """Count what one run of `copy` did, in documents.
+
+    Attributes:
+        documents: All that the target has now.
+        copied: Those that were written.
+        unchanged: Those that the target had with the same stamp, and that were skipped.
+        pruned: Those that were removed from the target because the source does not have them.
+        rejects: How many entries the source's quarantine list has, all of them now on the target's list; None where
+            one of the two stores keeps no such list.
+        refused: Documents that the target does not hold because they are larger than it takes.
+        seconds: How long the run took.
+    """
+
+    documents: int
+    copied: int
+    unchanged: int
+    pruned: int
+    rejects: int | None
+    refused: tuple[Reject, ...]
+    seconds: float
+
+
+def copy(
+    source: Store, target: Store, *, prune: bool = False, on_progress: Callable[[int], None] | None = None
+) -> CopyReport:
+    """Copy all documents of an index to another store, with vectors and stamps, and its quarantine list.
+
+    Each batch is durable when it is counted, and the next run skips what the target has with the same stamp: run it
+    again after it was interrupted, or to bring the target up to date. Others may search and write meanwhile; what they
+    change in the source after it was read is copied by the next run.
+
+    Args:
+        source: The index to read. Nothing is written to it.
+        target: Where to copy to: a store without an index, or an index of the same encoder.
+        prune: Also remove from the target all documents, and entries of the quarantine list, that the source does not
+            have, whoever put them there.
+        on_progress: Called with the number of documents done so far.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ConfigError: The source is not an index, or source and target are the same one.
+        IndexMismatchError: The target is an index of another encoder, and nothing was written; or the source was
+            built anew meanwhile, and what this run was reading is gone.
+
+    Example:
+        >>> from vlmsearch import Document, Pipeline
+        >>> from vlmsearch.registry import open_encoder, open_store
+        >>> with open_store("mock:") as source, open_store("mock:") as target:
+        ...     report = Pipeline(open_encoder("mock:"), source).add(Document("a", text="a dog"))
+        ...     (copy(source, target).copied, copy(source, target).unchanged)
+        (1, 1)
+    """
+    started = time.monotonic()
+    manifest = source.manifest()
+    if manifest is None:
+        raise ConfigError(f"{source.name} is not an index yet: there is nothing to copy")
+    _check_target(source, manifest, target)
+    target.bind(manifest.fingerprint, manifest.spaces)
+    copied = unchanged = 0
+    refused: list[Reject] = []
+    for page in _pages(source.ids()):
+        stamps, there = source.stamps(page), target.stamps(page)
+        changed = [id for id, stamp in stamps.items() if not stamp.digest or there.get(id) != stamp]
+        records = source.records(changed) if changed else []
+        too_large = _write(target, records) if records else []
+        copied += len(records) - len(too_large)
+        unchanged += len(stamps) - len(changed)
+        refused += too_large
+        if on_progress:
+            on_progress(copied + unchanged + len(refused))
+    pruned = sum(target.delete(gone) for gone in _gone(source, target)) if prune else 0
+    rejects = _copy_quarantine(source, target, prune=prune)
+    seconds = time.monotonic() - started
+    return CopyReport(len(target), copied, unchanged, pruned, rejects, tuple(refused), seconds)
+
+
+def _check_target(source: Store, manifest: Manifest, target: Store) -> None:
+    """Raise ConfigError where the target is the source, and IndexMismatchError where another encoder filled it."""
+    there = target.manifest()
+    if source is target or (there == manifest and _place(source.name) == _place(target.name)):
+        raise ConfigError(f"`source` and `target` are the same index, {source.name}: name another place for the copy")
+    if there and (there.fingerprint != manifest.fingerprint or set(there.spaces) != set(manifest.spaces)):
+        raise IndexMismatchError(
+            f"{target.name} was built with {there.fingerprint} and {source.name} with {manifest.fingerprint}, whose "
+            "vectors cannot be compared: give `target` a place without an index"
+        )
+
+
+def _place(name: str) -> str:
+    """The name of a store, a folder or file in it as an absolute path without links."""
+    scheme, _, place = name.partition(":")
+    return name if place.startswith("//") else f"{scheme}:{Path(place).resolve()}"
+
+
+def _pages(ids: Iterator[str]) -> Iterator[list[str]]:
+    while page := list(islice(ids, _BATCH)):
+        yield page
+
+
+def _write(target: Store, records: Sequence[Record]) -> list[Reject]:
+    """Store records; those that are too large for the target are returned, and the others are stored."""
+    try:
+        target.upsert(records)
+    except InvalidBatchError as exc:
+        if any(error.code != "too_large" for error in exc.items.values()):
+            raise
+        left = [record for item, record in enumerate(records) if item not in exc.items]
+        if left:
+            target.upsert(left)
+        bad = [(records[item], error) for item, error in exc.items.items()]
+        return [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+    return []
+
+
+def _gone(source: Store, target: Store) -> Iterator[list[str]]:
+    """What the target has and the source does not, some at a time."""
+    for page in _pages(target.ids()):
+        there = source.stamps(page)
+        unknown = [id for id in page if id not in there]
+        if unknown:  # of an index that is not there any more, `stamps` may give none; `records` raises
+            found = {record.document.id for record in source.records(unknown)}
+            yield [id for id in unknown if id not in found]
+
+
+def _copy_quarantine(source: Store, target: Store, *, prune: bool) -> int | None:
+    """Put the source's entries on the target's list; take off what is a document by now, or with ``prune`` all else."""
+    if not isinstance(source, Quarantine) or not isinstance(target, Quarantine):
+        return None
+    there = {reject.id: reject for reject in target.rejects()}
+    entries = {reject.id: reject for reject in source.rejects()}
+    new = [reject for id, reject in entries.items() if there.get(id) != reject]
+    if new:
+        target.quarantine(new)
+    others = [id for id in there if id not in entries]
+    healed = others if prune else list(source.stamps(others))
+    if healed:
+        target.release(healed)
+    return len(entries)
