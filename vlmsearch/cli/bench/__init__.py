@@ -13,6 +13,7 @@ import click
 from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
+from vlmsearch.cli.bench.servers import bench_servers
 from vlmsearch.cli.bench.triton import bench_triton
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
 
@@ -28,6 +29,7 @@ def bench() -> None:
 bench.add_command(bench_triton)
 bench.add_command(bench_llm)
 bench.add_command(bench_gpu)
+bench.add_command(bench_servers)
 
 
 @bench.command()
@@ -141,31 +143,6 @@ def index_speed(folder: Path, encoder: str, rounds: int, as_json: bool) -> None:
         print_json({"images": speed.images, "encoder": alone, "index": indexed, "ratio": speed.ratio})
         return
     click.echo(f"{speed.images} images: {alone:.0f}/s encoded, {indexed:.0f}/s indexed, ratio {speed.ratio:.2f}")
-
-
-@bench.command()
-@option("--mongo", default="localhost:27017", show_default=True, metavar="HOST:PORT", help="Where MongoDB is.")
-@option("--chroma", default="localhost:8000", show_default=True, metavar="HOST:PORT", help="Where a Chroma server is.")
-@option("--documents", default=100_000, show_default=True, type=click.IntRange(1000), help="How many documents.")
-@option("--dim", default=512, show_default=True, type=click.IntRange(2), help="How long their vectors are.")
-@option("--queries", default=200, show_default=True, type=click.IntRange(3), help="How many searches are timed.")
-@json_option
-def store(mongo: str, chroma: str, documents: int, dim: int, queries: int, as_json: bool) -> None:
-    """Time mongodb+chroma: and mongodb: beside the bare drivers, in turns; searches are medians.
-
-    What it writes is in a database vlmsearch-bench, and removed at the end.
-    """
-    from vlmsearch.bench.store import measure, parse_servers
-    from vlmsearch.export.inputs import machine
-
-    figures = []
-    for figure in measure(parse_servers(mongo, chroma), documents=documents, dim=dim, queries=queries):
-        figures.append(figure)
-        if not as_json:
-            click.echo(f"{figure.name}\t{figure.ours:.1f}\t{figure.bare:.1f} {figure.unit}\tratio {figure.ratio:.2f}")
-    if as_json:
-        listed = [{"name": f.name, "ours": f.ours, "bare": f.bare, "unit": f.unit, "ratio": f.ratio} for f in figures]
-        print_json({"machine": machine(), "documents": documents, "dim": dim, "queries": queries, "figures": listed})
 
 
 def _print(timings: list[EncodeTiming], ratios: dict[str, float], title: str) -> None:

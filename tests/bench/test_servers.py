@@ -1,4 +1,4 @@
-"""`vlmsearch bench store` against real servers."""
+"""`vlmsearch bench servers` against real servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHERS = ["vlmsearch-bench", "vlmsearch-bench-2.documents", "vlmsearch-benchmark
 
 
 def bench(mongo: str, chroma: str) -> object:
-    result = CliRunner().invoke(cli, ["bench", "store", "--mongo", mongo, "--chroma", chroma, *SMALL])
+    result = CliRunner().invoke(cli, ["bench", "servers", "--mongo", mongo, "--chroma", chroma, *SMALL])
     if isinstance(result.exception, Exception):
         raise result.exception
     return json.loads(result.stdout)["figures"]
@@ -52,6 +52,6 @@ def test_a_server_that_does_not_answer_is_named(mongo_address: str, monkeypatch:
     nowhere = f"127.0.0.1:{free_port()}"
     with pytest.raises(BackendUnavailableError, match=f"the Chroma server at {nowhere} could not be reached"):
         bench(mongo_address, nowhere)
-    monkeypatch.setattr("vlmsearch.bench.store.MongoClient", partial(MongoClient, serverSelectionTimeoutMS=100))
+    monkeypatch.setattr("vlmsearch.bench.servers.MongoClient", partial(MongoClient, serverSelectionTimeoutMS=100))
     with pytest.raises(BackendUnavailableError, match=f"the MongoDB at {nowhere} cannot be used: .*refused"):
         bench(nowhere, nowhere)
