@@ -14,6 +14,7 @@ from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.servers import bench_servers
+from vlmsearch.cli.bench.store import bench_store
 from vlmsearch.cli.bench.triton import bench_triton
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
 
@@ -30,6 +31,7 @@ bench.add_command(bench_triton)
 bench.add_command(bench_llm)
 bench.add_command(bench_gpu)
 bench.add_command(bench_servers)
+bench.add_command(bench_store)
 
 
 @bench.command()

@@ -68,3 +68,19 @@ class Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
         if not all(part.isdecimal() and int(part) for part in parts):
             self.fail(f"numbers with a comma between them, such as 1,4,16, not {value}", param, ctx)
         return [int(part) for part in parts]
+
+
+class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+    """Some of a few names, with commas between them."""
+
+    name = "names"
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self._known = known
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """The names of a string such as ``fp16,int8``."""
+        names = [part.strip() for part in str(value).split(",")]
+        if unknown := [name for name in names if name not in self._known]:
+            self.fail(f"some of {', '.join(self._known)}, not {', '.join(unknown) or 'none'}", param, ctx)
+        return names

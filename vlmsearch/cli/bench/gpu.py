@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.data import Levels, read_images, read_texts
+from vlmsearch.cli.bench.data import Levels, Names, read_images, read_texts
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -17,27 +17,11 @@ _PRECISIONS = ("int8", "fp16", "fp32", "auto")
 _RUNTIMES = ("tensorrt", "onnx", "torch")
 
 
-class _Names(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
-    """Some of a few names, with commas between them."""
-
-    name = "names"
-
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self._known = known
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """The names of a string such as ``fp16,int8``."""
-        names = [part.strip() for part in str(value).split(",")]
-        if unknown := [name for name in names if name not in self._known]:
-            self.fail(f"some of {', '.join(self._known)}, not {', '.join(unknown) or 'none'}", param, ctx)
-        return names
-
-
 @command("gpu")
 @click.argument("model")
-@option("--precision", type=_Names(_PRECISIONS), default="fp16,int8", show_default=True, metavar="LIST",
+@option("--precision", type=Names(_PRECISIONS), default="fp16,int8", show_default=True, metavar="LIST",
         help="Of the engines: some of int8, fp16, fp32, auto.")  # fmt: skip
-@option("--runtimes", type=_Names(_RUNTIMES), default=",".join(_RUNTIMES), show_default=True, metavar="LIST",
+@option("--runtimes", type=Names(_RUNTIMES), default=",".join(_RUNTIMES), show_default=True, metavar="LIST",
         help="What is measured.")  # fmt: skip
 @option("--batches", type=Levels(), default="1,32,256", show_default=True, help="Items to a batch.")
 @option("--device", default=0, show_default=True, type=click.IntRange(0), help="The number of the GPU.")
