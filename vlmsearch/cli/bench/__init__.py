@@ -16,6 +16,7 @@ from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.servers import bench_servers
 from vlmsearch.cli.bench.store import bench_store
 from vlmsearch.cli.bench.triton import bench_triton
+from vlmsearch.cli.bench.words import bench_words
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ bench.add_command(bench_llm)
 bench.add_command(bench_gpu)
 bench.add_command(bench_servers)
 bench.add_command(bench_store)
+bench.add_command(bench_words)
 
 
 @bench.command()
