@@ -17,7 +17,7 @@ class TestMemoryStore(StoreContract, QuarantineContract, WordsContract):
         return MemoryStore(str(tmp_path))
 
 
-class TestSqlite(StoreContract, QuarantineContract):
+class TestSqlite(StoreContract, QuarantineContract, WordsContract):
     durable = True
 
     def make_store(self, tmp_path: Path) -> Store:
