@@ -83,6 +83,8 @@ _UNSPACED = (  # Thai, Lao, Myanmar, Khmer, kana and Han
     "\U00020000-\U0003ffff"
 )
 _RUN = re.compile(f"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
+_GRAM = 3
+"""How long the parts are that are indexed of words; shorter ones are found as their beginnings."""
 _UNICODE = "unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _STOP_WORDS = """
 a about above after again against all am an and any are as at be because been before being below between both but by
@@ -250,7 +252,8 @@ class FullText:
         scores = dict(alone)
         for term in terms[rare:]:
             for row, score in self._ranked(db, f"({base}) AND {term}"):
-                scores[row] += score - alone[row]
+                if row in alone:  # another connection may have committed since
+                    scores[row] += score - alone[row]
         yield from sorted(scores.items(), key=lambda found: (-found[1], found[0]))
 
     def _count(self, db: sqlite3.Connection, term: str) -> int:
@@ -337,15 +340,12 @@ def _folded(text: str) -> str:
 
 
 def _parts(words: str) -> str:
-    """The parts of a text's words: "abc" becomes "ab bc c", so that each character begins one part."""
-    return " ".join(
-        part for word in _WORD.findall(_folded(well_formed(words))) for part in _bigrams(word, is_whole=True)
-    )
+    """The parts of a text's words: "abcd" becomes "abc bcd cd d", so that a part begins at each character."""
+    return " ".join(part for word in _WORD.findall(_folded(well_formed(words))) for part in _grams(word))
 
 
-def _bigrams(word: str, *, is_whole: bool) -> list[str]:
-    """The overlapping pairs of characters; with ``is_whole``, also the last character alone."""
-    return [word[i : i + 2] for i in range(len(word) - (not is_whole))] or [word]
+def _grams(word: str) -> list[str]:
+    return [word[i : i + _GRAM] for i in range(len(word))]
 
 
 def _part_terms(code: str) -> Iterator[str]:
@@ -355,13 +355,15 @@ def _part_terms(code: str) -> Iterator[str]:
     """
     words = [word[:MAX_WORD_CHARS] for word in _WORD.findall(code)[:MAX_QUERY_WORDS]]
     if len(words) > 1:
-        pairs = [pair for word in words[:-1] for pair in _bigrams(word, is_whole=True)]
-        yield _phrase(pairs + _bigrams(words[-1], is_whole=False))
+        yield _part_term(words)
     for run in (run for word in words for run in _RUN.finditer(word)):
-        pairs = _bigrams(run[0], is_whole=False)
-        yield from (_phrase([pair]) for pair in pairs) if run[1] else [_phrase(pairs)]
+        pairs = [run[0][i : i + 2] for i in range(len(run[0]) - 1)] if run[1] else []
+        yield from (_part_term([part]) for part in pairs or [run[0]])
 
 
-def _phrase(pairs: list[str]) -> str:
-    """What FTS5 is asked for to find pairs in a row; a character alone begins a pair."""
-    return f'"{" ".join(pairs)}"' + ("*" if len(pairs[-1]) == 1 else "")
+def _part_term(words: list[str]) -> str:
+    """What FTS5 is asked for to find words in a row, of which the first may begin and the last end within a word."""
+    *before, last = words
+    grams = [gram for word in before for gram in _grams(word)]
+    grams += _grams(last)[: max(len(last) - _GRAM + 1, 1)]
+    return f'"{" ".join(grams)}"' + ("*" if len(last) < _GRAM else "")
