@@ -33,7 +33,7 @@ from vlmsearch.errors import (
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.stores.base import Checkable, CheckReport, Described, Quarantine, Replaceable, Store
+from vlmsearch.stores.base import Checkable, CheckReport, Described, Quarantine, Replaceable, Store, WordSearch
 from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, Operator
 from vlmsearch.types import (
     Answer,
@@ -112,6 +112,7 @@ __all__ = [
     "TextTruncatedWarning",
     "Vectors",
     "VlmsearchError",
+    "WordSearch",
 ]
 
 

@@ -142,6 +142,8 @@ def test_info_shows_what_built_the_index_and_what_failed(folder: Path) -> None:
     assert found["documents"] == 35
     assert found["fingerprint"].startswith("demo-clip:")
     assert found["failed"] == {"unsupported": 1}
+    assert found["words"] is None
+    assert "words       not ranked by this store\n" in ok("info", cwd=folder, **SETTINGS)
     assert f"unsupported  {folder / 'pics' / 'bad.jpg'}: " in ok("info", "--rejects", cwd=folder, **SETTINGS)
 
 

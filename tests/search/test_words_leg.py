@@ -1,0 +1,174 @@
+"""Words as a leg of a search."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from vlmsearch_mocks import MemoryStore, MockEncoder
+
+from vlmsearch import ConfigError, Document, Field, Filter, Hit, Pipeline, Record
+from vlmsearch.answers.prompts import NOTHING_FOUND
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.generators.extractive import ExtractiveGenerator
+from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.types import Leg, Vectors
+
+
+def pipeline_of(store: MemoryStore, *documents: Document) -> Pipeline:
+    pipeline = Pipeline(MockEncoder(), store, ExtractiveGenerator())
+    pipeline.add(documents)
+    return pipeline
+
+
+DOCUMENTS = [
+    Document("a", text="the serial number is AB-4711", metadata={"year": 2020}),
+    Document("b", text="two dogs in the snow", metadata={"year": 2021}),
+    Document("c", text="a red star above a green circle", metadata={"year": 2022}),
+]
+
+
+def test_a_text_asks_for_words_and_an_image_does_not(tmp_path: Path) -> None:
+    pipeline = pipeline_of(MemoryStore(), *DOCUMENTS)
+    legs = {match.document.id: match.legs for match in pipeline.search("dogs and serial numbers, numbers")}
+    assert {id for id in legs if "words" in legs[id]} == {"a", "b"}
+    assert legs["a"]["words"].rank == 1
+    assert legs["a"]["words"].score > legs["b"]["words"].score > 0
+    picture = Image.new("RGB", (8, 8), "red")
+    assert all("words" not in match.legs for match in pipeline.search(image=picture))
+    both = {match.document.id: match.legs for match in pipeline.search("dog", image=picture)}
+    assert {id for id in both if "words" in both[id]} == {"b"}
+
+
+def test_words_are_filtered_and_weighed() -> None:
+    pipeline = pipeline_of(MemoryStore(), *DOCUMENTS)
+    found = pipeline.search("number dog", where={"year": {"$lt": 2021}})
+    assert [(match.document.id, match.legs["words"].rank) for match in found] == [("a", 1)]
+    first = [pipeline.search("a red circle, 4711", weights={"words": share})[0].legs for share in (0.0, 5.0)]
+    assert all(isinstance(legs["words"], Leg) for legs in first)
+    with pytest.raises(ConfigError, match="there are clip/image, clip/text, minilm/text, words"):
+        pipeline.search("a star", weights={"word": 1.0})
+
+
+def test_words_that_nothing_shares_are_no_leg_and_lower_no_score() -> None:
+    with_words, without = (pipeline_of(store, *DOCUMENTS) for store in (MemoryStore(), Wordless()))
+    expected = [(match.document.id, match.score) for match in without.search("zebra")]
+    assert [(match.document.id, match.score) for match in with_words.search("zebra")] == expected
+
+
+def test_an_index_that_ranks_no_words_is_not_asked() -> None:
+    found = pipeline_of(Wordless(), *DOCUMENTS).search("two dogs")
+    assert len(found) == 3
+    assert all("words" not in match.legs for match in found)
+
+
+class Wordless(MemoryStore):
+    """An index that was made before its store ranked words."""
+
+    def bind(self, *arguments: Any) -> None:
+        super().bind(*arguments)
+        manifest = self._manifest
+        assert manifest is not None
+        self._manifest = type(manifest)(manifest.fingerprint, manifest.spaces, manifest.created)
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+        raise AssertionError("it is not asked")
+
+
+def test_a_photo_is_found_by_the_name_of_its_file(tmp_path: Path) -> None:
+    names = [*(f"IMG_{i:04}.png" for i in range(40)), "golden_retriever.png"]
+    for i, name in enumerate(names):
+        Image.new("RGB", (8, 8), (6 * i, 255 - 6 * i, i)).save(tmp_path / name)
+    photos = [Document(name, image=tmp_path / name) for name in names]
+    pipeline = pipeline_of(MemoryStore(), *photos)
+    plain = pipeline_of(Wordless(), *photos)
+    before = {match.document.id: match.score for match in plain.search("retrievers", limit=50)}
+    found = {match.document.id: match for match in pipeline.search("retrievers", limit=50)}
+    assert found["golden_retriever.png"].legs["words"].rank == 1
+    assert found["golden_retriever.png"].score > before.pop("golden_retriever.png")
+    assert {id: found[id].score for id in before} == before
+
+
+def test_words_alone_do_not_make_a_match_count_for_an_answer() -> None:
+    class Strict(MockEncoder):
+        @property
+        def floors(self) -> Mapping[tuple[str, Any], float]:
+            return {("clip", "image"): 0.99, ("clip", "text"): 0.99, ("minilm", "text"): 0.99}
+
+    encoder: Encoder = Strict()
+    with Pipeline(encoder, MemoryStore(), ExtractiveGenerator()) as pipeline:
+        pipeline.add(DOCUMENTS)
+        assert "words" in pipeline.search("what is the serial number?")[0].legs
+        assert pipeline.ask("what is the serial number?").text == NOTHING_FOUND
+        assert pipeline.ask("two dogs in the snow").citations[0].id == "b"
+
+
+# ---- others write meanwhile
+
+
+class VersionedStore(MemoryStore):
+    """A store that knows versions; after each search for words, someone replaces documents."""
+
+    def __init__(self, turns: int, replaced: int) -> None:
+        super().__init__()
+        self._versions: dict[str, str] = {}
+        self._turns, self._replaced, self._turn = turns, replaced, 0
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        super().upsert(records)
+        self._turn += 1
+        self._versions.update({record.document.id: str(self._turn) for record in records})
+
+    def _versioned(self, hits: Sequence[Hit]) -> list[Hit]:
+        return [VersionedHit(hit.id, hit.score, self._versions[hit.id]) for hit in hits]
+
+    def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
+        return [self._versioned(hits) for hits in super().search(field, vectors, limit=limit, where=where)]
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+        found = self._versioned(super().search_words(query, limit=limit, where=where))
+        if self._turns:
+            self._turns -= 1
+            rng = np.random.default_rng(self._turns)
+            self.write([int(i) for i in rng.choice(60, self._replaced, replace=False)])
+        return found
+
+    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[Hit]:
+        return [hit for hit in self.search(field, vectors, limit=1000, where=where)[0] if hit.id in ids]
+
+    def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
+        there = [id for id, version in versions.items() if self._versions.get(id) == version]
+        return {document.id: document for document in self.get(there)}
+
+    def write(self, numbers: Sequence[int]) -> None:
+        texts = [f"{('dog', 'cat')[(i + self._turn) % 2]} number {i} of turn {self._turn}" for i in numbers]
+        vectors = MockEncoder().encode_texts(texts)
+        self.upsert(
+            [
+                Record(
+                    Document(f"id-{i:02}", text=text, metadata={"dog": "dog" in text}),
+                    {Field(space, "text"): rows[k] for space, rows in vectors.items()},
+                )
+                for k, (i, text) in enumerate(zip(numbers, texts))
+            ]
+        )
+
+
+@pytest.mark.parametrize(("turns", "replaced"), [(1, 60), (3, 20), (1000, 5)])
+@pytest.mark.parametrize("limit", [5, 60])
+def test_words_are_those_of_the_document_that_is_shown(turns: int, replaced: int, limit: int) -> None:
+    encoder, store = MockEncoder(), VersionedStore(turns, replaced)
+    store.bind(encoder.fingerprint, encoder.spaces)
+    store.write(range(60))
+    pipeline = Pipeline(encoder, store)
+    for _ in range(3):
+        found = pipeline.search("dogs", limit=limit)
+        assert len({match.document.id for match in found}) == len(found) == limit
+        for match in found:
+            is_dog = str(match.document.text).startswith("dog")
+            assert match.document.metadata["dog"] == is_dog
+            assert ("words" in match.legs) == is_dog, match
+        ranks = [match.legs["words"].rank for match in found if "words" in match.legs]
+        assert len(set(ranks)) == len(ranks)
