@@ -1,0 +1,316 @@
+"""``copy``: an index from every kind of store to every other, cut off and taken up again, and the command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import count, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
+from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make_records, unit_vectors
+from vlmsearch_mocks.pair import mock_mongo_store
+
+from tests.stores.test_small_store import SmallStore
+from tests.support.cli import assert_one_line, ok, run
+from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline, Record
+from vlmsearch.indexing.copy import copy
+from vlmsearch.indexing.reindex import drop_old, reindex
+from vlmsearch.stores.base import Quarantine, Store
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.types import Reject, Stamp
+
+_numbers = count()
+Make = Callable[[str], Store]
+KINDS = ("memory", "mock pair", "mock mongodb", "chroma", "chroma server", "mongodb", "mongodb+chroma")
+
+
+@pytest.fixture
+def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Make:
+    def make(kind: str) -> Store:
+        name = f"copy-{os.getpid()}-{next(_numbers)}"
+        makers: dict[str, Callable[[], Store]] = {
+            "memory": MemoryStore,
+            "mock pair": MockStore,
+            "mock mongodb": mock_mongo_store,
+            "chroma": lambda: ChromaStore(str(tmp_path / name)),
+            "chroma server": lambda: ChromaStore(f"//{chroma_address}/{name}"),
+            "mongodb": lambda: MongoStore(f"//{mongo_address}/{name}"),
+            "mongodb+chroma": lambda: MongoChromaStore(f"//{mongo_address}/{name}", chroma=f"http://{chroma_address}"),
+        }
+        return makers[kind]()
+
+    return make
+
+
+def some_records(number: int = 300) -> list[Record]:
+    return [
+        *make_records(number, (IMAGE, TEXT)),
+        Record(Document("x" * 1024, image=Path("b.png")), {CAPTION: unit_vectors(1, CAPTION)[0]}, Stamp("1", "s")),
+        Record(Document("bare", text="", metadata={"n": 2**63 - 1, "f": 1.0}), {}, Stamp("2")),
+    ]
+
+
+REJECTS = [Reject("bad", "truncated", "it ends early", Stamp("d", "s")), Reject("worse", "empty", "nothing")]
+
+
+def filled(store: Store, records: Sequence[Record]) -> Store:
+    store.bind("encoder 1", SPACES)
+    store.upsert(records)
+    if isinstance(store, Quarantine):
+        store.quarantine(REJECTS)
+    return store
+
+
+def assert_equal(source: Store, target: Store) -> None:
+    ids = sorted(source.ids())
+    assert sorted(target.ids()) == ids
+    assert target.stamps(ids) == source.stamps(ids)
+    for old, new in zip(source.records(ids), target.records(ids)):
+        assert (new.document, new.stamp, new.fingerprint) == (old.document, old.stamp, old.fingerprint)
+        assert new.vectors.keys() == old.vectors.keys()
+        assert all(np.allclose(new.vectors[field], old.vectors[field], atol=1e-6) for field in old.vectors)
+    there, here = source.manifest(), target.manifest()
+    assert here is not None
+    assert there is not None
+    assert (here.fingerprint, set(here.spaces)) == (there.fingerprint, set(there.spaces))
+
+
+@pytest.mark.parametrize(("kind", "other"), list(product(KINDS, KINDS)))
+def test_an_index_is_copied_between_all_kinds_of_stores(kind: str, other: str, make: Make) -> None:
+    with make(kind) as source, make(other) as target:
+        filled(source, some_records())
+        counted: list[int] = []
+        report = copy(source, target, on_progress=counted.append)
+        assert (report.documents, report.copied, report.unchanged, report.pruned) == (302, 302, 0, 0)
+        assert (report.rejects, report.refused) == (2, ())
+        assert counted == [256, 302]
+        assert isinstance(target, Quarantine)
+        assert target.rejects() == REJECTS
+        assert_equal(source, target)
+        query = unit_vectors(1, TEXT)
+        found = target.search(TEXT, query, limit=5)[0]
+        assert [hit.id for hit in found] == [hit.id for hit in source.search(TEXT, query, limit=5)[0]]
+        again = copy(source, target)
+        assert (again.copied, again.unchanged) == (0, 302)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_that_is_cut_off_goes_on_from_there(kind: str, make: Make) -> None:
+    def die_half_way(done: int) -> None:
+        if done >= 512:
+            raise KeyboardInterrupt
+
+    with MemoryStore() as source, make(kind) as target:
+        filled(source, some_records(1000))
+        with pytest.raises(KeyboardInterrupt):
+            copy(source, target, on_progress=die_half_way)
+        assert len(target) == 512
+        report = copy(source, target)
+        assert (report.copied, report.unchanged, report.documents) == (490, 512, 1002)
+        assert_equal(source, target)
+
+
+def test_a_copy_follows_the_source() -> None:
+    with MemoryStore("a") as source, MockStore() as target:
+        records = some_records()
+        filled(source, records)
+        copy(source, target)
+        source.upsert([Record(Document("id-1", text="new"), {TEXT: unit_vectors(1, TEXT)[0]}, Stamp("new"))])
+        source.upsert([Record(Document("bad", text="healed"), {}, Stamp("healed"))])
+        source.release(["bad", "worse"])
+        source.delete(["id-2", "id-3"])
+        target.upsert([Record(Document("mine"), {}, Stamp("mine"))])
+        report = copy(source, target)
+        assert (report.copied, report.unchanged, report.pruned, report.rejects) == (2, 299, 0, 0)
+        assert [document.text for document in target.get(["id-1"])] == ["new"]
+        assert {"id-2", "id-3", "mine"} < set(target.ids()), "what only the target has stays there"
+        assert [reject.id for reject in target.rejects()] == ["worse"]
+        report = copy(source, target, prune=True)
+        assert (report.copied, report.pruned, report.documents) == (0, 3, 301)
+        assert target.rejects() == []
+        assert_equal(source, target)
+
+
+def test_documents_without_a_digest_are_copied_each_time() -> None:
+    with MemoryStore("a") as source, MemoryStore("b") as target:
+        filled(source, [Record(Document("a", text="old"), {})])
+        copy(source, target)
+        source.upsert([Record(Document("a", text="new"), {})])
+        assert copy(source, target).copied == 1
+        assert target.get(["a"]) == [Document("a", text="new")]
+
+
+@pytest.mark.parametrize("kind", ["memory", "mock pair", "chroma"])
+def test_an_index_of_another_encoder_is_refused_before_anything_is_written(kind: str, make: Make) -> None:
+    with MemoryStore() as source, make(kind) as target:
+        filled(source, some_records())
+        for fingerprint, spaces in (("encoder 2", SPACES), ("encoder 1", SPACES[:1])):
+            with make(kind) as target:
+                target.bind(fingerprint, spaces)
+                with pytest.raises(IndexMismatchError, match=f"built with {fingerprint} and mock: with encoder 1"):
+                    copy(source, target, prune=True)
+                assert len(target) == 0
+                assert isinstance(target, Quarantine)
+                assert target.rejects() == []
+
+
+def test_the_same_index_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with ChromaStore("index") as source:
+        filled(source, some_records(3))
+        for name in ("index", "./index", str(tmp_path / "index"), "link/index"):
+            with ChromaStore(name) as target, pytest.raises(ConfigError, match="the same index"):
+                copy(source, target)
+        with pytest.raises(ConfigError, match="the same index"):
+            copy(source, source)
+    with MemoryStore() as source, MemoryStore() as target:
+        filled(source, some_records(3))
+        assert copy(source, target).copied == 5, "two of one name are two"
+
+
+def test_what_is_no_index_is_refused_and_nothing_is_made() -> None:
+    with MemoryStore() as source, MemoryStore() as target:
+        with pytest.raises(ConfigError, match="is not an index yet"):
+            copy(source, target)
+        assert target.manifest() is None
+
+
+def test_a_store_without_a_quarantine_list_says_so() -> None:
+    with MemoryStore() as source, SmallStore() as target:
+        filled(source, some_records(3))
+        assert copy(source, target).rejects is None
+        assert copy(target, source).rejects is None
+        assert source.rejects() == REJECTS
+
+
+def test_what_is_too_large_for_the_target_is_named_and_the_rest_is_copied() -> None:
+    large = Record(Document("large", text="x" * 16_000_000), {}, Stamp("large"))
+    with MemoryStore() as source, mock_mongo_store() as target:
+        filled(source, [*some_records(5), large])
+        report = copy(source, target)
+        assert (report.copied, report.documents) == (7, 7)
+        assert [(reject.id, reject.code) for reject in report.refused] == [("large", "too_large")]
+        again = copy(source, target)
+        assert (again.copied, again.unchanged, len(again.refused)) == (0, 7, 1)
+
+
+@pytest.mark.parametrize("kind", ["mock pair", "mongodb+chroma", "chroma", "chroma server"])
+def test_a_document_whose_vector_was_lost_counts_as_changed_in_the_copy(kind: str, make: Make) -> None:
+    with make(kind) as source, MemoryStore() as target:
+        filled(source, make_records(3, (IMAGE, TEXT)))
+        rows = source.vectors() if isinstance(source, MongoChromaStore) else source._vectors
+        rows.remove_from(TEXT, [key for key in rows.keys(TEXT) if key[0] == "id-1"])
+        whole, broken = source.records(["id-0", "id-1"])
+        assert (whole.vectors.keys(), whole.stamp) == ({IMAGE, TEXT}, Stamp("digest 0", "source 0"))
+        assert (broken.vectors.keys(), broken.stamp) == ({IMAGE}, Stamp("", "source 1"))
+        copy(source, target)
+        assert target.stamps(["id-0", "id-1"]) == {"id-0": whole.stamp, "id-1": broken.stamp}
+
+
+@pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma", "mock pair", "mock mongodb"])
+def test_a_source_that_was_built_anew_and_dropped_is_not_taken_for_an_empty_one(
+    kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = MockEncoder(), MockEncoder(neighbours={"a": ["b"]})
+    with make(kind) as source, MemoryStore() as target:
+        Pipeline(first, source).add([Document(f"{i}", text=f"text {i}") for i in range(20)])
+        assert copy(source, target).copied == 20
+        with closing(_another(source)) as other:
+            reindex(other, second)
+            assert copy(source, target, prune=True).unchanged == 20, "the old index can be read for as long as it stays"
+            drop_old(other)
+        with pytest.raises(IndexMismatchError, match="built anew"):
+            copy(source, target)
+        monkeypatch.setattr(type(source), "ids", lambda _: iter(()))
+        with pytest.raises(IndexMismatchError, match="built anew"):
+            copy(source, target, prune=True)
+        assert len(target) == 20
+
+
+def _another(store: Store) -> MongoStore | MongoChromaStore:
+    """The same index, as another process opens it."""
+    assert isinstance(store, MongoStore | MongoChromaStore)
+    return store.over("index")
+
+
+def test_indexing_goes_on_with_the_copy(tmp_path: Path) -> None:
+    for i in range(5):
+        (tmp_path / f"{i}.txt").write_text(f"text {i}")
+    (tmp_path / "bad.png").write_bytes(b"not an image")
+    with MockStore() as source, MockStore() as target:
+        assert Pipeline(MockEncoder(), source).index(tmp_path).added == 5
+        assert copy(source, target).rejects == 1
+        (tmp_path / "3.txt").write_text("another")
+        (tmp_path / "4.txt").unlink()
+        report = Pipeline(MockEncoder(), target).index(tmp_path, prune=True)
+        assert (report.added, report.updated, report.unchanged, report.pruned) == (0, 1, 3, 1)
+        assert Pipeline(MockEncoder(), target).check().clean
+
+
+# ---- the command
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
+        pipeline.add([Document(f"{i}", text=f"text {i}", metadata={"i": i}) for i in range(10)])
+    return tmp_path
+
+
+def test_the_command_copies_and_tells(folder: Path) -> None:
+    to = ("copy", "--from", "chroma:index", "--to", "chroma:other")
+    told = ok(*to, cwd=folder)
+    assert told.startswith("10 copied, 0 unchanged in ")
+    assert told.endswith("; chroma:other has 10 documents\n")
+    with ChromaStore(str(folder / "other")) as store:
+        store.delete(["3"])
+    with ChromaStore(str(folder / "index")) as store:
+        store.delete(["4"])
+    done = json.loads(ok(*to, "--prune", "--json", cwd=folder))
+    assert done.pop("seconds") >= 0
+    assert done == {"documents": 9, "copied": 1, "unchanged": 8, "pruned": 1, "failed": 0, "refused": []}
+    found = ok("search", "text 7", "--store", "chroma:other", "--encoder", "mock:", "--limit", "1", cwd=folder)
+    assert found.split("\t")[1] == "7"
+
+
+def test_the_command_names_its_flags_where_it_refuses(folder: Path) -> None:
+    assert_one_line(
+        run("copy", "--from", "chroma:index", "--to", "chroma:./index", cwd=folder),
+        "--from and --to are the same index, chroma:index: name another place for the copy",
+    )
+    assert_one_line(run("copy", "--from", "chroma:none", "--to", "chroma:b", cwd=folder), "no index at chroma:none")
+    assert not (folder / "b").exists()
+    with ChromaStore(str(folder / "b")) as store:
+        store.bind("another", SPACES)
+    done = run("copy", "--from", "chroma:index", "--to", "chroma:b", cwd=folder)
+    assert_one_line(done, "chroma:b was built with another and chroma:index with mock:")
+    assert "give --to a place without an index" in done.stderr
+
+
+def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
+    with ChromaStore(str(tmp_path / "index")) as source:
+        source.bind("encoder 1", SPACES)
+        source.upsert(make_records(4000, (IMAGE, TEXT)))
+    command = [sys.executable, "-m", "vlmsearch", "copy", "--from", "chroma:index", "--to", "chroma:other"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        database = tmp_path / "other" / "chroma.sqlite3"
+        while process.poll() is None and not (database.exists() and database.stat().st_size > 1_000_000):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors.strip()) == (130, "Interrupted.")
+    with ChromaStore(str(tmp_path / "other")) as target:
+        before = len(target)
+    assert 0 < before < 4000
+    done = json.loads(ok("copy", "--from", "chroma:index", "--to", "chroma:other", "--json", cwd=tmp_path))
+    assert (done["documents"], done["copied"], done["unchanged"]) == (4000, 4000 - before, before)
