@@ -201,7 +201,8 @@ class DocumentsSuite(StoreSuite):
             assert (record.stamp, record.fingerprint) == (old.stamp, "encoder 1")
             assert record.vectors.keys() == old.vectors.keys()
             for field, vector in record.vectors.items():
-                assert (vector.dtype, vector.shape) == (np.float32, old.vectors[field].shape)
+                assert vector.dtype == np.float32
+                assert vector.shape == old.vectors[field].shape
                 assert np.abs(vector - old.vectors[field]).max() < _ROUNDING
         assert store.records([]) == []
 

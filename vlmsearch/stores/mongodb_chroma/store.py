@@ -285,7 +285,7 @@ class MongoChromaStore(MongoIndex):
     def _document_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
         return {
             id: DocumentRow(document_of(row), stamp_of(row), row["version"], fields_of(row))
-            for id, row in self.rows(ids, {"pending": 0, "stale": 0}).items()
+            for id, row in self.rows(ids, {"pending": 0, "stale": 0, "words": 0}).items()
         }
 
     # ---- checking
