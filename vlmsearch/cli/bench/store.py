@@ -20,7 +20,7 @@ _PARTS = ("write", "search", "filters", "words", "process", "readers", "command"
 
 
 @command("store")
-@option("--stores", default="chroma,lancedb", show_default=True, metavar="LIST",
+@option("--stores", default="sqlite,chroma", show_default=True, metavar="LIST",
         help="Embedded stores, with options if need be (chroma?hnsw_ef_search=100), lancedb (no indexes) and "
         "lancedb-ivf (its indexes). The first is compared with the others.")  # fmt: skip
 @option("--documents", default=100_000, show_default=True, type=click.IntRange(100), help="How many documents.")

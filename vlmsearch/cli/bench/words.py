@@ -14,7 +14,7 @@ from vlmsearch.cli.common import command, json_option, option, print_json
 @command("words")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @option("--encoder", default="onnx:all-minilm-l6-v2", show_default=True, metavar="URL", help="What makes the vectors.")
-@option("--into", metavar="URL", help="An empty store to index into.  [default: chroma: in a temporary folder]")
+@option("--into", metavar="URL", help="An empty store to index into.  [default: sqlite: in a temporary folder]")
 @json_option
 def bench_words(folder: Path, encoder: str, into: str | None, as_json: bool) -> None:
     """How well words, vectors and `vlmsearch search`, which fuses them, find what was judged: nDCG@10.
@@ -27,7 +27,7 @@ def bench_words(folder: Path, encoder: str, into: str | None, as_json: bool) -> 
     collection = read_collection(folder)
     with ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="vlmsearch-bench-"))
-        store = stack.enter_context(open_store(into or f"chroma:{place}/index"))
+        store = stack.enter_context(open_store(into or f"sqlite:{place}/index"))
         model = stack.enter_context(open_encoder(encoder))
         figures = measure_words(collection, model, store)
         name = model.fingerprint
