@@ -15,7 +15,8 @@ from pymongo.results import BulkWriteResult, DeleteResult, InsertOneResult, Upda
 from typing_extensions import Self
 
 from vlmsearch_mocks.faults import Faults
-from vlmsearch_mocks.mongo_values import Row, look_up, matches, project, updated
+from vlmsearch_mocks.mongo_text import MockTextIndex
+from vlmsearch_mocks.mongo_values import TEXT_SCORE, Row, look_up, matches, project, updated
 
 T = TypeVar("T")
 _DUPLICATE = 11000
@@ -35,6 +36,7 @@ class MockMongo:
         self.lock = threading.RLock()
         self.data: dict[tuple[str, str], dict[Any, bytes]] = {}
         self.search_indexes: dict[tuple[str, str], list[SearchIndexModel]] = {}
+        self.text_indexes: dict[tuple[str, str], MockTextIndex] = {}
         self.faults.watch("mongo", self._now)
 
     def __getitem__(self, name: str) -> MockDatabase:
@@ -76,12 +78,12 @@ class MockCursor:
 
     def __init__(self, read: Callable[[], list[Row]]) -> None:
         self._read = read
-        self._order: tuple[str, int] | None = None
+        self._order: list[tuple[str, int | Row]] = []
         self._limit = 0
 
-    def sort(self, key: str, direction: int) -> Self:
-        """In this order."""
-        self._order = (key, direction)
+    def sort(self, key: str | list[tuple[str, int | Row]], direction: int = 1) -> Self:
+        """In this order; ``$meta`` is best first."""
+        self._order = [(key, direction)] if isinstance(key, str) else key
         return self
 
     def limit(self, count: int) -> Self:
@@ -91,9 +93,11 @@ class MockCursor:
 
     def __iter__(self) -> Iterator[Row]:
         rows = self._read()
-        if self._order:
-            key, direction = self._order
-            rows = sorted(rows, key=lambda row: str(row[key]).encode(), reverse=direction < 0)
+        for key, direction in reversed(self._order):
+            if isinstance(direction, int):
+                rows = sorted(rows, key=lambda row: str(row[key]).encode(), reverse=direction < 0)
+            else:
+                rows = sorted(rows, key=lambda row: -float(row[key]))
         return iter(rows[: self._limit or None])
 
 
@@ -131,7 +135,12 @@ class MockCollection:
         data = self._client.faults.past("mongo")
         with self._client.lock:
             rows = (self._client.data if data is None else data).get(self._key, {})
-            found = [decode(rows[id]) for id in _candidates(rows, query)]
+            if "$text" in query:
+                scores = self._text_index().scores(rows, query["$text"])
+                query = {key: value for key, value in query.items() if key != "$text"}
+                found = [{**decode(rows[id]), TEXT_SCORE: score} for id, score in scores.items()]
+            else:
+                found = [decode(rows[id]) for id in _candidates(rows, query)]
         return [project(row, projection) for row in found if matches(row, _rest(query))]
 
     # ---- writing
@@ -175,6 +184,7 @@ class MockCollection:
         def remove() -> None:
             self._client.data.pop(self._key, None)
             self._client.search_indexes.pop(self._key, None)
+            self._client.text_indexes.pop(self._key, None)
 
         self._call("drop", remove)
 
@@ -227,6 +237,33 @@ class MockCollection:
     def _call(self, operation: str, do: Callable[[], T], half: Callable[[], object] | None = None) -> T:
         with self._client.lock:
             return self._client.faults.around("mongo", operation, do, half)
+
+    # ---- $text
+
+    def index_information(self) -> dict[str, Any]:
+        """The text index, by name, if there is one."""
+        index = self._client.text_indexes.get(self._key)
+        return self._call("index_information", lambda: {} if index is None else {index.name: {}})
+
+    def create_index(
+        self, keys: Sequence[tuple[str, str]], *, name: str, default_language: str, language_override: str
+    ) -> str:
+        """Make the text index, and the collection; OperationFailure where there is another one."""
+        wanted = MockTextIndex(name, dict(keys), default_language, language_override)
+
+        def create() -> str:
+            self._rows()
+            if self._client.text_indexes.setdefault(self._key, wanted) != wanted:
+                raise OperationFailure("An equivalent index already exists with different options", 85)
+            return name
+
+        return self._call("create_index", create)
+
+    def _text_index(self) -> MockTextIndex:
+        index = self._client.text_indexes.get(self._key)
+        if index is None:
+            raise OperationFailure("text index required for $text query", 27)
+        return index
 
     # ---- $vectorSearch
 

@@ -16,6 +16,8 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     "$lt": lambda a, b: a < b,
     "$lte": lambda a, b: a <= b,
 }
+TEXT_SCORE = "$textScore"
+"""What the score of a row that ``$text`` found is called."""
 _BAD_VALUE = 2
 _FAILED_TO_PARSE = 9
 
@@ -83,7 +85,10 @@ def project(row: Row, projection: Mapping[str, Any] | None) -> Row:
         return {key: value for key, value in row.items() if key not in projection}
     found: Row = {"_id": row["_id"]} if projection.get("_id", 1) else {}
     for path, wanted in projection.items():
-        value = _now() if wanted == "$$NOW" else look_up(row, path)
+        if wanted == {"$meta": "textScore"}:
+            value = look_up(row, TEXT_SCORE)
+        else:
+            value = _now() if wanted == "$$NOW" else look_up(row, path)
         if value is not _ABSENT and path != "_id":
             *parents, last = path.split(".")
             place = found

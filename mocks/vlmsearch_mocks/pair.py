@@ -15,16 +15,17 @@ from vlmsearch_mocks.mongo import MockMongo
 class MockStore(MongoChromaStore):
     """``mongodb+chroma:`` over a `MockMongo` and a `MockChroma` of its own, which keep everything in memory.
 
-    ``faults`` is what goes wrong with them; a call that fails is tried ``retries`` times more.
+    ``faults`` is what goes wrong with them; a call that fails is tried ``retries`` times more. ``language`` is how
+    words are compared, as for ``mongodb+chroma:``.
     """
 
-    def __init__(self, location: str = "", *, retries: int = 2) -> None:
+    def __init__(self, location: str = "", *, retries: int = 2, language: str | None = None) -> None:
         self.faults = Faults()
         self.mongo = MockMongo(faults=self.faults)
         self.chroma = MockChroma(faults=self.faults)
         connection = mock_connection(self.mongo, retries=retries)
         chroma = MockChromaConnection(self.chroma, retries=retries)
-        self._set_up(connection, chroma, "vlmsearch", "index", DEFAULT_HNSW)
+        self._set_up(connection, chroma, "vlmsearch", "index", DEFAULT_HNSW, language)
         self.name = f"mock:{location}"
 
 

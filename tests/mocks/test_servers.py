@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from vlmsearch_mocks import MockMongo
-from vlmsearch_mocks.contracts import QuarantineContract, StoreContract
+from vlmsearch_mocks.contracts import QuarantineContract, StoreContract, WordsContract
 from vlmsearch_mocks.pair import MockStore, mock_chroma_store, mock_mongo_store
 
 from vlmsearch.stores.base import Store
 
 
-class TestMockPair(StoreContract, QuarantineContract):
+class TestMockPair(StoreContract, QuarantineContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return MockStore(str(tmp_path))
 
@@ -23,12 +23,12 @@ class TestMockChroma(StoreContract, QuarantineContract):
         return mock_chroma_store()
 
 
-class TestMockMongo(StoreContract, QuarantineContract):
+class TestMockMongo(StoreContract, QuarantineContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_mongo_store()
 
 
-class TestMockMongoWithVectorSearch(StoreContract, QuarantineContract):
+class TestMockMongoWithVectorSearch(StoreContract, QuarantineContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_mongo_store(vector_search=True)
 

@@ -1,4 +1,4 @@
-"""What the stores that keep documents in MongoDB share: the index itself, its documents and its quarantine list.
+"""What the stores that keep documents in MongoDB share: the index itself, its documents, words and quarantine list.
 
 An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
 and, for each generation, ``name.N.documents``. A generation is built beside the one in use, and takes its place when
@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 from pymongo.operations import ReplaceOne
 
 from vlmsearch._util.batching import PAGE, pages
+from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.mongodb.connection import LIVE, MongoConnection, Row, Rows, bulk, check_name, insert_once
-from vlmsearch.stores.mongodb.values import document_of, fields_of, reject_of, reject_row, stamp_of
-from vlmsearch.types import Document, Field, Reject, Stamp
+from vlmsearch.stores.mongodb.values import compile_filter, document_of, fields_of, reject_of, reject_row, stamp_of
+from vlmsearch.stores.mongodb.words import check_mongo_language, create_text_index, find_words, search_string
+from vlmsearch.types import Document, Field, Hit, Reject, Stamp
 
 T = TypeVar("T")
 
@@ -24,9 +26,16 @@ T = TypeVar("T")
 class MongoIndex(GenerationalStore):
     """An index whose documents are in MongoDB; where the vectors are is for the class below to say."""
 
-    def __init__(self, connection: MongoConnection, name: str, slot: Slot = "index") -> None:
+    default_language = "en"
+
+    def __init__(
+        self, connection: MongoConnection, name: str, slot: Slot = "index", *, language: str | None = None
+    ) -> None:
         check_name(name)
-        super().__init__(f"{connection.name}/{name}" if name != "vlmsearch" else connection.name, slot)
+        if language is not None:
+            check_mongo_language(language)
+        full = f"{connection.name}/{name}" if name != "vlmsearch" else connection.name
+        super().__init__(full, slot, language=language)
         self._connection = connection
         self._prefix = name
 
@@ -50,16 +59,22 @@ class MongoIndex(GenerationalStore):
         """Remove the row of a slot, if it is of this revision."""
         self._about("forget an index", lambda rows: rows.delete_one({"_id": slot, "revision": revision}))
 
+    def wait_until_ready(self) -> None:
+        """Make the text index where it is missing."""
+        language = self.needed().language
+        if language:
+            self.run("make its text index", lambda rows: create_text_index(rows, language))
+
     # ---- documents
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        rows = self.rows(ids, {"vectors": 0})
+        rows = self.rows(ids, {"vectors": 0, "words": 0})
         return [document_of(rows[id]) for id in ids if id in rows]
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
         """Those documents that are still of the version that is given for their id."""
-        rows = self.rows(list(versions), {"vectors": 0})
+        rows = self.rows(list(versions), {"vectors": 0, "words": 0})
         return {id: document_of(row) for id, row in rows.items() if row["version"] == versions[id]}
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
@@ -109,6 +124,19 @@ class MongoIndex(GenerationalStore):
         if self.manifest() is None:
             return 0
         return self.run("count documents", lambda rows: rows.count_documents(LIVE))
+
+    # ---- words
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+        """The documents that share words with a query, best first; equal scores in the order of their ids."""
+        manifest, words = self.manifest(), search_string(query)
+        if manifest is None or not manifest.language or not words or limit < 1:
+            return []
+        condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
+        hits = self.run("search words", lambda rows: find_words(rows, words, limit, condition))
+        if len(hits) < limit:
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return list(hits)
 
     # ---- the quarantine list
 

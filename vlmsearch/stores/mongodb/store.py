@@ -51,7 +51,8 @@ class MongoStore(MongoIndex):
     ``auth_mechanism`` says; `MongoOptions` has this and all else about reaching the servers. ``index`` names the index
     in the database. Servers with ``$vectorSearch`` are searched by it, unless a query has a filter; others are
     searched exactly, from vectors in memory while the index does not change and they take no more than ``cache`` MiB.
-    ``index_timeout``, in seconds, is how long a new index of theirs is waited for.
+    ``index_timeout``, in seconds, is how long a new index of theirs is waited for. ``language`` is how a new index
+    compares words: ``none``, ``en`` by default, or another of MongoDB's languages.
     """
 
     kind = "mongodb"
@@ -63,12 +64,21 @@ class MongoStore(MongoIndex):
         index: str = "vlmsearch",
         index_timeout: float = 600.0,
         cache: int = 1024,
+        language: str | None = None,
         options: MongoOptions = DEFAULT_OPTIONS,
     ) -> None:
-        self._set_up(connect(MongoAddress.parse(location), options), index, "index", index_timeout, cache)
+        self._set_up(connect(MongoAddress.parse(location), options), index, "index", index_timeout, cache, language)
 
-    def _set_up(self, connection: MongoConnection, index: str, slot: Slot, index_timeout: float, cache: int) -> None:
-        MongoIndex.__init__(self, connection, index, slot)
+    def _set_up(
+        self,
+        connection: MongoConnection,
+        index: str,
+        slot: Slot,
+        index_timeout: float,
+        cache: int,
+        language: str | None,
+    ) -> None:
+        MongoIndex.__init__(self, connection, index, slot, language=language)
         self._index_timeout = index_timeout
         self._vector_search: VectorSearch | None = None
         self._dims: dict[Field, int] = {}
@@ -85,16 +95,19 @@ class MongoStore(MongoIndex):
         slot: Slot = "index",
         index_timeout: float = 600.0,
         cache: int = 1024,
+        language: str | None = None,
     ) -> Self:
         """The store over a connection that is there already."""
         store = cls.__new__(cls)
-        cls._set_up(store, connection, index, slot, index_timeout, cache)
+        cls._set_up(store, connection, index, slot, index_timeout, cache, language)
         return store
 
     def over(self, slot: Slot) -> Self:
         """Another store over the same connection."""
-        wait, most = self._index_timeout, self._megabytes
-        return self.on(self._connection, index=self._prefix, slot=slot, index_timeout=wait, cache=most)
+        wait, most, language = self._index_timeout, self._megabytes, self._language
+        return self.on(
+            self._connection, index=self._prefix, slot=slot, index_timeout=wait, cache=most, language=language
+        )
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """Nothing is to be made beforehand."""
@@ -108,7 +121,8 @@ class MongoStore(MongoIndex):
         )
 
     def wait_until_ready(self) -> None:
-        """Return when the server's own vector indexes, if it has any, can be queried."""
+        """Return when the text index is there and the server's own vector indexes, if it has any, can be queried."""
+        super().wait_until_ready()
         search = self._vector_search
         if search is not None:
             self.run("make its vector indexes", search.create)

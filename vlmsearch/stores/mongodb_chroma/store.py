@@ -43,15 +43,16 @@ from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500
-_CONTENT = ("digest", "source", "text", "image", "metadata", "exact")
+_CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "words")
 
 
 class MongoChromaStore(MongoIndex):
     """Documents in a database, vectors in Chroma: ``mongodb+chroma://host:27017/database?chroma=http://host:8000``.
 
     ``chroma`` is a server or a folder; ``index`` names the index in the database. `MongoOptions` says how both are
-    reached, `HnswOptions` shapes a new index. A user and password come from VLMSEARCH_MONGO_USER and
-    VLMSEARCH_MONGO_PASSWORD, a token for the Chroma server from VLMSEARCH_CHROMA_TOKEN.
+    reached, `HnswOptions` shapes a new index. MongoDB ranks words, too: ``language`` is how a new index compares them,
+    ``none``, ``en`` by default, or another of MongoDB's languages. A user and password come from VLMSEARCH_MONGO_USER
+    and VLMSEARCH_MONGO_PASSWORD, a token for the Chroma server from VLMSEARCH_CHROMA_TOKEN.
     """
 
     kind = "mongodb+chroma"
@@ -62,17 +63,24 @@ class MongoChromaStore(MongoIndex):
         *,
         chroma: str,
         index: str = "vlmsearch",
+        language: str | None = None,
         options: MongoOptions = DEFAULT_OPTIONS,
         hnsw: HnswOptions = DEFAULT_HNSW,
     ) -> None:
         address = MongoAddress.parse(location)
         vectors = chroma_at(chroma, f"{address.database}-{index}", options)
-        self._set_up(connect(address, options), vectors, index, "index", hnsw)
+        self._set_up(connect(address, options), vectors, index, "index", hnsw, language)
 
     def _set_up(
-        self, connection: MongoConnection, chroma: ChromaConnection, index: str, slot: Slot, hnsw: HnswOptions
+        self,
+        connection: MongoConnection,
+        chroma: ChromaConnection,
+        index: str,
+        slot: Slot,
+        hnsw: HnswOptions,
+        language: str | None,
     ) -> None:
-        MongoIndex.__init__(self, connection, index, slot)
+        MongoIndex.__init__(self, connection, index, slot, language=language)
         self.name = f"{self.name.replace('mongodb:', 'mongodb+chroma:', 1)} with {chroma.name}"
         self._chroma = chroma
         self._hnsw = hnsw
@@ -88,15 +96,17 @@ class MongoChromaStore(MongoIndex):
         index: str = "vlmsearch",
         slot: Slot = "index",
         hnsw: HnswOptions = DEFAULT_HNSW,
+        language: str | None = None,
     ) -> Self:
         """The store over connections that are there already."""
         store = cls.__new__(cls)
-        cls._set_up(store, connection, chroma, index, slot, hnsw)
+        cls._set_up(store, connection, chroma, index, slot, hnsw, language)
         return store
 
     def over(self, slot: Slot) -> Self:
         """Another store over the same connections."""
-        return self.on(self._connection, self._chroma, index=self._prefix, slot=slot, hnsw=self._hnsw)
+        connections = self._connection, self._chroma
+        return self.on(*connections, index=self._prefix, slot=slot, hnsw=self._hnsw, language=self._language)
 
     # ---- the index
 
