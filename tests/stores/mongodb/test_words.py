@@ -1,0 +1,200 @@
+"""Ranking by words in MongoDB: languages, what an index takes, indexes made before, and indexes built beside."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from vlmsearch_mocks import MockEncoder
+from vlmsearch_mocks.contracts.records import SPACES
+from vlmsearch_mocks.contracts.words import found, make_record
+from vlmsearch_mocks.pair import mock_mongo_store
+
+from vlmsearch import ConfigError, IndexMismatchError
+from vlmsearch.registry import open_store
+from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb.words import indexed_words, search_string
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.versions import VersionedHit
+
+DOCUMENTS = "vlmsearch.1.documents"
+
+
+@pytest.fixture
+def client(mongo_address: str) -> "Iterator[MongoClient[dict[str, Any]]]":
+    with MongoClient(f"mongodb://{mongo_address}/") as opened:
+        yield opened
+
+
+# ---- languages
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "query", "others"),
+    [
+        ("en", "two dogs running", "a dog runs", "twofold"),
+        ("de", "zwei Häuser am See", "haus", "am"),
+        ("no", "tre hunder", "hund", "tr"),
+        ("ru", "две собаки", "собака", "два"),
+        ("none", "the dogs", "the", "dog"),
+    ],
+)
+def test_words_are_compared_by_the_language_of_the_index(
+    language: str, text: str, query: str, others: str, mongo_address: str
+) -> None:
+    location = f"//{mongo_address}/words-{language}"
+    with MongoStore(location, language=language) as store:
+        store.bind("e", SPACES)
+        store.upsert([make_record("a", text, {"language": "klingon"})])
+        assert found(store, query) == ["a"]
+        assert found(store, others) == []
+    with MongoStore(location) as store:
+        manifest = store.manifest()
+        assert manifest is not None
+        assert manifest.language == language
+        assert found(store, query) == ["a"]
+    wrong = "en" if language != "en" else "de"
+    with MongoStore(location, language=wrong) as store, pytest.raises(ConfigError, match=f"language={language}, not"):
+        store.bind("e", SPACES)
+
+
+@pytest.mark.parametrize("scheme", ["mongodb://host/db?", "mongodb+chroma://host/db?chroma=./v&", "mock:?"])
+def test_a_language_that_mongodb_has_not_is_refused_with_those_that_it_has(scheme: str) -> None:
+    with pytest.raises(ConfigError, match=r"language=parts .*it has da, de, en, .*tr; sqlite: has"):
+        open_store(f"{scheme}language=parts")
+    with pytest.raises(ConfigError, match=r"language=ar \(arabic\): it has da"):
+        open_store(f"{scheme}language=ar")
+    with pytest.raises(ConfigError, match="language=klingon: it is one of ar, "):
+        open_store(f"{scheme}language=klingon")
+
+
+def test_stop_words_alone_find_nothing(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/stop") as store:
+        store.bind("e", SPACES)
+        store.upsert([make_record("a", "the dog of the house")])
+        assert found(store, "the of") == []
+        assert found(store, "the house") == ["a"]
+
+
+# ---- words and queries
+
+
+def test_a_query_has_no_operators_and_at_most_64_words() -> None:
+    assert search_string('"a dog" -cat --\x00 \ud800 don\'t AB-4711_x') == "a dog cat \ufffd don t ab 4711 x"
+    assert search_string("-\"'") == search_string("") == ""
+    assert search_string(" ".join(f"Word{i // 2}" for i in range(10_000))) == " ".join(f"word{i}" for i in range(64))
+
+
+def test_codes_and_odd_strings_are_found(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/odd") as store:
+        store.bind("e", SPACES)
+        texts = {"code": "part AB-4711", "nul": "zebra\0lion", "half": "crane \ud800", "name": "O'Hara foo_bar"}
+        store.upsert([make_record(id, text) for id, text in texts.items()])
+        for query, id in (("4711", "code"), ("ab-4711", "code"), ("lion", "nul"), ("crane", "half"), ("bar", "name")):
+            assert found(store, query) == [id], query
+        assert store.get(["nul"])[0].text == "zebra\0lion"
+
+
+def test_a_long_text_is_kept_whole_and_found_by_any_of_its_words(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/long-words") as store:
+        store.bind("e", SPACES)
+        repeated = "the sea and the sky " * 100_000 + "lighthouse"
+        distinct = " ".join(f"{number:x}q" for number in range(1_500_000))
+        store.upsert([make_record("repeated", repeated), make_record("distinct", distinct)])
+        assert [document.text for document in store.get(["repeated", "distinct"])] == [repeated, distinct]
+        assert found(store, "lighthouse") == ["repeated"]
+        assert found(store, "0q") == ["distinct"]
+    assert len(indexed_words(distinct).encode()) == 256 * 1024
+    assert len(indexed_words("ü" * 1_000_000).encode()) == 256 * 1024
+
+
+def test_filters_and_versions_are_of_the_same_row(mongo_address: str, tmp_path: Path) -> None:
+    where = parse_filter({"$or": [{"number": {"$lt": 2}}, {"odd": True}]})
+    stores = MongoStore(f"//{mongo_address}/w"), MongoChromaStore(f"//{mongo_address}/p", chroma=str(tmp_path / "v"))
+    for store in stores:
+        with store:
+            store.bind("e", SPACES)
+            store.upsert([make_record(f"id-{i}", "a dog", {"number": i, "odd": i % 2 == 1}) for i in range(6)])
+            hits = store.search_words("dog", limit=9, where=where)
+            assert [hit.id for hit in hits] == ["id-0", "id-1", "id-3", "id-5"]
+            versions = {hit.id: hit.version for hit in hits if isinstance(hit, VersionedHit)}
+            assert store.get_versions(versions).keys() == versions.keys() == {hit.id for hit in hits}
+            store.upsert([make_record("id-3", "a cat")])
+            assert "id-3" not in store.get_versions(versions)
+
+
+# ---- the index
+
+
+def test_an_index_made_before_ranks_no_words_until_it_is_built_anew(
+    mongo_address: str, client: "MongoClient[dict[str, Any]]"
+) -> None:
+    location = f"//{mongo_address}/before"
+    with MongoStore(location) as store:
+        store.bind("e", SPACES)
+        store.upsert([make_record("a", "a dog")])
+    client["before"][DOCUMENTS].drop_index("vlmsearch_words")
+    client["before"][DOCUMENTS].update_many({}, {"$unset": {"words": ""}})
+    client["before"]["vlmsearch.about"].update_many({}, {"$unset": {"language": ""}})
+    with MongoStore(location) as store:
+        store.bind("e", SPACES)
+        manifest = store.manifest()
+        assert manifest is not None
+        assert manifest.language == ""
+        store.upsert([make_record("b", "a dog")])
+        assert found(store, "dog") == []
+        assert list(client["before"][DOCUMENTS].index_information()) == ["_id_"]
+        built = store.beside("e2", SPACES)
+        built.upsert([make_record("a", "a dog")])
+        store.freeze(built)
+        store.switch(built)
+        assert found(store, "dogs") == ["a"]
+
+
+def test_an_index_built_beside_another_has_its_language(mongo_address: str) -> None:
+    location = f"//{mongo_address}/beside"
+    with MongoStore(location, language="de") as store, MongoStore(location) as late:
+        store.bind("e", SPACES)
+        store.upsert([make_record("a", "ein Hund")])
+        assert found(late, "hunde") == ["a"]
+        built = late.beside("e2", SPACES)
+        built.upsert([make_record("a", "zwei Hunde"), make_record("b", "Katzen")])
+        assert found(late, "katze") == []
+        late.freeze(built)
+        late.switch(built)
+        assert found(late, "katze") == ["b"]
+        assert found(store, "hund") == ["a"]
+        assert late.drop_old()
+        with pytest.raises(IndexMismatchError, match="has been built anew"):
+            store.search_words("hund", limit=3)
+
+
+def test_a_text_index_that_was_not_made_in_time_is_made_by_the_next_bind(
+    mongo_address: str, client: "MongoClient[dict[str, Any]]"
+) -> None:
+    location = f"//{mongo_address}/cut-off"
+    with MongoStore(location, language="fr") as store:
+        store.bind("e", SPACES)
+        store.upsert([make_record("a", "un chien")])
+    client["cut-off"][DOCUMENTS].drop_index("vlmsearch_words")
+    with MongoStore(location) as store:
+        assert found(store, "chiens") == []
+        store.bind("e", SPACES)
+        assert found(store, "chiens") == ["a"]
+
+
+# ---- the mock
+
+
+def test_the_mock_answers_as_the_server_does(mongo_address: str) -> None:
+    texts = ["a dog in the snow", "two dogs", "snow on a roof", None, "a cat", "dog dog snow"]
+    with MongoStore(f"//{mongo_address}/mock") as real, mock_mongo_store() as mock:
+        for store in (real, mock):
+            store.bind(MockEncoder().fingerprint, SPACES)
+            store.upsert([make_record(f"id-{i}", text, {"even": i % 2 == 0}) for i, text in enumerate(texts)])
+            store.delete(["id-1"])
+        for query in ("dogs", "the snow", "a cat in the snow", "roofs", "nothing"):
+            for where in (None, {"even": True}):
+                assert sorted(found(real, query, where=where)) == sorted(found(mock, query, where=where)), query
