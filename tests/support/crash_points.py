@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -10,7 +11,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
 from tests.support.worlds import HALVED, AnyStore, Died, Moment, Process, World
 from vlmsearch import Record, Stamp
-from vlmsearch.stores.base import CheckReport
+from vlmsearch.stores.base import CheckReport, WordSearch
 from vlmsearch.stores.chroma.store import ChromaStore
 
 Action = Literal["add", "update", "delete", "repair"]
@@ -18,7 +19,13 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 
 
 def stamped(records: Sequence[Record]) -> list[Record]:
-    return [Record(r.document, r.vectors, Stamp(str(r.document.metadata["number"]))) for r in records]
+    """Each with a stamp and a word of its own."""
+    made = []
+    for record in records:
+        number = int(record.document.metadata["number"])
+        word = f"old{number}" if number >= 0 else f"new{-number}"
+        made.append(Record(replace(record.document, text=word), record.vectors, Stamp(str(number))))
+    return made
 
 
 OLD = stamped(make_records(6, (IMAGE, TEXT)))
@@ -115,6 +122,10 @@ def check_documents(store: AnyStore, action: Action) -> None:
     for record in OLD:
         id = record.document.id
         assert id in changed or there.get(id) == record.document, f"{id} is lost"
+    if isinstance(store, WordSearch):
+        for record in (*OLD, *NEW):
+            hits = store.search_words(str(record.document.text), limit=20)
+            assert [hit.id for hit in hits] == [id for id, each in there.items() if each == record.document]
     for id, document in there.items():
         assert document in [r.document for r in (*OLD, *NEW) if r.document.id == id]
         if stamps[id].digest == "" and id in changed:

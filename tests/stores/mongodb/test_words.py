@@ -24,7 +24,8 @@ DOCUMENTS = "vlmsearch.1.documents"
 
 @pytest.fixture
 def client(mongo_address: str) -> "Iterator[MongoClient[dict[str, Any]]]":
-    with MongoClient(f"mongodb://{mongo_address}/") as opened:
+    opened: MongoClient[dict[str, Any]] = MongoClient(f"mongodb://{mongo_address}/")
+    with opened:
         yield opened
 
 
