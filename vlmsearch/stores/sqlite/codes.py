@@ -148,4 +148,6 @@ def _dots(codes: Codes, code: Codes, steps: Vectors) -> Vectors:
 @functools.cache
 def _workers() -> ThreadPoolExecutor:
     """Threads that compare blocks: the comparison itself lets go of Python's lock."""
+    if hasattr(os, "register_at_fork"):  # a fork has none of the threads
+        os.register_at_fork(after_in_child=_workers.cache_clear)
     return ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS), thread_name_prefix="vlmsearch-compare")

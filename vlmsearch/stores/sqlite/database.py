@@ -41,6 +41,12 @@ class BlankError(Exception):
     """There is a file and nothing in it, as after a process that was killed when it had made it."""
 
 
+class _Connection(sqlite3.Connection):
+    """A connection; ``look`` is what the file was like when it was opened as one that nobody writes to, else None."""
+
+    look: tuple[int, ...] | None = None
+
+
 class Database:
     """A file that is opened at the first call that needs it. May be used from several threads, not after a fork.
 
@@ -51,12 +57,11 @@ class Database:
         self.path = path
         self.name = f"sqlite:{path}"
         self._timeout = timeout
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[_Connection] = []
+        self._taken = 0
         self._guard = threading.Lock()
         self._process = os.getpid()
-        self._unchanging: tuple[int, ...] | None = None
-        """What the file looked like when it was opened as one that nobody writes to."""
-        _leave_to_parents()
+        _close_before_forks()
         _opened.add(self)
 
     def exists(self) -> bool:
@@ -78,12 +83,12 @@ class Database:
     def writing(self, operation: str) -> Iterator[sqlite3.Connection]:
         """A connection to write with: all that the block does is done at its end, or nothing. Other writers wait."""
         with self._transaction("IMMEDIATE", operation) as connection:
-            if self._unchanging:
+            if connection.look is not None:
                 raise sqlite3.OperationalError("attempt to write a readonly database")
             yield connection
 
     @contextmanager
-    def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"], operation: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"], operation: str) -> Iterator[_Connection]:
         with self._translated(operation):
             connection = self._take()
             try:
@@ -132,35 +137,48 @@ class Database:
 
     # ---- connections
 
-    def _take(self) -> sqlite3.Connection:
+    def _take(self) -> _Connection:
         if os.getpid() != self._process:
             raise ConfigError(f"{self.name} was opened in process {self._process}: open another after a fork")
-        if self._unchanging and self._unchanging != self._look():
-            self.close()
         with self._guard:
-            if self._idle:
-                return self._idle.pop()
-        return self._open()
+            self._taken += 1
+        try:
+            while True:
+                with self._guard:
+                    if not self._idle:
+                        break
+                    connection = self._idle.pop()
+                if connection.look is None or connection.look == self._look():
+                    return connection
+                connection.close()
+            return self._open()
+        except BaseException:
+            with self._guard:
+                self._taken -= 1
+            raise
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: _Connection) -> None:
         with self._guard:
-            self._idle.append(connection)
+            self._taken -= 1
+            if not connection.in_transaction:
+                self._idle.append(connection)
+                return
+        connection.close()  # it was interrupted while it rolled back
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> _Connection:
         if self.path.is_dir():
             raise ConfigError(self._why_a_folder())
         self._refuse_network()
-        self._unchanging = None
         connection = self._connect("mode=rw")
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError:  # its memory for readers cannot be made where nothing may be written
             connection.close()
-            log = self.path.with_name(f"{self.path.name}-wal")
-            if os.access(self.path.parent, os.W_OK) or (log.exists() and log.stat().st_size):
+            look = self._look()
+            if os.access(self.path.parent, os.W_OK) or look[-1]:
                 raise
-            self._unchanging = self._look()
             connection = self._connect("mode=ro&immutable=1")
+            connection.look = look
         try:
             self._check(connection)
         except BaseException:
@@ -168,10 +186,15 @@ class Database:
             raise
         return connection
 
-    def _connect(self, how: str) -> sqlite3.Connection:
+    def _connect(self, how: str) -> _Connection:
+        if self._identity() in _left_open:
+            raise ConfigError(
+                f"{self.name} was being used when this process was forked from process {os.getppid()}, whose locks it "
+                "would undo: start the process before the index is used, or by spawn instead of fork"
+            )
         uri = f"{self.path.absolute().as_uri()}?{how}"
         connection = sqlite3.connect(
-            uri, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+            uri, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False, factory=_Connection
         )
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
@@ -179,17 +202,26 @@ class Database:
         return connection
 
     def _look(self) -> tuple[int, ...]:
-        found = self.path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        """What differs after every write: of the file, and how long its log is."""
+        found, log = self.path.stat(), self.path.with_name(f"{self.path.name}-wal")
+        return found.st_ino, found.st_size, found.st_mtime_ns, log.stat().st_size if log.exists() else 0
+
+    def _identity(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            found = self.path.stat()
+            return found.st_dev, found.st_ino
+        return None
 
     def _check(self, connection: sqlite3.Connection) -> None:
         """Raise ConfigError unless this is a database of ours, of a version that is known here."""
-        owner = connection.execute("PRAGMA application_id").fetchone()[0]
+        owner, version, tables = connection.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+            "FROM pragma_application_id, pragma_user_version"
+        ).fetchone()  # in one statement: another process may be making it
         if owner != _OURS:
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            if not tables:
                 raise BlankError
             raise ConfigError(f"{self.path} is a database of another program: give the index another name")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > len(_SCHEMA):
             raise ConfigError(
                 f"{self.name} was written by a newer vlmsearch (schema {version}; this one knows {len(_SCHEMA)}): "
@@ -280,15 +312,29 @@ def network_file_system(path: Path) -> str:
 _opened: weakref.WeakSet[Database] = weakref.WeakSet()
 _inherited: list[sqlite3.Connection] = []
 """Connections of a parent process, kept so that nothing closes them: that would end its locks."""
+_left_open = set[tuple[int, int] | None]()
+"""The files that a parent process had open when this one was forked.
+
+SQLite counts a process's locks in its memory, which a fork copies, and the locks themselves are not inherited: here it
+would take locks for held that nobody holds.
+"""
 
 
 @functools.cache
-def _leave_to_parents() -> None:
+def _close_before_forks() -> None:
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_disown)
+        os.register_at_fork(before=_close_idle, after_in_child=_disown)
+
+
+def _close_idle() -> None:
+    for database in list(_opened):
+        database.close()
 
 
 def _disown() -> None:
     for database in list(_opened):
-        _inherited.extend(database._idle)  # noqa: SLF001 - of this module
-        database._idle = []  # noqa: SLF001
+        if database._taken or database._idle:  # noqa: SLF001 - of this module
+            _left_open.add(database._identity())  # noqa: SLF001
+        _inherited.extend(database._idle)  # noqa: SLF001
+        database._idle, database._guard = [], threading.Lock()  # noqa: SLF001
+    _left_open.discard(None)

@@ -148,7 +148,7 @@ class Tables:
 
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
         """The rows of documents, by id."""
-        found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_list(ids)])
+        found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
         return {row.id: row for row in map(Row._make, found)}
 
     def numbered(self, db: sqlite3.Connection, rows: Collection[int]) -> Iterator[Row]:
@@ -160,7 +160,7 @@ class Tables:
         """The ids of documents and the columns ``names`` of them."""
         yield from db.execute(
             f"SELECT id, {names} FROM {self.name('documents')} WHERE id IN {_EACH}",
-            [_list(ids)],
+            [_names(ids)],
         )
 
     def ids_of(self, db: sqlite3.Connection, rows: Collection[int]) -> list[tuple[int, str]]:
@@ -408,6 +408,11 @@ def _in_groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 def _list(values: Collection[object]) -> str:
     return json.dumps(list(values))
+
+
+def _names(ids: Collection[str]) -> str:
+    """Ids as `_EACH` takes them, but for those with a NUL, where SQLite's JSON functions end a string."""
+    return _list([id for id in ids if "\0" not in id])
 
 
 def _row(number: int, record: Record) -> Row:
