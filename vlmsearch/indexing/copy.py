@@ -12,7 +12,7 @@ from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidBatchError
 from vlmsearch.stores.base import Quarantine, Store
 from vlmsearch.types import Manifest, Record, Reject
 
-_BATCH = 256
+_BATCH = 512
 """Documents that are in memory at a time."""
 
 
