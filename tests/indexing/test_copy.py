@@ -26,11 +26,12 @@ from vlmsearch.stores.base import Quarantine, Store
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Reject, Stamp
 
 _numbers = count()
 Make = Callable[[str], Store]
-KINDS = ("memory", "mock pair", "mock mongodb", "chroma", "chroma server", "mongodb", "mongodb+chroma")
+KINDS = ("memory", "sqlite", "mock pair", "mock mongodb", "chroma", "chroma server", "mongodb", "mongodb+chroma")
 
 
 @pytest.fixture
@@ -39,6 +40,7 @@ def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Make:
         name = f"copy-{os.getpid()}-{next(_numbers)}"
         makers: dict[str, Callable[[], Store]] = {
             "memory": MemoryStore,
+            "sqlite": lambda: SqliteStore(str(tmp_path / f"{name}.db")),
             "mock pair": MockStore,
             "mock mongodb": mock_mongo_store,
             "chroma": lambda: ChromaStore(str(tmp_path / name)),

@@ -236,10 +236,12 @@ class SqliteStore(GenerationalStore):
                 names = {row.row: id for id, row in rows.items()}
                 vectors: dict[str, dict[Field, Any]] = {id: {} for id in rows}
                 for field in tables.fields:
-                    for row, vector in zip(*tables.vectors(db, field, names)):
-                        vectors[names[row]][field] = vector
-                for id, kept in rows.items():
-                    found[id] = Record(kept.document, vectors[id], kept.stamp, manifest.fingerprint)
+                    for number, vector in zip(*tables.vectors(db, field, names)):
+                        vectors[names[number]][field] = vector
+                for id, row in rows.items():
+                    is_whole = len(vectors[id]) == len(json.loads(row.fields))
+                    stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
+                    found[id] = Record(row.document, vectors[id], stamp, manifest.fingerprint)
         return [found[id] for id in ids if id in found]
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
