@@ -135,7 +135,8 @@ def test_what_lies_below_the_floor_is_no_match(pipeline: Pipeline) -> None:
     answer = pipeline.ask("a red star", limit=100)
     floors = pipeline.encoder.floors
     for match in answer.matches:
-        assert any(leg.score >= floors[(*name.split("/"),)] for name, leg in match.legs.items())
+        cosines = {Field.parse(name): leg.score for name, leg in match.legs.items()}
+        assert any(cosine >= floors[field.space, field.modality] for field, cosine in cosines.items())
     assert len(answer.matches) < 100
 
 

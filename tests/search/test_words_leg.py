@@ -14,7 +14,7 @@ from vlmsearch.answers.prompts import NOTHING_FOUND
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Leg, Vectors
+from vlmsearch.types import Leg, Modality, Vectors
 
 
 def pipeline_of(store: MemoryStore, *documents: Document) -> Pipeline:
@@ -93,9 +93,7 @@ def test_a_photo_is_found_by_the_name_of_its_file(tmp_path: Path) -> None:
 
 def test_words_alone_do_not_make_a_match_count_for_an_answer() -> None:
     class Strict(MockEncoder):
-        @property
-        def floors(self) -> Mapping[tuple[str, Any], float]:
-            return {("clip", "image"): 0.99, ("clip", "text"): 0.99, ("minilm", "text"): 0.99}
+        floors: Mapping[tuple[str, Modality], float] = {("clip", "image"): 0.99, ("minilm", "text"): 0.99}
 
     encoder: Encoder = Strict()
     with Pipeline(encoder, MemoryStore(), ExtractiveGenerator()) as pipeline:
