@@ -1,0 +1,55 @@
+"""What commands show of the ranking of words."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from vlmsearch_mocks import MemoryStore, MockEncoder
+
+from vlmsearch import Document, Pipeline
+from vlmsearch.cli import cli
+from vlmsearch.cli.contact_sheet import Section, write_sheet
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """What commands open."""
+    store = MemoryStore("words", language="parts")
+    Pipeline(MockEncoder(), store).add([Document("a", text="code AB-4711"), Document("b", text="a blue heart")])
+    monkeypatch.setattr("vlmsearch.registry.open_store", lambda url: store)
+    monkeypatch.setattr("vlmsearch.cli.info.open_store", lambda url: store)
+    return store
+
+
+def shown(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, [*arguments, "--store", "mock:"])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def legs_of(found: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
+    return {match["id"]: set(match["legs"]) for match in found}
+
+
+def test_info_says_how_words_are_compared(store: MemoryStore) -> None:
+    assert "words       parts\n" in shown("info")
+    assert json.loads(shown("info", "--json"))["words"] == "parts"
+
+
+def test_a_search_shows_words_beside_the_fields(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(shown("search", "4711", "--encoder", "mock:", "--json"))["matches"]
+    assert {id for id, legs in legs_of(found).items() if "words" in legs} == {"a"}
+    assert found[0]["legs"]["words"]["rank"] == 1
+    assert found[0]["legs"]["words"]["score"] > 0
+    monkeypatch.setattr("vlmsearch.cli.common.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "words #1" in shown("search", "4711", "--encoder", "mock:")
+
+
+def test_the_page_shows_words(store: MemoryStore, tmp_path: Path) -> None:
+    matches = Pipeline(MockEncoder(), store).search("4711")
+    write_sheet(tmp_path / "page.html", [Section("4711", matches)])
+    assert f"words #1 ({matches[0].legs['words'].score:.2f})" in (tmp_path / "page.html").read_text()
