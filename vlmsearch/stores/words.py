@@ -67,6 +67,8 @@ LANGUAGES = MappingProxyType(
 """The languages whose words are stemmed: two-letter codes, and Snowball's names."""
 MAX_QUERY_WORDS = 64
 """How many distinct words of a query count: the first ones."""
+MAX_QUERY_PARTS = 32
+"""How many count where parts of words are compared: words, and pairs of characters in scripts without spaces."""
 MAX_WORD_CHARS = 64
 """How much of one word of a query counts where parts of words are compared."""
 MAX_SCORED = 20_000
@@ -224,9 +226,9 @@ class FullText:
     def search(self, db: sqlite3.Connection, query: str) -> Iterator[tuple[int, float]]:
         """Find the rows that share words with a query.
 
-        The first `MAX_QUERY_WORDS` distinct words count. Where the words of a query are in more than `MAX_SCORED` rows
-        together, the most frequent ones only add to the scores of rows that hold a rarer one: rows that hold none would
-        come behind those anyway, and scoring them is what would take time.
+        The first `MAX_QUERY_WORDS` distinct words count, or `MAX_QUERY_PARTS`. Where the words of a query are in more
+        than `MAX_SCORED` rows together, the most frequent ones only add to the scores of rows that hold a rarer one:
+        rows that hold none would mostly come behind those, and scoring them is what would take time.
 
         Args:
             db: The database.
@@ -268,7 +270,8 @@ class FullText:
         """The distinct words of a query, as FTS5 is asked for them."""
         query = well_formed(query)
         if self.language == "parts":
-            return _distinct(term for code in _CODE.findall(_folded(query)) for term in _part_terms(code))
+            terms = (term for code in _CODE.findall(_folded(query)) for term in _part_terms(code))
+            return _distinct(terms, most=MAX_QUERY_PARTS)
         if self.language not in ("en", "none"):
             return _distinct(f'"{stem}"' for stem in self._stems_of(query))
         words = _WORD.findall(query.lower())
@@ -295,12 +298,12 @@ class FullText:
         db.execute(f"""INSERT INTO "{self.table}" ("{self.table}") VALUES ('integrity-check')""")  # noqa: S608
 
 
-def _distinct(terms: Iterable[str]) -> list[str]:
+def _distinct(terms: Iterable[str], *, most: int = MAX_QUERY_WORDS) -> list[str]:
     """The first of them, each once."""
     found: dict[str, None] = {}
     for term in terms:
         found[term] = None
-        if len(found) == MAX_QUERY_WORDS:
+        if len(found) == most:
             break
     return list(found)
 
@@ -353,7 +356,7 @@ def _part_terms(code: str) -> Iterator[str]:
 
     A word in a script without spaces may be a sentence: each pair of its characters is looked for.
     """
-    words = [word[:MAX_WORD_CHARS] for word in _WORD.findall(code)[:MAX_QUERY_WORDS]]
+    words = [word[:MAX_WORD_CHARS] for word in _WORD.findall(code)[:MAX_QUERY_PARTS]]
     if len(words) > 1:
         yield _part_term(words)
     for run in (run for word in words for run in _RUN.finditer(word)):
