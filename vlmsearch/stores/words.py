@@ -223,16 +223,17 @@ class FullText:
         command = f"""INSERT INTO "{self.table}" ("{self.table}", rowid, body) VALUES ('delete', ?, ?)"""  # noqa: S608
         db.executemany(command, encoded)
 
-    def search(self, db: sqlite3.Connection, query: str) -> Iterator[tuple[int, float]]:
+    def search(self, db: sqlite3.Connection, query: str, *, least: int | None = None) -> Iterator[tuple[int, float]]:
         """Find the rows that share words with a query.
 
         The first `MAX_QUERY_WORDS` distinct words count, or `MAX_QUERY_PARTS`. Where the words of a query are in more
-        than `MAX_SCORED` rows together, the most frequent ones only add to the scores of rows that hold a rarer one:
-        rows that hold none would mostly come behind those, and scoring them is what would take time.
+        than `MAX_SCORED` rows together, the most frequent ones only add to the scores of rows that hold a rarer one, if
+        ``least`` rows do: rows that hold none would mostly come behind those, and scoring them is what takes time.
 
         Args:
             db: The database.
             query: Any string; quotes and operators in it mean nothing.
+            least: How many rows are wanted; None for all that share a word.
 
         Returns:
             The rows with their scores, which are above 0: best first, and equal scores in the order of the rows.
@@ -240,12 +241,9 @@ class FullText:
         terms = self._terms(query)
         counts = {term: self._count(db, term) for term in terms}
         terms = sorted((term for term in terms if counts[term]), key=counts.__getitem__)
-        rare, scored = 0, 0
-        while rare < len(terms) and (not rare or scored + counts[terms[rare]] <= MAX_SCORED):
-            scored += counts[terms[rare]]
-            rare += 1
         if not terms:
             return
+        rare = len(terms) if least is None else self._rare(db, terms, counts, least)
         base = " OR ".join(terms[:rare])
         if rare == len(terms):
             yield from self._ranked(db, base, "ORDER BY rank, rowid")
@@ -257,6 +255,16 @@ class FullText:
                 if row in alone:  # another connection may have committed since
                     scores[row] += score - alone[row]
         yield from sorted(scores.items(), key=lambda found: (-found[1], found[0]))
+
+    def _rare(self, db: sqlite3.Connection, terms: list[str], counts: dict[str, int], least: int) -> int:
+        """How many of the terms, the rarest first, bring rows of their own."""
+        rare, scored = 1, counts[terms[0]]
+        while rare < len(terms) and (
+            scored + counts[terms[rare]] <= MAX_SCORED or self._count(db, " OR ".join(terms[:rare])) < least
+        ):
+            scored += counts[terms[rare]]
+            rare += 1
+        return rare
 
     def _count(self, db: sqlite3.Connection, term: str) -> int:
         sql = f'SELECT count(*) FROM "{self.table}" WHERE "{self.table}" MATCH ?'  # noqa: S608

@@ -191,7 +191,7 @@ class SqliteStore(GenerationalStore):
             found, last = dict[int, float](), 0.0
             view = View() if where is None else self._view(db, None, where)
             passing = view.passing(where)
-            for row, score in tables.words.search(db, query):
+            for row, score in tables.words.search(db, query, least=limit if where is None else None):
                 if len(found) >= limit and score < last:
                     break
                 if passing is None or passing[np.searchsorted(view.rows, row)]:
