@@ -7,14 +7,22 @@ import pytest
 from tests.support import chaos
 from tests.support.hammer import LEAST, hammer
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.sqlite.store import SqliteStore
 
 
 def test_nothing_is_lost_when_a_writer_or_a_server_is_killed(tmp_path: Path) -> None:
-    assert chaos.run(tmp_path, 3, chaos.TARGETS)["documents"] > 0
+    assert chaos.run(tmp_path, 3, chaos.SERVED)["documents"] > 0
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(200, marks=pytest.mark.exhaustive)])
+def test_nothing_of_a_file_is_lost_when_its_writer_is_killed(tmp_path: Path, count: int) -> None:
+    found = chaos.run(tmp_path, 5, ["sqlite"] * count)
+    assert found["documents"] > 0
+    assert count < 200 or found["cut off"] > 20, "it was never killed while it wrote"
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("target", chaos.TARGETS)
+@pytest.mark.parametrize("target", chaos.SERVED)
 def test_nothing_is_lost_however_often_it_is_killed(target: chaos.Target, tmp_path: Path) -> None:
     found = chaos.run(tmp_path, 1, [target] * 40)
     assert found["documents"] > 0
@@ -24,6 +32,15 @@ def test_nothing_is_lost_however_often_it_is_killed(target: chaos.Target, tmp_pa
 @pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.exhaustive)])
 def test_eight_threads_write_and_eight_search(seconds: float, mongo_address: str, chroma_address: str) -> None:
     with MongoChromaStore(f"//{mongo_address}/threads-{seconds}", chroma=f"http://{chroma_address}") as store:
+        seen = hammer(store, seconds)
+        assert seen.searches > LEAST
+        assert seen.writes > LEAST
+        assert store.check().clean
+
+
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.exhaustive)])
+def test_eight_threads_write_to_a_file_and_eight_search(seconds: float, tmp_path: Path) -> None:
+    with SqliteStore(str(tmp_path / "index")) as store:
         seen = hammer(store, seconds)
         assert seen.searches > LEAST
         assert seen.writes > LEAST

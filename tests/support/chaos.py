@@ -1,7 +1,8 @@
 """Kill the indexing process, mongod or the Chroma server at random moments, and see whether anything is lost.
 
 ``python -m tests.support.chaos --seed 1 --count 200 --kill writer`` kills 200 times; ``--kill mongo`` and
-``--kill chroma`` kill a server under load and start it again. After each, every document that a finished write left
+``--kill chroma`` kill a server under load and start it again; ``--kill sqlite`` kills who writes to a file, which needs
+no repair. After each, every document that a finished write left
 must be found by its vectors, once, with its text; ``fsck --repair`` must end clean and another ``fsck`` find nothing.
 """
 
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -29,9 +30,11 @@ from tests.support.servers import START_SECONDS, chroma_command, free_port
 from vlmsearch import BackendUnavailableError, Document, Record, Stamp
 from vlmsearch.stores.mongodb.connection import MongoOptions
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.sqlite.store import SqliteStore
 
-Target = Literal["writer", "mongo", "chroma"]
+Target = Literal["writer", "mongo", "chroma", "sqlite"]
 TARGETS: tuple[Target, ...] = get_args(Target)
+SERVED: tuple[Target, ...] = ("writer", "mongo", "chroma")
 IDS = [f"doc-{i}" for i in range(60)]
 FINGERPRINT = "chaos"
 GONE = -1
@@ -45,7 +48,10 @@ def record(id: str, turn: int) -> Record:
     return Record(Document(id, text=f"{id} of turn {turn}", metadata={"turn": turn}), vectors, Stamp(f"{turn}"))
 
 
-def open_pair(mongo: str, chroma: str) -> MongoChromaStore:
+def open_index(mongo: str, chroma: str) -> MongoChromaStore | SqliteStore:
+    """The index on two servers, or the one at a path: ``mongo`` is "sqlite" then."""
+    if mongo == "sqlite":
+        return SqliteStore(chroma)
     return MongoChromaStore(f"//{mongo}/chaos", chroma=f"http://{chroma}", options=MongoOptions(timeout=5, retries=6))
 
 
@@ -59,7 +65,7 @@ def work(mongo: str, chroma: str, seed: int, turn: int) -> None:
         stop.set()
 
     threading.Thread(target=wait_for_end, daemon=True).start()
-    with open_pair(mongo, chroma) as store:
+    with open_index(mongo, chroma) as store:
         store.bind(FINGERPRINT, SPACES)
         while not stop.is_set():
             turn += 1
@@ -153,43 +159,55 @@ class Writer:
         while self.turns < turns and self.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    def end(self, *, kill: bool) -> None:
+    def end(self, *, kill: bool) -> list[int]:
+        """End the process; returns the turns that it had begun and not said to be done."""
         if kill:
             self.process.send_signal(signal.SIGKILL)
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(120)
         self._reader.join()
+        return list(self._pending)
 
 
 @dataclass
 class Harness:
-    """Rounds of killing against one pair of servers."""
+    """Rounds of killing against one pair of servers, or one file."""
 
-    both: Servers
+    both: Servers | Path
     seed: int
     may_be: dict[str, set[int]] = field(default_factory=lambda: {id: {GONE} for id in IDS})
-    found: dict[str, int] = field(default_factory=lambda: {"documents": 0, "unfinished": 0, "orphans": 0, "stale": 0})
+    found: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("documents", "cut off", "unfinished", "orphans", "stale"), 0)
+    )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What `open_index` takes."""
+        return (
+            ("sqlite", str(self.both)) if isinstance(self.both, Path) else (self.both.mongo.address, self.both.chroma)
+        )
 
     def round(self, number: int, target: Target) -> None:
         rng = random.Random(f"{self.seed} {number}")
         start = (number + 1) * 100_000
-        arguments = [self.both.mongo.address, self.both.chroma, str(self.seed + number), str(start)]
+        arguments = [*self.place, str(self.seed + number), str(start)]
         command = [sys.executable, "-m", "tests.support.chaos", "--work", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         writer = Writer(subprocess.Popen(command, **pipes), self.may_be)  # type: ignore[call-overload]
         try:
             writer.wait_for_turns(1)
             time.sleep(rng.uniform(0.0, 0.6))
-            if target != "writer":
+            if not isinstance(self.both, Path) and target != "writer":
                 self.both.kill(target)
                 time.sleep(rng.uniform(0.0, 0.5))
                 self.both.start(target)
                 writer.wait_for_turns(writer.turns + 5)
         finally:
-            writer.end(kill=target == "writer")
-        with open_pair(self.both.mongo.address, self.both.chroma) as store:
+            self.found["cut off"] += len(writer.end(kill=target in ("writer", "sqlite")))
+        with open_index(*self.place) as store:
             self.check(store)
+            assert target != "sqlite" or store.check().clean, "it needs a repair"
             report = store.check(repair=True)
             assert not report.missing, report.missing
             for kind in ("unfinished", "orphans", "stale"):
@@ -199,7 +217,7 @@ class Harness:
             assert second.in_progress == 0
             self.check(store)
 
-    def check(self, store: MongoChromaStore) -> None:
+    def check(self, store: MongoChromaStore | SqliteStore) -> None:
         """Every document is of a turn that it may be of, in text, metadata and all vectors, and is there once."""
         ids = list(store.ids())
         documents = {document.id: document for document in store.get(ids)}
@@ -216,13 +234,18 @@ class Harness:
                 assert hits[0].id == one.document.id
                 assert abs(hits[0].score - 1.0) < 1e-4
                 assert documents[one.document.id] == one.document
+        for one in there if isinstance(store, SqliteStore) else ():
+            found = [hit.id for hit in store.search_words(str(one.document.text), limit=len(IDS) * 2)]
+            assert found[0] == one.document.id
+            assert sorted(found) == sorted(documents)
         self.found["documents"] += len(there)
 
 
 def run(folder: Path, seed: int, targets: Sequence[Target]) -> dict[str, int]:
-    """Kill one target after the other and return what was found; AssertionError where something was lost."""
-    with servers(folder) as both:
-        harness = Harness(both, seed)
+    """Kill one target after the other, of `SERVED` or ``sqlite`` alone, and return what was found; AssertionError where something was lost."""
+    with ExitStack() as running:
+        file = all(target == "sqlite" for target in targets)
+        harness = Harness(folder / "index" if file else running.enter_context(servers(folder)), seed)
         for number, target in enumerate(targets):
             harness.round(number, target)
             if number % 10 == 9:

@@ -97,7 +97,10 @@ def test_a_file_that_was_in_use_during_the_fork_is_refused_in_the_child(path: Pa
 
 
 def test_a_child_compares_several_blocks_with_threads_of_its_own(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes, "_BLOCK", 4)
+    monkeypatch.setattr(codes, "BLOCK", 4)
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        store.upsert(RECORDS[10:20])
     (query,) = RECORDS[7].vectors[IMAGE][None]
 
     def search() -> str:
