@@ -242,7 +242,10 @@ class Harness:
 
 
 def run(folder: Path, seed: int, targets: Sequence[Target]) -> dict[str, int]:
-    """Kill one target after the other, of `SERVED` or ``sqlite`` alone, and return what was found; AssertionError where something was lost."""
+    """Kill one target after the other, of `SERVED` or ``sqlite`` alone, and return what was found.
+
+    AssertionError where something was lost.
+    """
     with ExitStack() as running:
         file = all(target == "sqlite" for target in targets)
         harness = Harness(folder / "index" if file else running.enter_context(servers(folder)), seed)

@@ -169,11 +169,9 @@ class Database:
         if self.path.is_dir():
             raise ConfigError(self._why_a_folder())
         self._refuse_network()
-        connection = self._connect("mode=rw")
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection = self._connect("mode=rw")
         except sqlite3.OperationalError:  # its memory for readers cannot be made where nothing may be written
-            connection.close()
             look = self._look()
             if os.access(self.path.parent, os.W_OK) or look[-1]:
                 raise
@@ -196,9 +194,14 @@ class Database:
         connection = sqlite3.connect(
             uri, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False, factory=_Connection
         )
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _look(self) -> tuple[int, ...]:
@@ -276,7 +279,7 @@ class Database:
         except sqlite3.Error as exc:
             raise self._error(str(exc), operation) from exc
         except OSError as exc:
-            raise BackendError(f"{self.name} failed to {operation}: {exc.strerror or exc}") from exc
+            raise BackendError(f"{self.name} failed to {operation}: {exc.filename}: {exc.strerror}") from exc
 
     def _error(self, said: str, operation: str) -> BackendError | ConfigError:
         if "not a database" in said:
@@ -287,6 +290,7 @@ class Database:
             )
         advice = {
             "full": "; nothing of it was done: make room on the disk, and do it again",
+            "disk I/O error": "; nothing of it was done: see whether the disk or a quota is full, or the disk fails",
             "readonly": "; it may be read here, and not written to",
             "unable to open": "; the file or its folder may not be opened by this user, or its log (-wal) has to be "
             "read by a process that may write to the folder first",
