@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockStore
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 
 from vlmsearch import ConfigError, Document, Field, IndexMismatchError, InvalidInputError, Pipeline
 from vlmsearch.answers.prompts import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import TextTruncatedWarning
 from vlmsearch.indexing.reindex import reindex
-from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.sqlite.store import SqliteStore
 
 SEED = 15_000_000
 SCENES = 120
@@ -26,7 +26,7 @@ SCENES = 120
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("pipeline")
-    with Pipeline.open(encoder="onnx:demo", store=f"chroma:{folder / 'index'}") as opened:
+    with Pipeline.open(encoder="onnx:demo", store=f"sqlite:{folder / 'index'}") as opened:
         scenes = [make_scene(SEED + i) for i in range(SCENES)]
         opened.add(
             Document(f"scene-{i}", image=scene.draw(160), metadata={"background": scene.background, "number": i})
@@ -141,7 +141,7 @@ def test_what_lies_below_the_floor_is_no_match(pipeline: Pipeline) -> None:
 
 
 def test_an_index_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'none'}") as pipeline:
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'none'}") as pipeline:
         assert pipeline.search("anything") == []
         assert pipeline.ask("anything").text == NOTHING_FOUND
     assert not (tmp_path / "none").exists()
@@ -156,11 +156,11 @@ def test_a_deleted_document_is_found_no_longer() -> None:
 
 def test_what_was_opened_is_closed_when_the_rest_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[object] = []
-    for kind in (MockEncoder, MockStore):
+    for kind in (MockEncoder, MemoryStore):
         monkeypatch.setattr(kind, "close", lambda self: closed.append(self))
     with pytest.raises(ConfigError, match="no generator 'nonsense:'"):
         Pipeline.open(encoder="mock:", store="mock:", generator="nonsense:")
-    assert [type(part) for part in closed] == [MockEncoder, MockStore]
+    assert [type(part) for part in closed] == [MockEncoder, MemoryStore]
 
 
 def test_asking_without_a_generator_says_what_to_do() -> None:
@@ -227,7 +227,7 @@ def test_half_a_surrogate_pair_stops_neither_indexing_nor_a_query(pipeline: Pipe
 def test_another_index_in_the_same_store_is_checked_again(tmp_path: Path) -> None:
     another = MockEncoder()
     another.fingerprint = "another@1"
-    with Pipeline(MockEncoder(), ChromaStore(str(tmp_path / "index"))) as pipeline:
+    with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         pipeline.add([Document("one", text="a star")])
         assert pipeline.search("a star")
         reindex(pipeline.store, another)
@@ -266,7 +266,7 @@ def test_weights_are_numbers_of_fields_that_there_are(pipeline: Pipeline, weight
 
 
 def test_a_generator_of_ids_leaves_no_vectors_behind(tmp_path: Path) -> None:
-    with Pipeline(MockEncoder(), ChromaStore(str(tmp_path / "index"))) as pipeline:
+    with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         pipeline.add([Document("one", text="a star"), Document("two", text="a ring")])
         assert pipeline.delete(id for id in ("one", "two")) == 2
         assert pipeline.check().clean

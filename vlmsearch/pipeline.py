@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
 
 DEFAULT_ENCODER = "onnx:default"
-DEFAULT_STORE = "chroma:./vlmsearch-index"
+DEFAULT_STORE = "sqlite:./vlmsearch-index"
 DEFAULT_GENERATOR = "extractive:"
 _LONGEST_PAGE = 10_000
 _ATTEMPTS = 10
@@ -113,7 +113,7 @@ class Pipeline(Closable):
 
         Args:
             encoder: Such as ``onnx:default`` (built on first use) or ``triton://host:8001/vlm``.
-            store: Such as ``chroma:./index`` or ``mongodb://host/photos``.
+            store: Such as ``sqlite:./index`` or ``mongodb://host/photos``.
             generator: Such as ``extractive:`` (no model) or ``openai:http://host:8000/v1``; None for no answers.
             image_limits: How large images may be.
 

@@ -49,7 +49,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Index a folder and answer searches over HTTP.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--encoder", default="onnx:demo")
-    parser.add_argument("--store", default="chroma:./search-app-index")
+    parser.add_argument("--store", default="sqlite:./search-app-index")
     parser.add_argument("--port", type=int, default=8080)
     given = parser.parse_args()
     with Pipeline.open(encoder=given.encoder, store=given.store) as pipeline:

@@ -1,19 +1,20 @@
 """Stand-ins for the back ends of vlmsearch, and the suites that a real one has to pass.
 
 >>> from vlmsearch import Document, Pipeline
->>> from vlmsearch_mocks import MockEncoder, MockGenerator, MockStore
->>> pipeline = Pipeline(MockEncoder(), MockStore(), MockGenerator(["It is on the mat [1]."]))
+>>> from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
+>>> pipeline = Pipeline(MockEncoder(), MemoryStore(), MockGenerator(["It is on the mat [1]."]))
 
-`MockStore` is the store of production over `MockMongo` and `MockChroma`; `MemoryStore` is a dictionary with exact
-search. None needs a server, nor more than vlmsearch itself. The fixtures are in ``vlmsearch_mocks.fixtures`` (one line
-in a conftest: ``pytest_plugins = ["vlmsearch_mocks.fixtures"]``), the suites in ``vlmsearch_mocks.contracts``; those
-two need pytest.
+`MemoryStore` is a dictionary with exact search. `MockStore` is ``mongodb+chroma:`` over `MockMongo` and `MockChroma`,
+where faults can be planted; it needs the drivers, ``vlmsearch[chroma,mongodb]``. None needs a server. The fixtures are
+in ``vlmsearch_mocks.fixtures`` (one line in a conftest: ``pytest_plugins = ["vlmsearch_mocks.fixtures"]``), the suites
+in ``vlmsearch_mocks.contracts``; those two need pytest.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vlmsearch.errors import MissingDependencyError
 from vlmsearch_mocks.encoder import MockEncoder
 from vlmsearch_mocks.faults import Faults
 from vlmsearch_mocks.generator import MockGenerator
@@ -34,9 +35,14 @@ _LATE = {
 
 
 def __getattr__(name: str) -> object:
-    """The stand-ins whose drivers are heavy, when they are asked for."""
+    """The stand-ins that need the drivers, when they are asked for."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_LATE[name]), name)
+    try:
+        return getattr(importlib.import_module(_LATE[name]), name)
+    except ModuleNotFoundError as exc:
+        raise MissingDependencyError(
+            f"{name} needs {exc.name}, which is not installed: pip install 'vlmsearch[chroma,mongodb]'"
+        ) from exc

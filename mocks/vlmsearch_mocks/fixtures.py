@@ -9,9 +9,10 @@ import pytest
 
 from vlmsearch_mocks.encoder import MockEncoder
 from vlmsearch_mocks.generator import MockGenerator
+from vlmsearch_mocks.store import MemoryStore
 
 if TYPE_CHECKING:
-    from vlmsearch import Pipeline
+    from vlmsearch import Pipeline, Store
     from vlmsearch_mocks.faults import Faults
     from vlmsearch_mocks.pair import MockStore
 
@@ -23,12 +24,18 @@ def vlmsearch_encoder() -> MockEncoder:
 
 
 @pytest.fixture
-def vlmsearch_store() -> Iterator[MockStore]:
-    """An empty store: the one of production, over mock servers that keep everything in memory."""
+def vlmsearch_store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """An empty store in memory: a `MockStore` in a test that takes ``vlmsearch_faults``, else a `MemoryStore`."""
+    with _store(has_faults="vlmsearch_faults" in request.fixturenames) as store:
+        yield store
+
+
+def _store(*, has_faults: bool) -> Store:
+    if not has_faults:
+        return MemoryStore()
     from vlmsearch_mocks import MockStore
 
-    with MockStore() as store:
-        yield store
+    return MockStore()
 
 
 @pytest.fixture
@@ -45,7 +52,7 @@ def vlmsearch_generator() -> MockGenerator:
 
 @pytest.fixture
 def vlmsearch_pipeline(
-    vlmsearch_encoder: MockEncoder, vlmsearch_store: MockStore, vlmsearch_generator: MockGenerator
+    vlmsearch_encoder: MockEncoder, vlmsearch_store: Store, vlmsearch_generator: MockGenerator
 ) -> Iterator[Pipeline]:
     """A pipeline of the encoder, the store and the generator."""
     from vlmsearch import Pipeline

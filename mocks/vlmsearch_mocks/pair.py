@@ -16,7 +16,7 @@ class MockStore(MongoChromaStore):
     """``mongodb+chroma:`` over a `MockMongo` and a `MockChroma` of its own, which keep everything in memory.
 
     ``faults`` is what goes wrong with them; a call that fails is tried ``retries`` times more. ``language`` is how
-    words are compared, as for ``mongodb+chroma:``.
+    words are compared, as for ``mongodb+chroma:``. It needs the drivers, ``vlmsearch[chroma,mongodb]``.
     """
 
     def __init__(self, location: str = "", *, retries: int = 2, language: str | None = None) -> None:

@@ -6,6 +6,7 @@ import itertools
 import sqlite3
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.base import Store, check_manifest, check_records
+from vlmsearch.stores.base import CheckReport, Store, check_manifest, check_records
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.words import FullText, words_of
 from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
@@ -160,6 +161,12 @@ class MemoryStore(Store):
         with self._lock:
             for id in ids:
                 self._rejects.pop(id, None)
+
+    def check(self, *, repair: bool = False) -> CheckReport:
+        """How much there is; nothing in a dictionary can disagree."""
+        with self._lock:
+            counts = Counter(str(field) for record in self._records.values() for field in record.vectors)
+            return CheckReport(self.name, len(self._records), dict(sorted(counts.items())), repaired=repair)
 
     def _needed(self) -> Manifest:
         if self._manifest is None:

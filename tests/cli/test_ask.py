@@ -17,12 +17,12 @@ STARS = [f"red star number {i}" for i in range(3)]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ask")
-    with Pipeline.open(encoder="mock:", store=f"chroma:{folder / 'index'}") as pipeline:
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{folder / 'index'}") as pipeline:
         pipeline.add(Document(f"star-{i}", text=text) for i, text in enumerate(STARS))
     return folder
 
 
-ASK = ("ask", "red star", "--store", "chroma:index", "--encoder", "mock:")
+ASK = ("ask", "red star", "--store", "sqlite:index", "--encoder", "mock:")
 
 
 def ask(folder: Path, *arguments: str) -> Result:

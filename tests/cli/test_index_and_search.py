@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-SETTINGS = {"VLMSEARCH_STORE": "chroma:index", "VLMSEARCH_ENCODER": "onnx:demo"}
+SETTINGS = {"VLMSEARCH_STORE": "sqlite:index", "VLMSEARCH_ENCODER": "onnx:demo"}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ SETTINGS = {"VLMSEARCH_STORE": "chroma:index", "VLMSEARCH_ENCODER": "onnx:demo"}
         ("info", "--store", "chroma://[::1/name"),
         ("info", "--store", "mongodb://[::1/db"),
         ("info", "--store", "mongodb+chroma://host/db?chroma=http://[::1"),
-        ("index", ".", "--store", "chroma:index", "--encoder", "triton://[::1/vlm"),
+        ("index", ".", "--store", "sqlite:index", "--encoder", "triton://[::1/vlm"),
         ("triton", "status", "triton://[::1"),
         ("bench", "store", "--mongo", "[::1", "--chroma", "127.0.0.1:8000"),
     ],
@@ -89,7 +89,7 @@ def test_search_prints_plain_lines_to_a_pipe(folder: Path) -> None:
 
 
 def test_search_opens_the_encoder_that_built_the_index(folder: Path) -> None:
-    found = json.loads(ok("search", "a star", "--json", "--store", "chroma:index", cwd=folder))["matches"]
+    found = json.loads(ok("search", "a star", "--json", "--store", "sqlite:index", cwd=folder))["matches"]
     assert len(found) == 10
     assert set(found[0]) == {"id", "score", "text", "image", "metadata", "legs"}
 
@@ -148,7 +148,7 @@ def test_info_shows_what_built_the_index_and_what_failed(folder: Path) -> None:
 
 
 def test_delete_takes_ids_and_paths(folder: Path, tmp_path: Path) -> None:
-    store = {"VLMSEARCH_STORE": f"chroma:{tmp_path / 'index'}", "VLMSEARCH_ENCODER": "onnx:demo"}
+    store = {"VLMSEARCH_STORE": f"sqlite:{tmp_path / 'index'}", "VLMSEARCH_ENCODER": "onnx:demo"}
     ok("index", "pics", "notes.jsonl", cwd=folder, **store)
     assert ok("delete", "note-1", "pics/00.png", cwd=folder, **store) == "2 deleted\n"
     done = run("delete", "note-1", cwd=folder, **store)
@@ -165,9 +165,9 @@ def test_delete_takes_ids_and_paths(folder: Path, tmp_path: Path) -> None:
         (["index"], 2, "Missing argument"),
         (["search"], 2, "give a TEXT, an --image or both"),
         (["search", " "], 2, "give a TEXT, an --image or both"),
-        (["search", "x", "--store", "chroma:nowhere"], 1, "no index at"),
-        (["info", "--store", "chroma:nowhere"], 1, "no index at"),
-        (["search", "x", "--store", "sqlite:x"], 1, "no store 'sqlite:'; there are chroma:"),
+        (["search", "x", "--store", "sqlite:nowhere"], 1, "no index at"),
+        (["info", "--store", "sqlite:nowhere"], 1, "no index at"),
+        (["search", "x", "--store", "redis:x"], 1, "no store 'redis:'; there are chroma:, mock:"),
         (["search", "x", "--encoder", "onnx:nothing"], 1, "no model 'nothing'"),
         (["search", "x", "--encoder", "mock:"], 1, "was built with demo-clip:"),
         (["index", "pics", "--encoder", "mock:"], 1, "was built with demo-clip:"),
@@ -193,7 +193,7 @@ def test_bad_input_gets_one_clear_line(folder: Path, arguments: list[str], code:
 
 def test_a_refused_encoder_leaves_the_index_as_it_was(folder: Path) -> None:
     before = json.loads(ok("info", "--json", cwd=folder, **SETTINGS))
-    assert run("index", "pics", "--encoder", "mock:", cwd=folder, VLMSEARCH_STORE="chroma:index").returncode == 1
+    assert run("index", "pics", "--encoder", "mock:", cwd=folder, VLMSEARCH_STORE="sqlite:index").returncode == 1
     assert json.loads(ok("info", "--json", cwd=folder, **SETTINGS)) == before
 
 
@@ -237,7 +237,13 @@ def test_doctor_finds_this_installation_sound() -> None:
 
 def test_backends_lists_what_can_be_used() -> None:
     rows = {(row["kind"], row["scheme"]): row for row in json.loads(ok("backends", "--json"))}
-    for known in (("encoder", "onnx"), ("store", "chroma"), ("store", "mock"), ("generator", "extractive")):
+    for known in (
+        ("encoder", "onnx"),
+        ("store", "sqlite"),
+        ("store", "chroma"),
+        ("store", "mock"),
+        ("generator", "extractive"),
+    ):
         assert rows[known]["usable"]
         assert rows[known]["what"]
 
@@ -266,7 +272,7 @@ def test_the_demo_answers_its_question_with_citations_that_hold(tmp_path: Path) 
 
 @pytest.mark.skipif(not PHOTOS.is_dir(), reason="../shared/data is not there")
 def test_three_hundred_photographs(tmp_path: Path) -> None:
-    arguments = ("index", PHOTOS, "--store", f"chroma:{tmp_path / 'x'}", "--encoder", "onnx:demo", "--json")
+    arguments = ("index", PHOTOS, "--store", f"sqlite:{tmp_path / 'x'}", "--encoder", "onnx:demo", "--json")
     first, second = (json.loads(ok(*arguments)) for _ in range(2))
     assert (first["added"], first["unchanged"], first["failed"]) == (300, 0, 0)
     assert (second["added"], second["unchanged"], second["failed"]) == (0, 300, 0)

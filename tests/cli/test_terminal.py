@@ -23,7 +23,7 @@ TEXT = "a star [/INST] [red]:star: \x1b[31mand\x07 more"
 
 
 def _index(folder: Path) -> str:
-    store = f"chroma:{folder / 'index'}"
+    store = f"sqlite:{folder / 'index'}"
     with Pipeline.open(store=store, encoder="onnx:demo-clip") as pipeline:
         pipeline.add([Document("one[/two]", text=TEXT)])
     return store
@@ -44,7 +44,7 @@ def test_a_match_in_a_pipe_is_one_line_of_three_cells(tmp_path: Path) -> None:
 
 
 def test_json_of_what_is_no_utf8_has_escapes(tmp_path: Path) -> None:
-    store = f"chroma:{tmp_path / 'index'}"
+    store = f"sqlite:{tmp_path / 'index'}"
     with Pipeline.open(store=store, encoder="onnx:demo-clip") as pipeline:
         pipeline.add([Document("one", text="a star \ud83d naïve", metadata={"k": "v\udc00"})])
     printed = CliRunner(charset="utf-8").invoke(cli, ["search", "a star", "--store", store, "--json"])
@@ -58,7 +58,7 @@ def test_json_of_what_is_no_utf8_has_escapes(tmp_path: Path) -> None:
 
 
 def test_what_the_encoding_of_the_output_lacks_has_escapes(tmp_path: Path) -> None:
-    store, text = f"chroma:{tmp_path / 'index'}", "naïve → \U0001f600 \x93"
+    store, text = f"sqlite:{tmp_path / 'index'}", "naïve → \U0001f600 \x93"
     with Pipeline.open(store=store, encoder="onnx:demo-clip") as pipeline:
         pipeline.add([Document("one", text=text)])
     printed = {}
@@ -96,7 +96,7 @@ def assert_harmless(printed: str) -> None:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index, below the current folder, of a document with a hostile text."""
     folder = tmp_path_factory.mktemp("hostile")
-    with Pipeline.open(store=f"chroma:{folder / 'index'}", encoder="mock:") as pipeline:
+    with Pipeline.open(store=f"sqlite:{folder / 'index'}", encoder="mock:") as pipeline:
         pipeline.add([Document(f"a{HOSTILE[15:22]}", text=f"star {HOSTILE}", metadata={"k": HOSTILE})])
     return folder
 
@@ -105,7 +105,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask() -> Iterator[tuple[str, ...]]:
     """The command to ask a hostile generator."""
     with OpenAIServer(Script(reply=f"It is [1] {HOSTILE}.")) as server:
-        yield "ask", "star", "--store", "chroma:index", "--encoder", "mock:", "--generator", f"openai:{server.url}"
+        yield "ask", "star", "--store", "sqlite:index", "--encoder", "mock:", "--generator", f"openai:{server.url}"
 
 
 @pytest.mark.parametrize("form", ["--stream", "--no-stream"])
@@ -146,7 +146,7 @@ def test_names_of_files_steer_no_terminal(tmp_path: Path) -> None:
         ("ask", "a star?", "--template", f"no {name}"),
         ("models", name),
     ):
-        done = run(*arguments, cwd=tmp_path, VLMSEARCH_ENCODER="mock:", VLMSEARCH_STORE="chroma:index")
+        done = run(*arguments, cwd=tmp_path, VLMSEARCH_ENCODER="mock:", VLMSEARCH_STORE="sqlite:index")
         assert "2J" in done.stderr
         assert_harmless(done.stdout + done.stderr)
 

@@ -28,18 +28,18 @@ def test_the_same_ids_as_in_process(binary: Binary, tmp_path: Path) -> None:
     ok("triton", "repo", "--models", "demo", "--platform", "python", "--out", "R", cwd=tmp_path)
     with serving(tmp_path / "R") as (location, _):
         for name, encoder in (("local", "onnx:demo"), ("remote", f"triton:{location}")):
-            done = run("index", "photos", "--encoder", encoder, "--store", f"chroma:{name}", "--json", cwd=tmp_path)
+            done = run("index", "photos", "--encoder", encoder, "--store", f"sqlite:{name}", "--json", cwd=tmp_path)
             report = json.loads(done.stdout)
             assert (report["added"], report["failed"]) == (60, 1), done.stderr
             assert report["rejects"][0]["code"] == "truncated"
         printed = [
             ok("search", make_scene(SEED).caption(), "--encoder", encoder, "--store", store, cwd=tmp_path)
-            for encoder, store in (("onnx:demo", "chroma:local"), (f"triton:{location}", "chroma:remote"))
+            for encoder, store in (("onnx:demo", "sqlite:local"), (f"triton:{location}", "sqlite:remote"))
         ]
         assert printed[0] == printed[1]
         with (
-            Pipeline.open(encoder="onnx:demo", store=f"chroma:{tmp_path / 'local'}") as local,
-            Pipeline.open(encoder=f"triton:{location}", store=f"chroma:{tmp_path / 'remote'}") as remote,
+            Pipeline.open(encoder="onnx:demo", store=f"sqlite:{tmp_path / 'local'}") as local,
+            Pipeline.open(encoder=f"triton:{location}", store=f"sqlite:{tmp_path / 'remote'}") as remote,
         ):
             for i in range(0, 60, 6):
                 ids = [

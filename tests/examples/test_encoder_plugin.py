@@ -44,8 +44,8 @@ def test_its_url_indexes_and_searches(environment: dict[str, str], tmp_path: Pat
         make_scene(number).draw(96).save(tmp_path / "photos" / f"{number}.png")
     url = "colours:?shades=6"
     assert "colours:" in vlmsearch("backends")
-    report = json.loads(vlmsearch("index", "photos", "--encoder", url, "--store", "chroma:./index", "--json"))
+    report = json.loads(vlmsearch("index", "photos", "--encoder", url, "--store", "sqlite:./index", "--json"))
     assert report["added"] == 6
-    found = vlmsearch("search", "--image", "photos/3.png", "--encoder", url, "--store", "chroma:./index", "--json")
+    found = vlmsearch("search", "--image", "photos/3.png", "--encoder", url, "--store", "sqlite:./index", "--json")
     assert Path(json.loads(found)["matches"][0]["id"]).name == "3.png"
-    assert "colours:6" in vlmsearch("info", "--store", "chroma:./index")
+    assert "colours:6" in vlmsearch("info", "--store", "sqlite:./index")

@@ -1,4 +1,4 @@
-"""The flow of indexing, on the demo models and the in-memory store; crashes on embedded Chroma."""
+"""The flow of indexing, on the demo models and the in-memory store; crashes on a file."""
 
 import os
 import signal
@@ -412,7 +412,7 @@ def test_an_index_is_listed_once_where_no_bar_is_drawn(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(os, "scandir", note_folder)
     monkeypatch.setattr(sources, "read_rows", note_table)
-    command = ["index", str(tmp_path / "in"), str(tmp_path / "b.jsonl"), "--store", f"chroma:{tmp_path / 'index'}"]
+    command = ["index", str(tmp_path / "in"), str(tmp_path / "b.jsonl"), "--store", f"sqlite:{tmp_path / 'index'}"]
     done = CliRunner().invoke(cli, [*command, "--encoder", "mock:", "--json"])
     assert done.exit_code == 0, done.output
     assert [reads.count(str(tmp_path / name)) for name in ("in", "b.jsonl")] == [1, 1]
@@ -426,7 +426,7 @@ def test_a_row_of_too_many_columns_is_rejected_and_the_index_stays_usable(tmp_pa
         f"sparse,a blue heart,{','.join(map(str, range(500)))}{',' * 8500}\n"
     )
     for _ in range(2):
-        with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
+        with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
             report = pipeline.index(wide)
             assert [(reject.id, reject.code) for reject in report.rejects] == [("full", "too_large")]
             assert "there are 9,000 keys of metadata; a document has at most 1,000" in report.rejects[0].message
@@ -439,7 +439,7 @@ def test_a_row_of_too_many_columns_is_rejected_and_the_index_stays_usable(tmp_pa
 _CHILD = """
 import sys
 from vlmsearch import Document, Pipeline
-pipeline = Pipeline.open(encoder="mock:", store=f"chroma:{sys.argv[1]}")
+pipeline = Pipeline.open(encoder="mock:", store=f"sqlite:{sys.argv[1]}")
 print("ready", flush=True)
 pipeline.add(
     (Document(str(i), text=f"text {i}") for i in range(int(sys.argv[2]))),
@@ -466,11 +466,11 @@ def test_an_interrupted_run_opens_searches_and_completes(how: signal.Signals, tu
         time.sleep(float(rng.uniform(0, 0.15)))
         child.send_signal(how)
         child.communicate()
-        with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
+        with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
             done = len(pipeline.store)
             assert done > 0
             assert pipeline.search("text 3", limit=3)[0].document.text == "text 3"
-    with Pipeline.open(encoder="mock:", store=f"chroma:{tmp_path / 'index'}") as pipeline:
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
         report = pipeline.add(Document(str(i), text=f"text {i}") for i in range(count))
         assert report.added + report.unchanged + report.updated == count
         assert sorted(pipeline.store.ids(), key=int) == [str(i) for i in range(count)]

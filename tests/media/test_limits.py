@@ -415,7 +415,7 @@ def test_the_limits_are_an_option_wherever_images_come_in(tmp_path: Path) -> Non
         with pytest.raises(InvalidInputError, match="2,500 pixels; at most 2,450") as caught:
             pipeline.search(image=tmp_path / "photos" / "one.png")
         assert caught.value.code == "too_large"
-    command = ("index", "photos", "--encoder", "mock:", "--store", "chroma:index")
+    command = ("index", "photos", "--encoder", "mock:", "--store", "sqlite:index")
     printed = ok(*command, "--json", cwd=tmp_path, VLMSEARCH_IMAGE_LIMITS="encoded=10")
     assert [reject["code"] for reject in json.loads(printed)["rejects"]] == ["too_large"]
     done = run(*command, "--image-limits", "width=3", cwd=tmp_path)

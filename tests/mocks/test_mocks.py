@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockStore
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 from vlmsearch_mocks.contracts import EncoderContract, GeneratorContract
 
 from vlmsearch import ConfigError, Document, Pipeline
@@ -208,7 +208,7 @@ def test_a_function_sees_the_prompt() -> None:
 
 def test_the_mocks_are_back_ends_by_url() -> None:
     assert isinstance(open_encoder("mock:"), MockEncoder)
-    assert isinstance(open_store("mock:"), MockStore)
+    assert isinstance(open_store("mock:"), MemoryStore)
     assert open_store("mock:here").name == "mock:here"
     assert open_generator("mock:yes").generate("?") == "yes"
     limited = open_generator("mock:yes?context=100")
@@ -248,9 +248,52 @@ def test_a_line_in_a_conftest_gives_the_fixtures(pytester: pytest.Pytester) -> N
                 vlmsearch_pipeline.add([Document("x", text="another"), Document("y", text="the answer")])
                 assert vlmsearch_pipeline.search("a query", limit=1)[0].document.id == "y"
                 assert vlmsearch_pipeline.ask("a query").text == "first"
+
+        def test_faults_can_be_planted(vlmsearch_pipeline, vlmsearch_faults):
+            vlmsearch_faults.fail("mongo", "bulk_write")
+            vlmsearch_pipeline.add([Document("a", text="a red star")])
+            assert vlmsearch_faults.calls.count("mongo.bulk_write") > 1
+            assert vlmsearch_pipeline.search("red star")[0].document.id == "a"
         """
     )
-    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=3)
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=4)
+
+
+def test_without_the_drivers_all_but_the_mock_servers_work(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import sys
+        sys.modules |= dict.fromkeys(("bson", "chromadb", "httpx", "pymongo"))
+        pytest_plugins = ["vlmsearch_mocks.fixtures"]
+        """
+    )
+    pytester.makepyfile(
+        r"""
+        import pytest
+        from vlmsearch import Document, MissingDependencyError, Pipeline
+
+        def test_the_fixtures(vlmsearch_pipeline):
+            vlmsearch_pipeline.add([Document("a", text="a red star")])
+            assert vlmsearch_pipeline.search("red star")[0].document.id == "a"
+
+        def test_the_urls():
+            with Pipeline.open(encoder="mock:", store="mock:", generator="mock:") as pipeline:
+                assert pipeline.add([Document("a", text="a red star")]).added == 1
+
+        def test_the_mock_servers_say_what_to_install():
+            with pytest.raises(MissingDependencyError, match=r"MockStore needs \w+.*'vlmsearch\[chroma,mongodb\]'"):
+                from vlmsearch_mocks import MockStore
+
+        @pytest.mark.parametrize(
+            ("url", "extras"),
+            [("chroma:x", "chroma"), ("mongodb://h/x", "mongodb"), ("mongodb+chroma://h/x?chroma=y", "chroma,mongodb")],
+        )
+        def test_stores_say_what_to_install(url, extras):
+            with pytest.raises(MissingDependencyError, match=rf"pip install 'vlmsearch\[{extras}\]'"):
+                Pipeline.open(encoder="mock:", store=url)
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=6)
 
 
 def test_a_store_of_ones_own_can_be_held_to_the_suite(pytester: pytest.Pytester) -> None:

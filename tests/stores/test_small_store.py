@@ -13,7 +13,7 @@ from vlmsearch_mocks import MockEncoder
 from vlmsearch_mocks.contracts import StoreContract
 from vlmsearch_mocks.store import MemoryStore
 
-from vlmsearch import Document, InvalidInputError, Pipeline
+from vlmsearch import ConfigError, Document, InvalidInputError, Pipeline
 from vlmsearch.cli import cli
 from vlmsearch.stores.base import Quarantine, Store
 from vlmsearch.stores.filters import Filter
@@ -81,6 +81,8 @@ def test_inputs_that_cannot_be_used_are_reported_in_each_run(tmp_path: Path) -> 
         (tmp_path / "bad.png").unlink()
         report = pipeline.index(tmp_path, prune=True)
         assert (report.unchanged, report.rejects, len(store)) == (1, (), 1)
+        with pytest.raises(ConfigError, match="cannot be checked; sqlite:, chroma:"):
+            pipeline.check()
 
 
 def test_info_says_that_the_store_keeps_no_list_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def _encode(encoder: Encoder, files: Sequence[Path]) -> float:
 
 
 def _index(encoder: Encoder, folder: Path) -> float:
-    with tempfile.TemporaryDirectory() as place, open_store(f"chroma:{place}/index") as store:
+    with tempfile.TemporaryDirectory() as place, open_store(f"sqlite:{place}/index") as store:
         pipeline = Pipeline(encoder, store)
         pipeline.store.bind(encoder.fingerprint, encoder.spaces)
         started = time.perf_counter()

@@ -38,7 +38,7 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
         table = draw_gallery(out, scenes, quiet=as_json)
     except OSError as exc:
         raise ConfigError(f"cannot draw into {out}: {exc.strerror or exc}: {str(exc.filename or out)!r}") from exc
-    with Pipeline.open(encoder="onnx:demo", store=f"chroma:{out / 'index'}", generator="onnx:demo-gpt2") as pipeline:
+    with Pipeline.open(encoder="onnx:demo", store=f"sqlite:{out / 'index'}", generator="onnx:demo-gpt2") as pipeline:
         with progress(scenes, quiet=as_json) as advance:
             report = pipeline.index([table], prune=True, on_progress=advance)
         if not as_json:

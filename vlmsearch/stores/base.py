@@ -341,7 +341,7 @@ class Checkable(Protocol):
 
     Example:
         >>> from vlmsearch.registry import open_store
-        >>> isinstance(open_store("mock:"), Checkable)
+        >>> isinstance(open_store("sqlite:./index"), Checkable)
         True
     """
 
@@ -359,7 +359,7 @@ class Checkable(Protocol):
 def check_store(store: Store, *, repair: bool = False) -> CheckReport:
     """Return what the store's own `check` gives; ConfigError for a store that has none."""
     if not isinstance(store, Checkable):
-        raise ConfigError(f"{store.name} cannot be checked; chroma:, mongodb: and mongodb+chroma: can")
+        raise ConfigError(f"{store.name} cannot be checked; sqlite:, chroma:, mongodb: and mongodb+chroma: can")
     return store.check(repair=repair)
 
 
@@ -369,7 +369,7 @@ class Replaceable(Protocol):
 
     Example:
         >>> from vlmsearch.registry import open_store
-        >>> isinstance(open_store("mock:"), Replaceable)
+        >>> isinstance(open_store("sqlite:./index"), Replaceable)
         True
     """
 
@@ -426,7 +426,7 @@ class Described(Protocol):
 
     Example:
         >>> from vlmsearch.registry import open_store
-        >>> isinstance(open_store("mock:"), Described)
+        >>> isinstance(open_store("sqlite:./index"), Described)
         True
     """
 

@@ -441,7 +441,7 @@ def test_what_the_interface_does_not_have_is_refused(server: OpenAIServer, optio
 
 
 def indexed(folder: Path, url: str) -> Pipeline:
-    pipeline = Pipeline.open(encoder="mock:", store=f"chroma:{folder / 'index'}", generator=f"openai:{url}")
+    pipeline = Pipeline.open(encoder="mock:", store=f"sqlite:{folder / 'index'}", generator=f"openai:{url}")
     pipeline.add([Document("star", text="a red star")])
     return pipeline
 
@@ -467,7 +467,7 @@ def test_an_answer_cites_what_was_found(server: OpenAIServer, tmp_path: Path) ->
 def test_ctrl_c_while_an_answer_streams_ends_it_on_the_server_too(tmp_path: Path) -> None:
     with OpenAIServer(Script(reply="x" * 9000, delay=0.02)) as server:
         indexed(tmp_path, server.url).close()
-        back_ends = [f"--store=chroma:{tmp_path / 'index'}", "--encoder=mock:", f"--generator=openai:{server.url}"]
+        back_ends = [f"--store=sqlite:{tmp_path / 'index'}", "--encoder=mock:", f"--generator=openai:{server.url}"]
         ask = ["ask", "a red star?", *back_ends, "--stream", "--max-tokens=3000"]
         command = [sys.executable, "-m", "vlmsearch", *ask]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:

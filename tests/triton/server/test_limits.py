@@ -29,7 +29,7 @@ def test_texts_that_would_be_split_for_long_are_refused(triton: Running, texts: 
 
 def test_a_document_that_is_too_long_is_rejected_and_the_others_are_indexed(triton: Running, tmp_path: Path) -> None:
     long = "red star " * 2**15
-    with Pipeline.open(encoder=triton.url, store=f"chroma:{tmp_path / 'index'}") as pipeline:
+    with Pipeline.open(encoder=triton.url, store=f"sqlite:{tmp_path / 'index'}") as pipeline:
         report = pipeline.add([Document(name, text=text) for name, text in (("a", "star"), ("b", long), ("c", "ring"))])
         assert (report.added, [(reject.id, reject.code) for reject in report.rejects]) == (2, [("b", "too_large")])
         with pytest.raises(InvalidInputError, match=SAID.format(len(long))):

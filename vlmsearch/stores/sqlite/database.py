@@ -54,7 +54,7 @@ class Database:
     """
 
     def __init__(self, path: Path, *, timeout: float) -> None:
-        self.path = path
+        self.path = path.absolute()
         self.name = f"sqlite:{path}"
         self._timeout = timeout
         self._idle: list[_Connection] = []
@@ -66,7 +66,7 @@ class Database:
 
     def exists(self) -> bool:
         """Whether there is a file with anything in it."""
-        with suppress(OSError):
+        with self._translated("look for the index"), suppress(FileNotFoundError, NotADirectoryError):
             return self.path.is_dir() or self.path.stat().st_size > 0
         return False
 
@@ -190,7 +190,7 @@ class Database:
                 f"{self.name} was being used when this process was forked from process {os.getppid()}, whose locks it "
                 "would undo: start the process before the index is used, or by spawn instead of fork"
             )
-        uri = f"{self.path.absolute().as_uri()}?{how}"
+        uri = f"{self.path.as_uri()}?{how}"
         connection = sqlite3.connect(
             uri, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False, factory=_Connection
         )
