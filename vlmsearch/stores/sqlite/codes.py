@@ -48,7 +48,7 @@ def find(rows: Places, wanted: Places) -> tuple[Places, NDArray[np.bool_]]:
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """The first ``used`` rows of arrays that more are added to behind them."""
 
     places: Places
@@ -61,18 +61,18 @@ class Block:
         """How many rows can be added."""
         return len(self.places) - self.used
 
-    def with_rows(self, places: Places, steps: Vectors, codes: Codes) -> Block:
+    def with_rows(self, places: Places, steps: Vectors, codes: Codes) -> CodeBlock:
         """Return this block with rows added; those who have this one do not see them."""
         end = self.used + len(places)
         for have, more in ((self.places, places), (self.steps, steps), (self.codes, codes)):
             have[self.used : end] = more
-        return Block(self.places, self.steps, self.codes, end)
+        return CodeBlock(self.places, self.steps, self.codes, end)
 
 
 class CodeTable:
     """The codes of one field, each with the place of its document. Never changed: adding rows gives another one."""
 
-    def __init__(self, dim: int, blocks: tuple[Block, ...] = ()) -> None:
+    def __init__(self, dim: int, blocks: tuple[CodeBlock, ...] = ()) -> None:
         self.dim = dim
         self._blocks = blocks
 
@@ -80,7 +80,7 @@ class CodeTable:
         """Return the table with rows added."""
         blocks = list(self._blocks)
         if len(places) * 2 >= BLOCK:  # taken as they are
-            return CodeTable(self.dim, (*blocks, Block(places, steps, codes, len(places))))
+            return CodeTable(self.dim, (*blocks, CodeBlock(places, steps, codes, len(places))))
         while len(places):
             if not blocks or not blocks[-1].free:
                 empty = (
@@ -88,7 +88,7 @@ class CodeTable:
                     np.empty(BLOCK, np.float32),
                     np.empty((BLOCK, self.dim), np.int8),
                 )
-                blocks.append(Block(*empty, 0))
+                blocks.append(CodeBlock(*empty, 0))
             n = min(blocks[-1].free, len(places))
             blocks[-1] = blocks[-1].with_rows(places[:n], steps[:n], codes[:n])
             places, steps, codes = places[n:], steps[n:], codes[n:]
@@ -101,7 +101,7 @@ class CodeTable:
         """
         (step,), code = quantise(query[None])
 
-        def best(block: Block) -> tuple[Places, Vectors, Vectors]:
+        def best(block: CodeBlock) -> tuple[Places, Vectors, Vectors]:
             return _best(*_compared(block, code, passing), float(step), limit)
 
         several = len(self._blocks) > 1
@@ -126,7 +126,7 @@ def _best(places: Places, dots: Vectors, steps: Vectors, step: float, limit: int
     return places, dots, steps
 
 
-def _compared(block: Block, code: Codes, passing: NDArray[np.bool_] | None) -> tuple[Places, Vectors, Vectors]:
+def _compared(block: CodeBlock, code: Codes, passing: NDArray[np.bool_] | None) -> tuple[Places, Vectors, Vectors]:
     """Return the places of a block that are passing, their dot products with the query's code, and their steps."""
     places, steps, codes = block.places[: block.used], block.steps[: block.used], block.codes[: block.used]
     if passing is None:

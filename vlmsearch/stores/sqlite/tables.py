@@ -7,7 +7,7 @@ words         a full-text index, by row
 vectors_N     the vectors of field N as float32, by row
 codes_N       their INT8 codes in groups, by the last row of each: those of one write, and later of many
 deaths        rows that were removed, in the order in which that happened, until they are forgotten
-state         one row: how far the generation has come, see `State`
+state         one row: how far the generation has come, see `TableState`
 ============  ============================================================================================
 
 Rows are numbered from 1 in the order in which they were written, and never change or come back. So whoever has read
@@ -60,7 +60,7 @@ _OF_A_FIELD = """
 """
 
 
-class State(NamedTuple):
+class TableState(NamedTuple):
     """How far a generation has come: the last row and the last death, and what there is.
 
     A new epoch begins when deaths are forgotten: whoever knows an older one reads everything again. ``loose_groups``
@@ -101,7 +101,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class CodeGroup:
     """The codes of some rows of one field, in the order of the rows."""
 
     rows: Places
@@ -142,9 +142,9 @@ class Tables:
 
     # ---- reading
 
-    def state(self, db: sqlite3.Connection) -> State:
+    def state(self, db: sqlite3.Connection) -> TableState:
         """How far it has come."""
-        return State(*db.execute(f"SELECT {', '.join(State._fields)} FROM {self.name('state')}").fetchone())
+        return TableState(*db.execute(f"SELECT {', '.join(TableState._fields)} FROM {self.name('state')}").fetchone())
 
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
         """The rows of documents, by id."""
@@ -198,7 +198,7 @@ class Tables:
             [key, row],
         ).fetchall()
 
-    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[Group]:
+    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[CodeGroup]:
         """The codes of a field that were written after this row."""
         found = db.execute(
             f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
@@ -206,12 +206,12 @@ class Tables:
         )
         for group in (self._group(field, *parts) for parts in found):  # one that was merged may begin before
             new = np.searchsorted(group.rows, row, side="right")
-            yield Group(group.rows[new:], group.steps[new:], group.codes[new:]) if new else group
+            yield CodeGroup(group.rows[new:], group.steps[new:], group.codes[new:]) if new else group
 
-    def _group(self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes) -> Group:
+    def _group(self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes) -> CodeGroup:
         dim = self.dims[field]
         table = np.frombuffer(codes, np.int8).reshape(-1, dim)
-        return Group(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table)
+        return CodeGroup(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table)
 
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
         """Those of the rows that have a vector of a field, and their vectors, shape (n, dim)."""
@@ -284,9 +284,9 @@ class Tables:
             f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?)",
             zip(rows, (vector.data for vector in vectors)),
         )
-        self._write_codes(db, field, Group(np.array(rows, np.int64), *quantise(vectors)))
+        self._write_codes(db, field, CodeGroup(np.array(rows, np.int64), *quantise(vectors)))
 
-    def _write_codes(self, db: sqlite3.Connection, field: Field, group: Group) -> None:
+    def _write_codes(self, db: sqlite3.Connection, field: Field, group: CodeGroup) -> None:
         parts = (group.rows.astype("<i8"), group.steps.astype("<f4"), group.codes)
         db.execute(
             f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?, ?)",
@@ -316,8 +316,8 @@ class Tables:
         self._put(db, state._replace(last_death=state.last_death + len(old), documents=state.documents - len(old)))
         return len(old)
 
-    def _put(self, db: sqlite3.Connection, state: State) -> None:
-        db.execute(f"UPDATE {self.name('state')} SET {', '.join(f'{name} = ?' for name in State._fields)}", state)
+    def _put(self, db: sqlite3.Connection, state: TableState) -> None:
+        db.execute(f"UPDATE {self.name('state')} SET {', '.join(f'{name} = ?' for name in TableState._fields)}", state)
 
     # ---- housekeeping
 
@@ -352,20 +352,20 @@ class Tables:
     def _merge(self, db: sqlite3.Connection, field: Field, most: int, live: Places | None) -> None:
         """Merge the groups of at most so many rows; ``live`` are those to keep, None for all."""
         table = self.name("codes", field)
-        pending: list[Group] = []
+        pending: list[CodeGroup] = []
         for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [most]).fetchall():
             group = self._group(field, *db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone())
             kept = slice(None) if live is None else find(live, group.rows)[1]
-            pending.append(Group(group.rows[kept], group.steps[kept], group.codes[kept]))
+            pending.append(CodeGroup(group.rows[kept], group.steps[kept], group.codes[kept]))
             db.execute(f"DELETE FROM {table} WHERE last = ?", [last])
             if sum(len(each.rows) for each in pending) >= BLOCK:
                 pending = self._write_merged(db, field, pending)
         self._write_merged(db, field, pending)
 
-    def _write_merged(self, db: sqlite3.Connection, field: Field, groups: Sequence[Group]) -> list[Group]:
+    def _write_merged(self, db: sqlite3.Connection, field: Field, groups: Sequence[CodeGroup]) -> list[CodeGroup]:
         if any(len(group.rows) for group in groups):
             parts = zip(*((group.rows, group.steps, group.codes) for group in groups))
-            self._write_codes(db, field, Group(*map(np.concatenate, parts)))
+            self._write_codes(db, field, CodeGroup(*map(np.concatenate, parts)))
         return []
 
     def rebuild(self, db: sqlite3.Connection, lost: Mapping[int, Collection[str]]) -> None:
@@ -389,7 +389,7 @@ class Tables:
             db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", strays)
             for start in range(0, len(named), _PAGE):
                 rows, vectors = self.vectors(db, field, named[start : start + _PAGE].tolist())
-                self._write_codes(db, field, Group(np.array(rows, np.int64), *quantise(vectors)))
+                self._write_codes(db, field, CodeGroup(np.array(rows, np.int64), *quantise(vectors)))
         self.forget(db)
 
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:

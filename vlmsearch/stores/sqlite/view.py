@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.sqlite.codes import CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, keys_of, passing
-from vlmsearch.stores.sqlite.tables import State, Tables
+from vlmsearch.stores.sqlite.tables import TableState, Tables
 from vlmsearch.types import Field
 
 
@@ -23,7 +23,7 @@ class View:
     ``alive`` says of each place whether its document is still there.
     """
 
-    state: State = field(default_factory=State)
+    state: TableState = field(default_factory=TableState)
     rows: Places = field(default_factory=lambda: np.empty(0, np.int64))
     alive: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     codes: dict[Field, tuple[int, CodeTable]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Views:
             state = self._tables.state(db)
             view = self._latest
             if view.state.epoch != state.epoch:
-                view = View(State(state.epoch))
+                view = View(TableState(state.epoch))
             if view.state != state:
                 view = self._advanced(db, view, state)
             if asked is not None:
@@ -65,7 +65,7 @@ class Views:
             self._latest = view
             return view
 
-    def _advanced(self, db: sqlite3.Connection, view: View, state: State) -> View:
+    def _advanced(self, db: sqlite3.Connection, view: View, state: TableState) -> View:
         if len(view.rows):
             rows = np.concatenate([view.rows, np.arange(view.state.last_row + 1, state.last_row + 1)])
         else:
