@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.sqlite.codes import CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, keys_of, passing
-from vlmsearch.stores.sqlite.tables import TableState, Tables
+from vlmsearch.stores.sqlite.tables import Tables, TableState
 from vlmsearch.types import Field
 
 
