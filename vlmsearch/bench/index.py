@@ -12,8 +12,10 @@ from pathlib import Path
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.indexing.sources import Paths, Sourced
-from vlmsearch.pipeline import Pipeline
+from vlmsearch.pipeline import DEFAULT_STORE, Pipeline
 from vlmsearch.registry import open_encoder, open_store
+
+_SCHEME = DEFAULT_STORE.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class IndexSpeed:
 
 
 def measure_index(folder: Path, *, encoder: str, rounds: int) -> IndexSpeed:
-    """Encode the images of ``folder`` from their files, then index them into an embedded store, in turns."""
+    """Encode the images of ``folder`` from their files, then index them into the default store, in turns."""
     paths = [item.document.image for item in Paths([folder]) if isinstance(item, Sourced) and item.document.image]
     files = [path for path in paths if isinstance(path, Path)]
     if not files:
@@ -50,7 +52,7 @@ def _encode(encoder: Encoder, files: Sequence[Path]) -> float:
 
 
 def _index(encoder: Encoder, folder: Path) -> float:
-    with tempfile.TemporaryDirectory() as place, open_store(f"sqlite:{place}/index") as store:
+    with tempfile.TemporaryDirectory() as place, open_store(f"{_SCHEME}:{place}/index") as store:
         pipeline = Pipeline(encoder, store)
         pipeline.store.bind(encoder.fingerprint, encoder.spaces)
         started = time.perf_counter()

@@ -9,9 +9,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,8 @@ from typing_extensions import Self
 
 from vlmsearch._util.credentials import child_environment
 from vlmsearch.bench.contenders import open_contender
-from vlmsearch.bench.corpus import BLOCK, Corpus
+from vlmsearch.bench.corpus import BLOCK, Condition, Corpus
 from vlmsearch.errors import BackendError
-from vlmsearch.types import Vectors
 
 READERS = 4
 _SEARCHES = 20
@@ -30,7 +30,7 @@ _PAUSE = 0.02
 """Seconds that a reader rests after each look."""
 _PATIENCE = 300.0
 """Seconds that readers go on looking after the last write."""
-_QUERY = "query.npy"
+_QUERIES = "queries.npy"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class FirstAnswer:
     """One new process: seconds until it opened the store and until its first page, its CPU time and memory.
 
     ``opening`` and ``answer`` count from when its imports were done, ``wall`` and ``cpu`` from the process's start;
-    ``peak`` is its largest resident memory in MiB after 20 more searches, which took ``search`` milliseconds each.
+    ``peak`` is its largest resident memory in MiB after 20 other searches, which took ``search`` milliseconds each, and
+    one with a filter, which took ``filtered`` milliseconds.
     """
 
     opening: float
@@ -47,6 +48,7 @@ class FirstAnswer:
     cpu: float
     peak: float
     search: float
+    filtered: float
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ class Reading:
     start: float
 
 
-def first_answer(name: str, folder: Path, dim: int, query: Vectors) -> FirstAnswer:
+def first_answer(name: str, folder: Path, corpus: Corpus) -> FirstAnswer:
     """Start a process that opens a contender and searches."""
-    np.save(folder / _QUERY, query)
-    with _Child("first", name, folder, dim) as child:
+    np.save(folder / _QUERIES, corpus.queries(1 + _SEARCHES))
+    with _Child("first", name, folder, corpus.dim) as child:
         return FirstAnswer(**child.read())
 
 
@@ -171,14 +173,11 @@ def _first(name: str, folder: Path, dim: int, spawned: float) -> None:
     ready = time.monotonic()
     contender = open_contender(name, folder, dim)
     opened = time.monotonic()
-    query = np.load(folder / _QUERY)
+    query, *others = np.load(folder / _QUERIES)
     contender.page(query)
     answered, cpu = time.monotonic(), time.process_time()
-    times = []
-    for _ in range(_SEARCHES):
-        started = time.perf_counter()
-        contender.search(query)
-        times.append(1000 * (time.perf_counter() - started))
+    times = [_milliseconds(partial(contender.search, other)) for other in others]
+    filtered = _milliseconds(partial(contender.search, query, Condition("album", value="album-0")))
     contender.close()
     _answer({
         "opening": opened - ready,
@@ -187,7 +186,14 @@ def _first(name: str, folder: Path, dim: int, spawned: float) -> None:
         "cpu": cpu,
         "peak": _peak(),
         "search": statistics.median(times),
+        "filtered": filtered,
     })  # fmt: skip
+
+
+def _milliseconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return 1000 * (time.perf_counter() - started)
 
 
 def _peak() -> float:

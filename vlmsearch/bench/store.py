@@ -143,13 +143,15 @@ def _fill(setting: StoreSetting, exact: ExactNearest, report: Callable[[str, int
     missing = [name for name in setting.names if not place_of(name, setting.folder).exists()]
     total = setting.corpus.documents
     with ExitStack() as stack:
-        seconds = dict.fromkeys(missing, 0.0)
+        seconds, cpu = dict.fromkeys(missing, 0.0), dict.fromkeys(missing, 0.0)
         opened = {name: _open(stack, setting, name) for name in missing}
         for number in setting.corpus.blocks:
             block = setting.corpus.block(number)
             exact.add(block)
             for name, contender in opened.items():
-                seconds[name] += _time(lambda contender=contender, block=block: contender.add(block))  # type: ignore[misc]
+                before = time.process_time()
+                seconds[name] += _time(partial(contender.add, block))
+                cpu[name] += time.process_time() - before
             report("writing" if missing else "exact answers", number * len(block.ids), total)
         after = {name: _time(contender.finish) for name, contender in opened.items()}
     for name in setting.names:
@@ -158,6 +160,7 @@ def _fill(setting: StoreSetting, exact: ExactNearest, report: Callable[[str, int
         rates = {name: total / spent for name, spent in seconds.items()}
         whole = {name: total / (seconds[name] + after[name]) for name in missing}
         yield StoreFigure("write", "documents/s", rates, "more")
+        yield StoreFigure("write, CPU time", "µs/document", {name: 1e6 * spent / total for name, spent in cpu.items()})
         yield StoreFigure("write, with closing or building indexes", "documents/s", whole, "more")
         yield StoreFigure("on disk", "MiB", {name: _size(place_of(name, setting.folder)) for name in missing})
 
@@ -184,20 +187,20 @@ def _size(folder: Path) -> float:
 
 def _search(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[StoreFigure]:
     calls = {name: partial(_ask, contender, questions) for name, contender in opened.items()}
-    times, found = _in_turns(calls, questions.plain)
-    yield from _percentiles("search", times)
-    yield StoreFigure("search, recall@10", "", _recalls(found, questions), "more")
+    turns = _in_turns(calls, questions.plain)
+    yield from _percentiles("search", turns)
+    yield StoreFigure("search, recall@10", "", _recalls(turns.found, questions), "more")
     few = questions.plain[: max(3, len(questions.plain) // 4)]
     pages = {
         name: (lambda place, contender=contender: contender.page(questions.vectors[place]))
         for name, contender in opened.items()
     }
-    yield StoreFigure("search and read 10 documents, p50", "ms", _medians(_in_turns(pages, few)[0]))
+    yield StoreFigure("search and read 10 documents, p50", "ms", _medians(_in_turns(pages, few).wall))
     deep = {
         name: (lambda place, contender=contender: contender.search(questions.vectors[place], limit=DEPTH))
         for name, contender in opened.items()
     }
-    yield StoreFigure(f"search for {DEPTH}, p50", "ms", _medians(_in_turns(deep, few)[0]))
+    yield StoreFigure(f"search for {DEPTH}, p50", "ms", _medians(_in_turns(deep, few).wall))
 
 
 def _filters(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[StoreFigure]:
@@ -206,9 +209,9 @@ def _filters(opened: Mapping[str, Contender], questions: _Questions) -> Iterator
         kept = f"filter that keeps {100 * share:g} %"
         both: dict[str, list[tuple[int, list[str]]]] = {name: [] for name in opened}
         for when, places in (("first time", questions.first[share]), ("again", questions.again[share])):
-            times, found = _in_turns(calls, places)
-            yield StoreFigure(f"{kept}, {when}, p50", "ms", _medians(times))
-            for name, answers in found.items():
+            turns = _in_turns(calls, places)
+            yield StoreFigure(f"{kept}, {when}, p50", "ms", _medians(turns.wall))
+            for name, answers in turns.found.items():
                 both[name] += answers
         yield StoreFigure(f"{kept}, recall@10", "", _recalls(both, questions), "more")
         full = {
@@ -227,7 +230,7 @@ def _words(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[S
             name: (lambda place, contender=contender: contender.search_words(questions.words[place]) or [])
             for name, contender in ranking.items()
         }
-        yield from _percentiles("words", _in_turns(calls, range(len(questions.words)))[0])
+        yield from _percentiles("words", _in_turns(calls, range(len(questions.words))))
 
 
 def _ask(contender: Contender, questions: _Questions, place: int) -> list[str]:
@@ -235,10 +238,8 @@ def _ask(contender: Contender, questions: _Questions, place: int) -> list[str]:
 
 
 def _processes(setting: StoreSetting) -> Iterator[StoreFigure]:
-    query = setting.corpus.queries(1)[0]
     rounds = [
-        {name: first_answer(name, setting.folder, setting.corpus.dim, query) for name in setting.names}
-        for _ in range(_ROUNDS)
+        {name: first_answer(name, setting.folder, setting.corpus) for name in setting.names} for _ in range(_ROUNDS)
     ]
     for what, attribute, unit in (
         ("new process: from its start to the first answer", "wall", "s"),
@@ -246,6 +247,7 @@ def _processes(setting: StoreSetting) -> Iterator[StoreFigure]:
         ("new process: CPU time to the first answer", "cpu", "s"),
         ("new process: peak memory", "peak", "MiB"),
         ("new process: search p50", "search", "ms"),
+        ("new process: first search with a filter", "filtered", "ms"),
     ):
         values = {name: statistics.median(getattr(one[name], attribute) for one in rounds) for name in setting.names}
         yield StoreFigure(what, unit, values)
@@ -295,26 +297,35 @@ def _command(setting: StoreSetting) -> Iterator[StoreFigure]:
         yield StoreFigure(what, "s", {name: statistics.median(one[name][place] for one in rounds) for name in names})
 
 
-def _in_turns(
-    calls: Mapping[str, Callable[[int], list[str]]], places: Sequence[int]
-) -> tuple[dict[str, list[float]], dict[str, list[tuple[int, list[str]]]]]:
-    """Milliseconds and answers of each contender, query by query, after one call that is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    found: dict[str, list[tuple[int, list[str]]]] = {name: [] for name in calls}
+@dataclass(frozen=True)
+class _Turns:
+    """Milliseconds of each contender's calls, those of all cores, and the answers with the numbers of the queries."""
+
+    wall: dict[str, list[float]]
+    cpu: dict[str, list[float]]
+    found: dict[str, list[tuple[int, list[str]]]]
+
+
+def _in_turns(calls: Mapping[str, Callable[[int], list[str]]], places: Sequence[int]) -> _Turns:
+    """Ask all contenders query by query, after one call that is not counted."""
+    turns = _Turns({name: [] for name in calls}, {name: [] for name in calls}, {name: [] for name in calls})
     for call in calls.values():
         call(places[-1])
     for place in places:
         for name, call in calls.items():
-            started = time.perf_counter()
+            started, before = time.perf_counter(), time.process_time()
             answer = call(place)
-            times[name].append(1000 * (time.perf_counter() - started))
-            found[name].append((place, answer))
-    return times, found
+            turns.wall[name].append(1000 * (time.perf_counter() - started))
+            turns.cpu[name].append(1000 * (time.process_time() - before))
+            turns.found[name].append((place, answer))
+    return turns
 
 
-def _percentiles(what: str, times: Mapping[str, Sequence[float]]) -> Iterator[StoreFigure]:
-    yield StoreFigure(f"{what}, p50", "ms", _medians(times))
-    yield StoreFigure(f"{what}, p95", "ms", {name: float(np.percentile(each, 95)) for name, each in times.items()})
+def _percentiles(what: str, turns: _Turns) -> Iterator[StoreFigure]:
+    yield StoreFigure(f"{what}, p50", "ms", _medians(turns.wall))
+    p95 = {name: float(np.percentile(times, 95)) for name, times in turns.wall.items()}
+    yield StoreFigure(f"{what}, p95", "ms", p95)
+    yield StoreFigure(f"{what}, CPU time", "ms", _medians(turns.cpu))
 
 
 def _medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
