@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
+from tests.support.forks import forked, in_a_child
 from vlmsearch.stores.sqlite import codes
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -20,32 +20,6 @@ def path(tmp_path: Path) -> Path:
         store.bind("e", SPACES)
         store.upsert(RECORDS[:10])
     return tmp_path / "index"
-
-
-def forked(act: Callable[[], object]) -> Callable[[], str]:
-    """Begin ``act`` in a fork of this process; calling what comes back tells what it gave or raised."""
-    answer, say = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            said = str(act())
-        except BaseException as exc:  # noqa: BLE001 - it is told
-            said = f"{type(exc).__name__}: {exc}"
-        os.write(say, said.encode())
-        os._exit(0)
-    os.close(say)
-
-    def end() -> str:
-        with os.fdopen(answer) as lines:
-            found = lines.read()
-        os.waitpid(child, 0)
-        return found
-
-    return end
-
-
-def in_a_child(act: Callable[[], object]) -> str:
-    return forked(act)()
 
 
 def test_a_store_of_the_parent_is_refused_in_a_child_and_works_on_in_the_parent(path: Path) -> None:
