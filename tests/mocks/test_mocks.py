@@ -245,7 +245,7 @@ def test_a_line_in_a_conftest_gives_the_fixtures(pytester: pytest.Pytester) -> N
                 return MockGenerator(["first", "second"])
 
             def test_overridden(self, vlmsearch_pipeline):
-                vlmsearch_pipeline.add([Document("x", text="another"), Document("y", text="the answer")])
+                vlmsearch_pipeline.add([Document("x", text="a question"), Document("y", text="the answer")])
                 assert vlmsearch_pipeline.search("a query", limit=1)[0].document.id == "y"
                 assert vlmsearch_pipeline.ask("a query").text == "first"
 
