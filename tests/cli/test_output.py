@@ -134,7 +134,8 @@ def test_an_image_without_a_path_is_asked_for(folder: Path) -> None:
 
 def test_an_index_that_may_not_be_written_can_be_searched(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
-    shutil.copy(folder / "index", tmp_path / "kept" / "index").chmod(0o444)
+    shutil.copy(folder / "index", tmp_path / "kept" / "index")
+    (tmp_path / "kept" / "index").chmod(0o444)
     (tmp_path / "kept").chmod(0o555)
     done = in_a_shell("vlmsearch delete a --store sqlite:kept/index", cwd=tmp_path)
     assert_one_line(done, "sqlite:kept/index failed to delete documents: attempt to write a readonly database")

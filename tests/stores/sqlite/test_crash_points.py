@@ -86,7 +86,7 @@ def check_image(path: Path, name: str) -> None:
         if name == "create":
             assert len(ids) in (0, len(OLD))
             store.upsert(OLD)
-        changed = CHANGED[name] if name in ("add", "update", "delete") else []  # type: ignore[index]
+        changed = CHANGED[name] if name in ("add", "update", "delete") else []
         done = {NEW[i].document.id in ids and store.get([NEW[i].document.id]) == [NEW[i].document] for i in changed}
         gone = {OLD[i].document.id not in ids for i in changed if i < len(OLD)}
         assert len(done) <= 1

@@ -5,6 +5,7 @@ import random
 import resource
 import shutil
 import sqlite3
+import sys
 import subprocess
 import tempfile
 import time
@@ -205,7 +206,7 @@ def test_an_index_on_a_network_file_system_is_refused(path: str, kind: str, monk
         "41 40 8:2 / /mnt/nas/local rw,relatime - xfs /dev/sdb1 rw\n"
     )
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: mounts)
-    monkeypatch.setattr(database.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     assert network_file_system(Path(path)) == kind
     if kind:
         for act in (SqliteStore(path).needed, lambda: SqliteStore(path).bind("e", SPACES)):
