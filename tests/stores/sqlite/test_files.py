@@ -5,8 +5,8 @@ import random
 import resource
 import shutil
 import sqlite3
-import sys
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 from tests.support.forks import as_nobody, forked
 from tests.support.sqlite_images import Image, log_of
 from vlmsearch import BackendError, ConfigError, Document, Record
-from vlmsearch.stores.sqlite import database, tables
+from vlmsearch.stores.sqlite import tables
 from vlmsearch.stores.sqlite.database import Database, network_file_system
 from vlmsearch.stores.sqlite.store import SqliteStore
 
