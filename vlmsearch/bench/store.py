@@ -143,15 +143,13 @@ def _fill(setting: StoreSetting, exact: ExactNearest, report: Callable[[str, int
     missing = [name for name in setting.names if not place_of(name, setting.folder).exists()]
     total = setting.corpus.documents
     with ExitStack() as stack:
-        seconds, cpu = dict.fromkeys(missing, 0.0), dict.fromkeys(missing, 0.0)
+        seconds = dict.fromkeys(missing, 0.0)
         opened = {name: _open(stack, setting, name) for name in missing}
         for number in setting.corpus.blocks:
             block = setting.corpus.block(number)
             exact.add(block)
             for name, contender in opened.items():
-                before = time.process_time()
                 seconds[name] += _time(partial(contender.add, block))
-                cpu[name] += time.process_time() - before
             report("writing" if missing else "exact answers", number * len(block.ids), total)
         after = {name: _time(contender.finish) for name, contender in opened.items()}
     for name in setting.names:
@@ -160,7 +158,6 @@ def _fill(setting: StoreSetting, exact: ExactNearest, report: Callable[[str, int
         rates = {name: total / spent for name, spent in seconds.items()}
         whole = {name: total / (seconds[name] + after[name]) for name in missing}
         yield StoreFigure("write", "documents/s", rates, "more")
-        yield StoreFigure("write, CPU time", "µs/document", {name: 1e6 * spent / total for name, spent in cpu.items()})
         yield StoreFigure("write, with closing or building indexes", "documents/s", whole, "more")
         yield StoreFigure("on disk", "MiB", {name: _size(place_of(name, setting.folder)) for name in missing})
 
