@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from vlmsearch.bench.corpus import LIMIT, Block, Condition
+from vlmsearch.bench.corpus import LIMIT, Condition, CorpusBlock
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.registry import back_ends, open_store
 from vlmsearch.stores.base import Store, WordSearch
@@ -26,7 +26,7 @@ _REFINE = 10
 class Contender(Protocol):
     """A collection on disk: filled block by block, then searched."""
 
-    def add(self, block: Block) -> None:
+    def add(self, block: CorpusBlock) -> None:
         """Write the documents of a block; they are durable and can be found when this returns."""
 
     def finish(self) -> None:
@@ -93,7 +93,7 @@ class _EmbeddedStore:
         if self._store.manifest() is None:
             self._store.bind(_FINGERPRINT, self._spaces)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: CorpusBlock) -> None:
         self._store.upsert(records(block, FIELD))
 
     def finish(self) -> None:
@@ -123,7 +123,7 @@ class _EmbeddedStore:
         self._store.close()
 
 
-def records(block: Block, field: Field) -> list[Record]:
+def records(block: CorpusBlock, field: Field) -> list[Record]:
     """The documents of a block as a store takes them."""
     return [
         Record(Document(id, text=text, metadata=metadata), {field: vector}, Stamp(id))
@@ -151,7 +151,7 @@ class _LanceDB:
         ])  # fmt: skip
         self._table = database.create_table("bench", schema=self._schema, exist_ok=True)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: CorpusBlock) -> None:
         vectors = self._arrow.FixedSizeListArray.from_arrays(self._arrow.array(block.vectors.ravel()), self._dim)
         columns = {"id": block.ids, "text": block.texts, "vector": vectors, **block.columns}
         self._table.add(self._arrow.table(columns, schema=self._schema))

@@ -38,7 +38,7 @@ _ENDINGS = ("", "", "", "", "s", "s", "ed", "ing")
 
 
 @dataclass(frozen=True)
-class Block:
+class CorpusBlock:
     """Some documents: their ids, captions, vectors, and the columns of their metadata.
 
     Each has a whole number of its own (``serial``), one of 100 ``album``s, and a ``rating`` from 0 to 1.
@@ -102,13 +102,13 @@ class Corpus:
         """The numbers of the blocks; those beyond hold further documents."""
         return range(-(-self.documents // BLOCK))
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> CorpusBlock:
         """Draw a block."""
         size = min(BLOCK, self.documents - number * BLOCK) if number in self.blocks else BLOCK
         rng = np.random.default_rng([_SEED, number])
         places = range(number * BLOCK, number * BLOCK + size)
         serials = self._serials[places.start : places.stop] if number in self.blocks else np.array(places)
-        return Block(
+        return CorpusBlock(
             [f"photos/{place // 1000:04}/{place:07}.jpg" for place in places],
             [self._caption(rng) for _ in places],
             self._vectors(rng, size),
@@ -208,7 +208,7 @@ class ExactNearest:
         self._scores = np.full((len(queries), LIMIT), -np.inf, np.float32)
         self._ids = np.full((len(queries), LIMIT), "", "U32")
 
-    def add(self, block: Block) -> None:
+    def add(self, block: CorpusBlock) -> None:
         """Compare with further documents."""
         scores = self._queries @ block.vectors.T
         masks: dict[Condition, NDArray[np.bool_]] = {}
