@@ -274,6 +274,7 @@ def numbered(number: int, turn: int) -> Record:
 
 def check_full(path: Path, done: dict[str, int], said: str) -> None:
     """Each document is of the turn in which it was written last; one line said what is wrong, and writing goes on."""
+    print(f"{len(done)} documents, then: {said}")
     assert "\n" not in said
     assert "nothing of it was done" in said
     with SqliteStore(str(path)) as store:

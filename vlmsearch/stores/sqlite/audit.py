@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from dataclasses import dataclass, field
 
@@ -10,17 +9,21 @@ import numpy as np
 
 from vlmsearch.errors import BackendError
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.stores.sqlite.codes import Places, find
-from vlmsearch.stores.sqlite.tables import Tables
+from vlmsearch.stores.sqlite.codes import Places, find, quantise
+from vlmsearch.stores.sqlite.columns import stored
+from vlmsearch.stores.sqlite.tables import Tables, parsed
 from vlmsearch.types import Field
+
+_PAGE = 4096
 
 
 @dataclass
 class _Found:
     """What is in the tables, by row."""
 
-    documents: int = 0
-    attributes: int = 0
+    rows: list[int] = field(default_factory=list)
+    metadata: int = 0
+    """A sum over all keys and values: that of the table of attributes is the same where it agrees."""
     named: dict[Field, list[int]] = field(default_factory=dict)
     """The documents that say that they have a vector, by field."""
 
@@ -33,7 +36,16 @@ def audit(db: sqlite3.Connection, tables: Tables, name: str, *, repair: bool) ->
     """
     said = db.execute("PRAGMA quick_check(1)").fetchone()[0]
     if said != "ok":
-        raise BackendError(f"{name} is damaged: {said}; restore a copy of the file, or index again under another name")
+        raise BackendError(
+            f"{name} is damaged: {said.splitlines()[-1]}; restore a copy of the file, or index again under another name"
+        )
+    try:
+        return _compare(db, tables, name, repair=repair)
+    except (IndexError, KeyError, TypeError, ValueError) as exc:  # a table has what nobody wrote into it
+        raise sqlite3.DatabaseError(f"malformed content: {exc!r}") from exc
+
+
+def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, repair: bool) -> CheckReport:
     found = _look(db, tables)
     orphans, missing, unindexed = list[str](), list[str](), list[str]()
     counts: dict[str, int] = {}
@@ -45,22 +57,24 @@ def audit(db: sqlite3.Connection, tables: Tables, name: str, *, repair: bool) ->
         counts[str(each)] = len(have)
         orphans += [f"{each} of row {row}" for row in _without(have, named)]
         unindexed += [f"{each} of row {row}" for row in _without(have, coded)]
-        for row in _without(named, have).tolist():
+        damaged = have[find(np.array(_differing(db, tables, each), np.int64), have)[1]]
+        for row in [*_without(named, have).tolist(), *damaged.tolist()]:
             lost.setdefault(row, []).append(str(each))
     missing += [f"{names} of {id}" for row, id in tables.ids_of(db, lost) for names in lost[row]]
     state = tables.state(db)
-    for what, there, wanted in (
-        ("words", tables.worded(db), found.documents),
-        ("metadata", tables.count(db, "attributes"), found.attributes),
-        ("documents", state.documents, found.documents),
+    rows, worded = np.array(found.rows, np.int64), tables.worded(db)
+    for what, agrees in (
+        ("words", np.array_equal(rows, worded)),
+        ("metadata", found.metadata == sum(map(hash, tables.attributes(db)))),
+        ("the number of documents", state.documents == len(rows)),
     ):
-        if there != wanted:
-            unindexed.append(f"{what}: {there} instead of {wanted}")
+        if not agrees:
+            unindexed.append(f"{what}, which documents do not agree with")
     if repair and (orphans or missing or unindexed):
         tables.rebuild(db, lost)
     return CheckReport(
         name,
-        found.documents,
+        len(found.rows),
         counts,
         orphans=tuple(orphans),
         missing=tuple(missing),
@@ -73,11 +87,27 @@ def _look(db: sqlite3.Connection, tables: Tables) -> _Found:
     found = _Found(named={each: [] for each in tables.fields})
     by_name = {str(each): rows for each, rows in found.named.items()}
     for row in tables.all(db):
-        found.documents += 1
-        found.attributes += len(row.document.metadata)
-        for name in json.loads(row.fields):
+        found.rows.append(row.row)
+        found.metadata += sum(hash((key, row.row, stored(value))) for key, value in row.document.metadata.items())
+        for name in parsed(row.fields):
             by_name[name].append(row.row)
     return found
+
+
+def _differing(db: sqlite3.Connection, tables: Tables, each: Field) -> list[int]:
+    """The rows whose codes are not those of their vectors, in order: which of the two is damaged cannot be told."""
+    found = list[int]()
+    for group in tables.codes_after(db, each, 0):
+        order = np.argsort(group.rows)
+        for start in range(0, len(group.rows), _PAGE):
+            rows, vectors = tables.vectors(db, each, group.rows[start : start + _PAGE].tolist())
+            places = order[np.searchsorted(group.rows, rows, sorter=order)]
+            steps, codes = quantise(vectors)
+            near = np.isclose(steps, group.steps[places]) & (
+                np.abs(codes.astype(np.int16) - group.codes[places]).max(axis=1, initial=0) <= 1
+            )
+            found += [row for row, is_near in zip(rows, near) if not is_near]
+    return sorted(found)
 
 
 def _without(rows: Places, others: Places) -> Places:

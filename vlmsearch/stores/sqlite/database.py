@@ -288,14 +288,18 @@ class Database:
             return BackendUnavailableError(
                 f"{self.name} could not {operation}: another process has been writing for {self._timeout:g} s"
             )
+        damaged = "; the file is damaged: restore a copy of it, or index again under another name"
         advice = {
             "full": "; nothing of it was done: make room on the disk, and do it again",
             "disk I/O error": "; nothing of it was done: see whether the disk or a quota is full, or the disk fails",
             "readonly": "; it may be read here, and not written to",
             "unable to open": "; the file or its folder may not be opened by this user, or its log (-wal) has to be "
             "read by a process that may write to the folder first",
-            "malformed": "; the file is damaged: restore a copy of it, or index again under another name",
+            **dict.fromkeys(
+                ("malformed", "Could not decode", "fts5", "vtable", "no such column", "constraint"), damaged
+            ),
         }
+        said = said.partition(" with text ")[0]
         found = next((text for key, text in advice.items() if key in said), "")
         return BackendError(f"{self.name} failed to {operation}: {said}{found}")
 

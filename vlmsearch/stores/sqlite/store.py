@@ -20,7 +20,7 @@ from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.sqlite.audit import audit
 from vlmsearch.stores.sqlite.codes import Places
 from vlmsearch.stores.sqlite.database import BlankError, Database
-from vlmsearch.stores.sqlite.tables import Tables, kept, string
+from vlmsearch.stores.sqlite.tables import Tables, kept, parsed, string
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.words import check_language
@@ -252,7 +252,7 @@ class SqliteStore(GenerationalStore):
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """The fields that each of those documents among ``ids`` that are there has a vector in."""
-        return {id: frozenset(map(Field.parse, json.loads(names))) for id, names in self._columns(ids, "fields")}
+        return {id: frozenset(map(Field.parse, parsed(names))) for id, names in self._columns(ids, "fields")}
 
     def _columns(self, ids: Sequence[str], names: str) -> Iterator[tuple[str, ...]]:
         if self.manifest() is None:
@@ -331,7 +331,7 @@ class SqliteStore(GenerationalStore):
 
 def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
     row = db.execute("SELECT row FROM slots WHERE slot = ?", [slot]).fetchone()
-    found: dict[str, Any] | None = json.loads(row[0]) if row else None
+    found: dict[str, Any] | None = parsed(row[0]) if row else None
     return found
 
 

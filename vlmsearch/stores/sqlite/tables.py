@@ -23,12 +23,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from vlmsearch.errors import BackendError
 from vlmsearch.stores.sqlite.codes import BLOCK, Codes, Places, find, quantise
-from vlmsearch.stores.sqlite.columns import stored
+from vlmsearch.stores.sqlite.columns import Stored, stored
 from vlmsearch.stores.words import FullText, words_of
 from vlmsearch.types import Document, Field, Manifest, Record, Stamp, Vectors
 
@@ -92,7 +93,7 @@ class Row(NamedTuple):
         """The document."""
         image = None if self.image is None else Path(string(self.image))
         text = None if self.text is None else string(self.text)
-        return Document(self.id, text, image, json.loads(self.metadata))
+        return Document(self.id, text, image, parsed(self.metadata))
 
     @property
     def stamp(self) -> Stamp:
@@ -226,15 +227,14 @@ class Tables:
         """All documents, in the order of their rows."""
         return map(Row._make, db.execute(f"SELECT * FROM {self.name('documents')} ORDER BY row"))
 
-    def count(self, db: sqlite3.Connection, kind: str) -> int:
-        """How many rows a table has."""
-        found: int = db.execute(f"SELECT count(*) FROM {self.name(kind)}").fetchone()[0]
-        return found
+    def worded(self, db: sqlite3.Connection) -> Places:
+        """The rows that the full-text index has, in order."""
+        found = db.execute(f"SELECT id FROM {self.words.table}_docsize ORDER BY id")
+        return np.fromiter((number for (number,) in found), np.int64)
 
-    def worded(self, db: sqlite3.Connection) -> int:
-        """How many documents the full-text index has."""
-        found: int = db.execute(f"SELECT count(*) FROM {self.words.table}_docsize").fetchone()[0]
-        return found
+    def attributes(self, db: sqlite3.Connection) -> Iterator[tuple[str, int, Stored]]:
+        """The metadata of all documents, by key and row."""
+        yield from db.execute(f"SELECT key, row, value FROM {self.name('attributes')}")
 
     def vector_rows(self, db: sqlite3.Connection, field: Field) -> Places:
         """The rows that have a vector of a field, in order."""
@@ -375,7 +375,7 @@ class Tables:
         """
         for row, names in lost.items():
             have = db.execute(f"SELECT fields FROM {self.name('documents')} WHERE row = ?", [row]).fetchone()[0]
-            left = json.dumps([name for name in json.loads(have) if name not in names])
+            left = json.dumps([name for name in parsed(have) if name not in names])
             db.execute(f"UPDATE {self.name('documents')} SET digest = '', fields = ? WHERE row = ?", [left, row])
         db.execute(f"DELETE FROM {self.name('attributes')}")
         self.words.drop(db)
@@ -395,7 +395,7 @@ class Tables:
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:
         """The documents that say that they have a vector of a field, in order."""
         found = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
-        return np.array([row for row, names in found if str(field) in json.loads(names)], np.int64)
+        return np.array([row for row, names in found if str(field) in parsed(names)], np.int64)
 
 
 _EACH = "(SELECT value FROM json_each(?))"
@@ -422,6 +422,16 @@ def _row(number: int, record: Record) -> Row:
     fields = json.dumps(sorted(map(str, record.vectors)))
     metadata = json.dumps(dict(document.metadata))
     return Row(number, document.id, kept(stamp.digest), kept(stamp.source), fields, image, metadata, text)
+
+
+def parsed(text: str) -> Any:
+    """Return what JSON in a table says; BackendError where that is not JSON any more."""
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        raise BackendError(
+            f"the index is damaged: {exc}, in JSON; restore a copy of the file, or index again under another name"
+        ) from exc
 
 
 def kept(value: str) -> str | bytes:
