@@ -20,7 +20,7 @@ from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.sqlite.audit import audit
 from vlmsearch.stores.sqlite.codes import Places
 from vlmsearch.stores.sqlite.database import BlankError, Database
-from vlmsearch.stores.sqlite.tables import Tables, kept, parsed, string
+from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, string
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.words import check_language
@@ -239,7 +239,7 @@ class SqliteStore(GenerationalStore):
                     for number, vector in zip(*tables.vectors(db, field, names)):
                         vectors[names[number]][field] = vector
                 for id, row in rows.items():
-                    is_whole = len(vectors[id]) == len(json.loads(row.fields))
+                    is_whole = len(vectors[id]) == len(parsed(row.fields))
                     stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
                     found[id] = Record(row.document, vectors[id], stamp, manifest.fingerprint)
         return [found[id] for id in ids if id in found]
@@ -252,7 +252,7 @@ class SqliteStore(GenerationalStore):
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """The fields that each of those documents among ``ids`` that are there has a vector in."""
-        return {id: frozenset(map(Field.parse, parsed(names))) for id, names in self._columns(ids, "fields")}
+        return {id: fields_of(names) for id, names in self._columns(ids, "fields")}
 
     def _columns(self, ids: Sequence[str], names: str) -> Iterator[tuple[str, ...]]:
         if self.manifest() is None:

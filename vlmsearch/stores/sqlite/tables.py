@@ -20,6 +20,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -220,7 +221,8 @@ class Tables:
             f"SELECT row, vector FROM {self.name('vectors', field)} WHERE row IN {_EACH}",
             [_list(rows)],
         ).fetchall()
-        table = np.frombuffer(b"".join(vector for _, vector in found), "<f4").reshape(-1, self.dims[field])
+        with undamaged():
+            table = np.frombuffer(b"".join(vector for _, vector in found), "<f4").reshape(-1, self.dims[field])
         return [row for row, _ in found], table
 
     def all(self, db: sqlite3.Connection) -> Iterator[Row]:
@@ -426,11 +428,24 @@ def _row(number: int, record: Record) -> Row:
 
 def parsed(text: str) -> Any:
     """Return what JSON in a table says; BackendError where that is not JSON any more."""
-    try:
+    with undamaged():
         return json.loads(text)
-    except ValueError as exc:
+
+
+def fields_of(names: str) -> frozenset[Field]:
+    """Return the fields that a document says that it has; BackendError where these are not fields any more."""
+    with undamaged():
+        return frozenset(map(Field.parse, json.loads(names)))
+
+
+@contextmanager
+def undamaged() -> Iterator[None]:
+    """Raise BackendError where a table has what nobody wrote into it, such as a number in the place of a string."""
+    try:
+        yield
+    except (TypeError, ValueError) as exc:
         raise BackendError(
-            f"the index is damaged: {exc}, in JSON; restore a copy of the file, or index again under another name"
+            f"the index is damaged: {exc}; restore a copy of the file, or index again under another name"
         ) from exc
 
 
