@@ -278,6 +278,8 @@ class Database:
             yield
         except sqlite3.Error as exc:
             raise self._error(str(exc), operation) from exc
+        except UnicodeDecodeError as exc:  # from what SQLite says of a damaged schema
+            raise self._error(f"malformed: {exc}", operation) from exc
         except OSError as exc:
             raise BackendError(f"{self.name} failed to {operation}: {exc.filename}: {exc.strerror}") from exc
 

@@ -20,7 +20,7 @@ from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.sqlite.audit import audit
 from vlmsearch.stores.sqlite.codes import Places
 from vlmsearch.stores.sqlite.database import BlankError, Database
-from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, string
+from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.words import check_language
@@ -348,4 +348,5 @@ def _ranked(db: sqlite3.Connection, tables: Tables, field: Field, query: Vectors
 
 
 def _in_order(hits: list[VersionedHit]) -> list[VersionedHit]:
-    return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+    with undamaged():
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))

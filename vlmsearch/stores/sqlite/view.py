@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.sqlite.codes import CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, keys_of, passing
-from vlmsearch.stores.sqlite.tables import Tables, TableState
+from vlmsearch.stores.sqlite.tables import Tables, TableState, undamaged
 from vlmsearch.types import Field
 
 
@@ -90,7 +90,8 @@ class Views:
         row, column = view.columns.get(key, (0, Column()))
         if row < view.state.last_row or len(column.kinds) < len(view.rows):
             found = self._tables.values_after(db, key, row)
-            places, there = find(view.rows, np.array([each for each, _ in found], np.int64))
+            with undamaged():
+                places, there = find(view.rows, np.array([each for each, _ in found], np.int64))
             values = (value for (_, value), is_there in zip(found, there) if is_there)
             column = column.with_rows(len(view.rows), places[there], values)
         return view.state.last_row, column
