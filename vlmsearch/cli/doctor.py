@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import platform
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -209,12 +211,24 @@ def _python() -> list[CheckResult]:
 
 def _packages() -> list[CheckResult]:
     results = []
-    for name in ("vlmsearch", "numpy", "tokenizers", "chromadb", "pillow"):
+    for name in ("vlmsearch", "numpy", "tokenizers", "simsimd", "pillow"):
         try:
             results.append(CheckResult(name, True, version(name)))
         except PackageNotFoundError:
             results.append(CheckResult(name, False, "not installed", f"pip install {name}"))
-    return results
+    for name, extra in (("chromadb", "chroma"), ("pymongo", "mongodb")):
+        try:
+            results.append(CheckResult(name, True, version(name), required=False))
+        except PackageNotFoundError:
+            advice = f"pip install 'vlmsearch[{extra}]', for stores of {extra}:"
+            results.append(CheckResult(name, False, "not installed", advice, required=False))
+    return [*results, _try("sqlite", _full_text, "take a Python whose SQLite has FTS5")]
+
+
+def _full_text() -> str:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE VIRTUAL TABLE words USING fts5(words)")
+    return f"SQLite {sqlite3.sqlite_version} with FTS5"
 
 
 def _models() -> list[CheckResult]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from vlmsearch.cli.common import command, json_option, option, print_json
+from vlmsearch.errors import MissingDependencyError
 
 
 @command("servers")
@@ -19,7 +20,12 @@ def bench_servers(mongo: str, chroma: str, documents: int, dim: int, queries: in
 
     What it writes is in a database vlmsearch-bench, and removed at the end.
     """
-    from vlmsearch.bench.servers import measure, parse_servers
+    try:
+        from vlmsearch.bench.servers import measure, parse_servers
+    except ModuleNotFoundError as exc:
+        raise MissingDependencyError(
+            f"bench servers needs {exc.name}, which is not installed: pip install 'vlmsearch[chroma,mongodb]'"
+        ) from exc
     from vlmsearch.export.inputs import machine
 
     figures = []
