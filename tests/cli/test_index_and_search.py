@@ -231,6 +231,8 @@ def test_doctor_finds_this_installation_sound() -> None:
     findings = {finding["check"]: finding for finding in json.loads(ok("doctor", "--json"))}
     assert findings["encoding"]["found"] == "onnx:demo runs on CPUExecutionProvider"
     assert findings["onnx:demo"]["ok"]
+    assert findings["sqlite"]["found"].endswith(" with FTS5")
+    assert {findings[name]["required"] for name in ("chromadb", "pymongo")} == {False}
     assert {"jpeg", "png", "tiff", "gif", "bmp", "webp"} <= set(findings["images"]["found"].split(", "))
     assert "python" in ok("doctor")
 

@@ -227,7 +227,7 @@ def _packages() -> list[CheckResult]:
 
 def _full_text() -> str:
     with closing(sqlite3.connect(":memory:")) as database:
-        database.execute("CREATE VIRTUAL TABLE words USING fts5(words)")
+        database.execute("CREATE VIRTUAL TABLE words USING fts5(text)")
     return f"SQLite {sqlite3.sqlite_version} with FTS5"
 
 
