@@ -260,6 +260,43 @@ def test_the_demo_draws_indexes_and_searches(tmp_path: Path) -> None:
     assert json.loads(ok("demo", "--scenes", "20", "--json", cwd=tmp_path))["unchanged"] == 20
 
 
+WITHOUT_DRIVERS = """
+import sys
+sys.modules |= dict.fromkeys(("bson", "chromadb", "pymongo"))
+from vlmsearch.cli import main
+main()
+"""
+
+
+def test_the_default_store_needs_no_driver(tmp_path: Path) -> None:
+    def vlmsearch(*arguments: str) -> str:
+        command = [sys.executable, "-c", WITHOUT_DRIVERS, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.stdout or done.stderr
+
+    assert json.loads(vlmsearch("demo", "--scenes", "12", "--json"))["added"] == 12
+    assert vlmsearch("index", "demo/gallery.jsonl", "--encoder", "onnx:demo").startswith("12 added")
+    assert (tmp_path / "vlmsearch-index").is_file()
+    assert len(vlmsearch("search", "a red star", "--limit", "3").splitlines()) == 3
+    for store, extras in (("chroma:x", "chroma"), ("mongodb://h/x", "mongodb")):
+        assert vlmsearch("info", "--store", store).endswith(f": pip install 'vlmsearch[{extras}]'\n")
+    assert vlmsearch("bench", "servers").endswith(": pip install 'vlmsearch[chroma,mongodb]'\n")
+
+
+def test_a_folder_of_chroma_where_the_default_store_would_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a red star")
+    folder = f"chroma:{tmp_path / 'vlmsearch-index'}"
+    ok("index", "a.txt", "--store", folder, "--encoder", "mock:", cwd=tmp_path)
+    done = run("search", "a red star", cwd=tmp_path)
+    assert done.returncode == 1
+    command = re.search(r"`vlmsearch (copy .*)`", done.stderr)
+    assert command, done.stderr
+    ok(*command[1].split(), cwd=tmp_path)
+    copied = ("--store", f"sqlite:{tmp_path / 'vlmsearch-index'}.db", "--encoder", "mock:")
+    assert ok("search", "a red star", *copied, cwd=tmp_path).split("\t")[1].endswith("a.txt")
+    assert ok("index", "a.txt", "--store", folder, "--encoder", "mock:", cwd=tmp_path).startswith("0 added")
+
+
 def test_the_demo_answers_its_question_with_citations_that_hold(tmp_path: Path) -> None:
     answer = json.loads(ok("demo", "--json", cwd=tmp_path))["answer"]
     cited = [citation["id"] for citation in answer["citations"]]
