@@ -11,8 +11,10 @@ from __future__ import annotations
 import functools
 import math
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import simsimd
@@ -23,12 +25,16 @@ from vlmsearch.types import Vectors
 BLOCK = 2**15
 """Rows that lie together in memory, and that one thread compares."""
 _MOST_THREADS = 8
+_SHARED_BLOCKS = 8
+"""From how many blocks on several threads compare them."""
 _SIGMAS = 6.0
 _SPARSE = 4
 """Codes are picked out before they are compared where fewer than one in so many is wanted."""
 
 Codes = NDArray[np.int8]
 Places = NDArray[np.int64]
+Found: TypeAlias = tuple[Places, Vectors, Vectors]
+"""Places, the dot products of their codes with the query's times their own steps, and these steps."""
 
 
 def quantise(vectors: Vectors) -> tuple[Vectors, Codes]:
@@ -101,33 +107,60 @@ class CodeTable:
         """
         (step,), code = quantise(query[None])
 
-        def best(block: CodeBlock) -> tuple[Places, Vectors, Vectors]:
-            return _best(*_compared(block, code, passing), float(step), limit)
+        def scan(blocks: Sequence[CodeBlock]) -> Found:
+            return _scan(blocks, code, float(step), limit, passing)
 
-        several = len(self._blocks) > 1
-        found = list(_workers().map(best, self._blocks) if several else map(best, self._blocks))
-        if not found:
-            return np.empty(0, np.int64)
-        places, dots, steps = (np.concatenate(parts) for parts in zip(*found))
-        return _best(places, dots, steps, float(step), limit)[0]
+        share = -(-len(self._blocks) // _workers_of(len(self._blocks)))
+        parts = [self._blocks[start : start + share] for start in range(0, len(self._blocks), share or 1)]
+        found = list(_workers().map(scan, parts) if len(parts) > 1 else map(scan, parts))
+        return _best(_joined(found), float(step), limit)[0]
 
 
-def _best(places: Places, dots: Vectors, steps: Vectors, step: float, limit: int) -> tuple[Places, Vectors, Vectors]:
-    """Keep what may be among the ``limit`` best; ``dots`` are cosines in units of ``step``, that of the query."""
-    if len(places) > limit:
-        least = np.partition(dots, len(dots) - limit)[len(dots) - limit]
-        most = 2 * _SIGMAS * math.sqrt((float(steps.max()) ** 2 + step**2) / 12)
-        near = np.flatnonzero(dots >= least - most / step)
-        places, dots, steps = places[near], dots[near], steps[near]
-        errors = _SIGMAS * np.sqrt((steps**2 + step**2) / 12) / step
-        worst = np.partition(dots - errors, len(dots) - limit)[len(dots) - limit]
-        near = np.flatnonzero(dots + errors >= worst)
-        places, dots, steps = places[near], dots[near], steps[near]
+def _scan(
+    blocks: Sequence[CodeBlock], code: Codes, step: float, limit: int, passing: NDArray[np.bool_] | None
+) -> Found:
+    """Return what may be among the ``limit`` best of some blocks, and some that may not."""
+    found: list[Found] = []
+    least = -math.inf
+    for block in blocks:
+        places, dots, steps = _compared(block, code, passing)
+        if least == -math.inf and len(dots) > limit:
+            least = float(np.partition(dots, len(dots) - limit)[len(dots) - limit])
+        near = np.flatnonzero(dots >= least - 2 * _error(steps.max(initial=0), step))
+        found.append((places[near], dots[near], steps[near]))
+    return _joined(found)
+
+
+def _joined(found: Sequence[Found]) -> Found:
+    if not found:
+        return np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float32)
+    places, dots, steps = (np.concatenate(parts) for parts in zip(*found))
     return places, dots, steps
 
 
-def _compared(block: CodeBlock, code: Codes, passing: NDArray[np.bool_] | None) -> tuple[Places, Vectors, Vectors]:
-    """Return the places of a block that are passing, their dot products with the query's code, and their steps."""
+def _error(steps: Any, step: float) -> Any:
+    """How far a dot product of codes with these steps may be off, in units of ``step``, that of the query."""
+    return _SIGMAS * np.sqrt((steps**2 + step**2) / 12) / step
+
+
+def _best(found: Found, step: float, limit: int) -> Found:
+    """Keep what may be among the ``limit`` best."""
+    places, dots, steps = found
+    if len(places) <= limit:
+        return found
+    errors = _error(steps, step)
+    worst = np.partition(dots - errors, len(dots) - limit)[len(dots) - limit]
+    near = np.flatnonzero(dots + errors >= worst)
+    return places[near], dots[near], steps[near]
+
+
+def _workers_of(blocks: int) -> int:
+    """How many threads compare so many blocks: one where waiting for others would take longer than it gains."""
+    return 1 if blocks < _SHARED_BLOCKS else min(os.cpu_count() or 1, _MOST_THREADS)
+
+
+def _compared(block: CodeBlock, code: Codes, passing: NDArray[np.bool_] | None) -> Found:
+    """Compare those places of a block that are passing."""
     places, steps, codes = block.places[: block.used], block.steps[: block.used], block.codes[: block.used]
     if passing is None:
         return places, _dots(codes, code, steps), steps
@@ -150,4 +183,4 @@ def _workers() -> ThreadPoolExecutor:
     """Threads that compare blocks: the comparison itself lets go of Python's lock."""
     if hasattr(os, "register_at_fork"):  # a fork has none of the threads
         os.register_at_fork(after_in_child=_workers.cache_clear)
-    return ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS), thread_name_prefix="vlmsearch-compare")
+    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="vlmsearch-compare")
