@@ -24,7 +24,7 @@ from tests.support.reindex_crash_points import (
     run_reindex,
     start,
 )
-from tests.support.worlds import KINDS, Kind, mock_world, real_world
+from tests.support.worlds import KINDS, Kind, file_world, mock_world, real_world
 from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
@@ -42,6 +42,7 @@ from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Field, Record, Role, Stamp, Vectors
 
 OTHER = {"a red star": ["a blue moon"]}
@@ -55,6 +56,7 @@ def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path) -> Store:
         "mock mongodb": mock_mongo_store,
         "mock chroma": mock_chroma_store,
         "chroma": lambda: ChromaStore(str(tmp_path / "index")),
+        "sqlite": lambda: SqliteStore(str(tmp_path / "index.db")),
         "chroma server": lambda: ChromaStore(f"//{chroma}/re-{abs(hash(str(tmp_path))) % 10**9}"),
         "mongodb": lambda: MongoStore(location),
         "mongodb+chroma": lambda: MongoChromaStore(location, chroma=f"http://{chroma}"),
@@ -63,7 +65,7 @@ def reindexable(kind: str, mongo: str, chroma: str, tmp_path: Path) -> Store:
 
 
 @pytest.mark.parametrize(
-    "kind", ["mock", "mock mongodb", "mock chroma", "chroma", "chroma server", "mongodb", "mongodb+chroma"]
+    "kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", "chroma server", "mongodb", "mongodb+chroma"]
 )
 def test_reindexing_switches_to_the_other_model_in_one_step(
     kind: str, mongo_address: str, chroma_address: str, tmp_path: Path
@@ -91,7 +93,7 @@ def test_reindexing_switches_to_the_other_model_in_one_step(
         assert Pipeline(first, store).check().clean
 
 
-@pytest.mark.parametrize("kind", ["chroma server", "mongodb", "mongodb+chroma"])
+@pytest.mark.parametrize("kind", ["sqlite", "chroma server", "mongodb", "mongodb+chroma"])
 def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chroma_address: str, tmp_path: Path) -> None:
     first, second = MockEncoder(), MockEncoder(neighbours=OTHER)
     with (
@@ -114,7 +116,7 @@ def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chrom
         assert Pipeline(second, again).search("text 7", limit=1)[0].document.id == "7"
 
 
-@pytest.mark.parametrize("kind", ["mock", "chroma", "chroma server", "mongodb", "mongodb+chroma"])
+@pytest.mark.parametrize("kind", ["mock", "chroma", "sqlite", "chroma server", "mongodb", "mongodb+chroma"])
 def test_what_is_written_until_the_switch_is_in_the_new_index(
     kind: str, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +151,9 @@ def test_what_is_written_until_the_switch_is_in_the_new_index(
         assert pipeline.check().clean
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "mongodb", "mongodb+chroma"])
+@pytest.mark.parametrize(
+    "kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite", "mongodb", "mongodb+chroma"]
+)
 def test_removing_the_old_index_while_another_process_reindexes_loses_nothing(
     kind: str, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +173,7 @@ def test_removing_the_old_index_while_another_process_reindexes_loses_nothing(
         assert Pipeline(second, store).search("text 7", limit=1)[0].document.id == "7"
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma"])
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "sqlite"])
 def test_a_reindex_that_another_run_overtakes_changes_nothing_any_more(kind: str, tmp_path: Path) -> None:
     store = reindexable(kind, "", "", tmp_path)
     assert isinstance(store, GenerationalStore)
@@ -194,7 +198,7 @@ def test_a_reindex_that_another_run_overtakes_changes_nothing_any_more(kind: str
     assert check_store(now).clean
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma"])
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "sqlite"])
 def test_what_is_deleted_after_the_last_look_and_added_again_is_in_the_new_index(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +225,7 @@ def test_what_is_deleted_after_the_last_look_and_added_again_is_in_the_new_index
     assert store.get(["7"]) == [Document("7", text="text 7")]
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma"])
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "sqlite"])
 def test_a_deleted_document_whose_image_has_changed_does_not_come_back(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +246,7 @@ def test_a_deleted_document_whose_image_has_changed_does_not_come_back(
     assert list(store.ids()) == ["b"]
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma"])
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "chroma", "sqlite"])
 def test_a_store_that_is_shared_takes_no_vectors_of_the_model_before(kind: str, tmp_path: Path) -> None:
     first, second = Model(1), Model(2)
     has_begun, may_end, failed = threading.Event(), threading.Event(), list[BaseException]()
@@ -290,7 +294,7 @@ def test_a_store_that_was_switched_takes_no_records_until_it_is_bound_again() ->
     assert sorted(store.ids()) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma"])
+@pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "sqlite"])
 @pytest.mark.parametrize("second", [Model(2), MockEncoder(neighbours=OTHER)], ids=["as long", "longer"])
 def test_a_search_that_meets_the_switch_of_a_shared_store_gives_no_matches_of_the_other_model(
     kind: str, second: MockEncoder, tmp_path: Path
@@ -308,7 +312,7 @@ def test_a_search_that_meets_the_switch_of_a_shared_store_gives_no_matches_of_th
             pipeline.search("text 7")
 
 
-@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma"])
+@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma", "sqlite"])
 def test_everything_that_writers_were_told_is_done_is_in_the_new_index(kind: str, tmp_path: Path) -> None:
     store = reindexable(kind, "", "", tmp_path)
     assert isinstance(store, GenerationalStore)
@@ -346,7 +350,7 @@ def test_everything_that_writers_were_told_is_done_is_in_the_new_index(kind: str
 
 
 @pytest.mark.parametrize("write", ["upsert", "delete"])
-@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma"])
+@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma", "sqlite"])
 def test_a_write_that_began_before_the_switch_and_ends_after_it_fails(
     kind: str, write: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,7 +372,7 @@ def test_a_write_that_began_before_the_switch_and_ends_after_it_fails(
     assert {*store.ids()} == {*map(str, range(20))}
 
 
-@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma"])
+@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma", "sqlite"])
 def test_a_write_to_a_shared_store_does_not_go_on_in_the_new_index(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,7 +399,7 @@ def test_a_write_to_a_shared_store_does_not_go_on_in_the_new_index(
     assert {*store.ids()} == {*map(str, range(20))}
 
 
-@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma"])
+@pytest.mark.parametrize("kind", ["mock mongodb", "mock", "mock chroma", "sqlite"])
 def test_of_two_runs_that_build_the_same_index_the_last_to_begin_goes_on(kind: str, tmp_path: Path) -> None:
     store = reindexable(kind, "", "", tmp_path)
     assert isinstance(store, GenerationalStore)
@@ -461,6 +465,14 @@ def test_no_crash_point_of_an_embedded_chroma_loses_anything(tmp_path: Path) -> 
     assert image_everywhere(tmp_path / "index").wrong == {}
 
 
+@pytest.mark.parametrize("step", [101, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_no_crash_point_of_sqlite_loses_anything(tmp_path: Path, step: int) -> None:
+    report = image_everywhere(tmp_path / "index", step=step, world_of=file_world)
+    print(f"{report.points} images")
+    assert report.points > 3
+    assert report.wrong == {}
+
+
 @pytest.mark.parametrize("server", get_args(Server))
 @pytest.mark.parametrize("fault", ["unreachable", "lost reply", "partial write"])
 def test_a_single_failure_of_a_call_changes_nothing_of_a_reindex(
@@ -514,7 +526,7 @@ def test_a_build_of_the_version_before_this_one_goes_on() -> None:
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["before it writes", "while it writes"])
-@pytest.mark.parametrize("kind", ["chroma server", "mongodb", "mongodb+chroma"])
+@pytest.mark.parametrize("kind", ["sqlite", "chroma server", "mongodb", "mongodb+chroma"])
 def test_a_reindex_that_another_one_replaces_writes_nothing_into_it(
     kind: str, at_once: bool, mongo_address: str, chroma_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

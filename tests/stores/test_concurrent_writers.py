@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
 from tests.support.hammer import DOCUMENTS, NumberEncoder, check_page, make
 from tests.support.servers import chroma_server
-from tests.support.worlds import KINDS, Kind, mock_world
+from tests.support.worlds import KINDS, Kind, file_world, mock_world
 from vlmsearch import Document, Field, Pipeline, Record
 from vlmsearch.registry import open_store
 from vlmsearch.stores.chroma.collections import connect
@@ -192,9 +192,11 @@ def test_two_writers_of_the_same_documents_leave_nothing_behind(address: str) ->
 
 
 @pytest.mark.parametrize("limit", [20, 100, 150])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_page_is_full_and_of_one_piece_though_its_documents_are_replaced_all_the_time(kind: Kind, limit: int) -> None:
-    world = mock_world(kind)
+@pytest.mark.parametrize("kind", [*KINDS, "sqlite"])
+def test_a_page_is_full_and_of_one_piece_though_its_documents_are_replaced_all_the_time(
+    kind: Kind | Literal["sqlite"], limit: int, tmp_path: Path
+) -> None:
+    world = file_world(tmp_path) if kind == "sqlite" else mock_world(kind)
     rng = np.random.default_rng(limit)
     with world.open() as store, world.open() as other:
         for each in (store, other):
@@ -218,9 +220,11 @@ def test_a_page_is_full_and_of_one_piece_though_its_documents_are_replaced_all_t
             check_page(pipeline, f"query {number}", limit)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_page_is_filled_from_further_down_where_documents_are_deleted_or_fall_back(kind: Kind) -> None:
-    world = mock_world(kind)
+@pytest.mark.parametrize("kind", [*KINDS, "sqlite"])
+def test_a_page_is_filled_from_further_down_where_documents_are_deleted_or_fall_back(
+    kind: Kind | Literal["sqlite"], tmp_path: Path
+) -> None:
+    world = file_world(tmp_path) if kind == "sqlite" else mock_world(kind)
     with world.open() as store, world.open() as other:
         for each in (store, other):
             each.bind(NumberEncoder.fingerprint, NumberEncoder.spaces)

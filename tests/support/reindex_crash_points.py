@@ -274,7 +274,9 @@ class Imaged(Process):
         return answer
 
 
-def image_everywhere(folder: Path, *, first: int = 0, step: int = 1) -> Report:
+def image_everywhere(
+    folder: Path, *, first: int = 0, step: int = 1, world_of: Callable[[Path], World] = folder_world
+) -> Report:
     """Copy the folder before and after every call of `reindex` and `drop_old`, and look at every ``step``-th copy."""
     images: list[Writer] = []
     counted = count(-first)
@@ -282,10 +284,10 @@ def image_everywhere(folder: Path, *, first: int = 0, step: int = 1) -> Report:
     def image() -> None:
         if next(counted) % step == 0:
             place = shutil.copytree(folder, folder.parent / f"image-{len(images)}")
-            copied = replace(writer, world=folder_world(place), has=dict(writer.has), may_be=deepcopy(writer.may_be))
+            copied = replace(writer, world=world_of(place), has=dict(writer.has), may_be=deepcopy(writer.may_be))
             images.append(copied)
 
-    writer = start(folder_world(folder))
+    writer = start(world_of(folder))
     run_reindex(writer, process=Imaged(image=image))
     run_drop(writer, Imaged(image=image))
     report = Report()

@@ -5,7 +5,9 @@ The servers outlive the processes, as servers do; every store that `World.open` 
 
 from __future__ import annotations
 
+import re
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,9 +29,11 @@ from vlmsearch.stores.mongodb.connection import MongoAddress, MongoConnection, M
 from vlmsearch.stores.mongodb.connection import connect as connect_mongo
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.sqlite.database import Database
+from vlmsearch.stores.sqlite.store import SqliteStore
 
 T = TypeVar("T")
-AnyStore = ChromaStore | MongoStore | MongoChromaStore
+AnyStore = ChromaStore | MongoStore | MongoChromaStore | SqliteStore
 Kind = Literal["mongodb", "mongodb+chroma", "chroma"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Moment = Literal["before", "half", "after", "late"]
@@ -37,7 +41,13 @@ Moment = Literal["before", "half", "after", "late"]
 HALVED = ("bulk_write", "delete_many", "_upsert", "_add", "_delete")
 """The calls that a server can do half of."""
 _COLUMNS = ("ids", "embeddings", "metadatas", "uris")
-_NAMES = {*OPERATIONS["mongo"], *OPERATIONS["chroma"], *(f"_{name}" for name in OPERATIONS["chroma"])}
+_NAMES = {
+    "execute",
+    "executemany",
+    *OPERATIONS["mongo"],
+    *OPERATIONS["chroma"],
+    *(f"_{name}" for name in OPERATIONS["chroma"]),
+}
 
 
 class Died(BaseException):
@@ -143,6 +153,15 @@ class CountedMongo(MongoConnection):
         return super().run(collection, operation, lambda rows: call(self.process.of(rows)))
 
 
+class CountedDatabase(Database):
+    """The same for SQLite: each statement is a call."""
+
+    process = Process()
+
+    def _connect(self, how: str) -> Any:
+        return self.process.of(super()._connect(how))
+
+
 @dataclass(frozen=True)
 class World:
     """Servers, each given by what connects to it, or a folder; ``drop`` removes what is there."""
@@ -150,6 +169,7 @@ class World:
     mongo: Callable[[], MongoConnection] | None = None
     chroma: Callable[[], ChromaConnection] | None = None
     drop: Callable[[], object] = lambda: None
+    sqlite: Path | None = None
 
     @property
     def is_served(self) -> bool:
@@ -159,6 +179,12 @@ class World:
     def open(self, process: Process | None = None) -> AnyStore:
         """The index, as a process opens it."""
         process = process or Process()
+        if self.sqlite is not None:
+            store = SqliteStore(str(self.sqlite))
+            database = CountedDatabase(self.sqlite, timeout=5)
+            database.process = process
+            store._database = database
+            return store
         chroma = CountedChroma(self.chroma(), process) if self.chroma else None
         if self.mongo is None:
             assert chroma is not None
@@ -171,6 +197,10 @@ class World:
     def collections(self) -> set[str]:
         """What there is of the index on the servers, by the ends of the names, such as ``1.documents``."""
         found = set[str]()
+        if self.sqlite is not None:
+            with closing(sqlite3.connect(self.sqlite)) as db:
+                names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            found |= {match[1] for match in map(re.compile(r"[a-z]+_([0-9]+)").match, names) if match}
         if self.mongo is not None:
             with closing(self.mongo()) as mongo:
                 found |= {name.partition(".")[2] for name in mongo._connected()[mongo.database].list_collection_names()}
@@ -217,3 +247,8 @@ def real_world(kind: Kind, mongo: str, chroma: str, name: str) -> World:
 def folder_world(folder: Path) -> World:
     """An embedded Chroma. What a process that is killed leaves is its folder as it is then."""
     return World(chroma=lambda: connect_chroma(str(folder)), drop=lambda: shutil.rmtree(folder))
+
+
+def file_world(folder: Path) -> World:
+    """An index of SQLite. What a process that is killed leaves is its files as they are then."""
+    return World(sqlite=folder / "index", drop=lambda: shutil.rmtree(folder))
