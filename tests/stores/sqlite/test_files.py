@@ -18,7 +18,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
 from tests.support.forks import as_nobody, forked
 from tests.support.sqlite_images import Image, log_of
-from vlmsearch import BackendError, ConfigError, Document, Record
+from vlmsearch import BackendError, ConfigError, Document, Record, VlmsearchError
 from vlmsearch.stores.sqlite import tables
 from vlmsearch.stores.sqlite.database import Database, network_file_system
 from vlmsearch.stores.sqlite.store import SqliteStore
@@ -190,6 +190,24 @@ def test_an_empty_file_becomes_an_index(tmp_path: Path) -> None:
     make(tmp_path / "index")
     with SqliteStore(str(tmp_path / "index")) as store:
         assert len(store) == 10
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_an_index_that_is_removed_or_replaced_while_it_is_open_is_told(tmp_path: Path, is_replaced: bool) -> None:
+    make(tmp_path / "index", 20)
+    with SqliteStore(str(tmp_path / "index")) as store:
+        store.bind("e", SPACES)
+        assert len(store.search(IMAGE, RECORDS[0].vectors[IMAGE][None], limit=50)[0]) == 20
+        (tmp_path / "index").rename(tmp_path / "moved")
+        if is_replaced:
+            make(tmp_path / "index", 10)
+        for act in (lambda: len(store), lambda: store.search(IMAGE, RECORDS[0].vectors[IMAGE][None], limit=50)):
+            with pytest.raises(BackendError, match="was removed or replaced since it was opened: open it again"):
+                act()
+        with pytest.raises(VlmsearchError):
+            store.upsert(RECORDS[:30])
+    with SqliteStore(str(tmp_path / "index")) as store:
+        assert len(store) == (10 if is_replaced else 0)
 
 
 # ---- network file systems

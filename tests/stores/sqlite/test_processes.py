@@ -96,11 +96,12 @@ def test_readers_see_whole_batches_within_a_second_of_the_commit(tmp_path: Path,
     path, records, committed = tmp_path / "index", make_records(size, (IMAGE, TEXT)), dict[int, float]()
     with SqliteStore(str(path)) as store:
         store.bind("e", SPACES)
-        with process(READ, path, size) as a, process(READ, path, size) as b, process(READ, path, size) as c:
+        with ExitStack() as ended:
+            readers = [ended.enter_context(process(READ, path, size)) for _ in range(4)]
             for start in range(0, size, 100):
                 store.upsert(records[start : start + 100])
                 committed[start + 100] = time.time()
-            answers = [json.loads(output(each)) for each in (a, b, c)]
+            answers = [json.loads(output(each)) for each in readers]
     late = [when - committed[count] for _, seen in answers for count, when in seen if count]
     assert late
     print(f"{[looks for looks, _ in answers]} looks; last seen {max(late):.3f} s after its commit")

@@ -59,6 +59,8 @@ class Database:
         self._timeout = timeout
         self._idle: list[_Connection] = []
         self._taken = 0
+        self._file: tuple[int, int] | None = None
+        """Which file was opened first."""
         self._guard = threading.Lock()
         self._process = os.getpid()
         _close_before_forks()
@@ -140,6 +142,8 @@ class Database:
     def _take(self) -> _Connection:
         if os.getpid() != self._process:
             raise ConfigError(f"{self.name} was opened in process {self._process}: open another after a fork")
+        if self._file and self._file != self._identity():
+            raise BackendError(f"{self.name} was removed or replaced since it was opened: open it again")
         with self._guard:
             self._taken += 1
         try:
@@ -182,6 +186,7 @@ class Database:
         except BaseException:
             connection.close()
             raise
+        self._file = self._file or self._identity()
         return connection
 
     def _connect(self, how: str) -> _Connection:
