@@ -54,9 +54,9 @@ def forget(store: SqliteStore) -> None:
 
 ACTIONS: dict[str, Callable[[SqliteStore], object]] = {
     "create": create,
-    "add": lambda store: act(store, "add"),  # type: ignore[arg-type]
-    "update": lambda store: act(store, "update"),  # type: ignore[arg-type]
-    "delete": lambda store: act(store, "delete"),  # type: ignore[arg-type]
+    "add": lambda store: act(store, "add"),
+    "update": lambda store: act(store, "update"),
+    "delete": lambda store: act(store, "delete"),
     "repair": lambda store: store.check(repair=True),
     "merge": merge,
     "forget": forget,
@@ -92,7 +92,7 @@ def check_image(path: Path, name: str) -> None:
         assert len(done) <= 1
         assert len(gone) <= 1
         assert store.check(repair=name == "repair").clean or name == "repair"
-        check_documents(store, "update" if name in ("add", "update") else "delete")  # type: ignore[arg-type]
+        check_documents(store, "update" if name in ("add", "update") else "delete")
         check_words(store)
         for some in (MANY[:2], MANY[2:]):
             store.upsert(some)
