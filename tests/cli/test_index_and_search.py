@@ -46,7 +46,7 @@ SETTINGS = {"VLMSEARCH_STORE": "sqlite:index", "VLMSEARCH_ENCODER": "onnx:demo"}
         ("info", "--store", "mongodb+chroma://host/db?chroma=http://[::1"),
         ("index", ".", "--store", "sqlite:index", "--encoder", "triton://[::1/vlm"),
         ("triton", "status", "triton://[::1"),
-        ("bench", "store", "--mongo", "[::1", "--chroma", "127.0.0.1:8000"),
+        ("bench", "servers", "--mongo", "[::1", "--chroma", "127.0.0.1:8000"),
     ],
     ids=" ".join,
 )
@@ -142,8 +142,8 @@ def test_info_shows_what_built_the_index_and_what_failed(folder: Path) -> None:
     assert found["documents"] == 35
     assert found["fingerprint"].startswith("demo-clip:")
     assert found["failed"] == {"unsupported": 1}
-    assert found["words"] is None
-    assert "words       not ranked by this store\n" in ok("info", cwd=folder, **SETTINGS)
+    assert found["words"] == "en"
+    assert "words       en\n" in ok("info", cwd=folder, **SETTINGS)
     assert f"unsupported  {folder / 'pics' / 'bad.jpg'}: " in ok("info", "--rejects", cwd=folder, **SETTINGS)
 
 
@@ -287,6 +287,8 @@ def test_a_folder_of_chroma_where_the_default_store_would_be_is_named(tmp_path: 
     (tmp_path / "a.txt").write_text("a red star")
     folder = f"chroma:{tmp_path / 'vlmsearch-index'}"
     ok("index", "a.txt", "--store", folder, "--encoder", "mock:", cwd=tmp_path)
+    assert "words       not ranked by this store\n" in ok("info", "--store", folder)
+    assert json.loads(ok("info", "--store", folder, "--json"))["words"] is None
     done = run("search", "a red star", cwd=tmp_path)
     assert done.returncode == 1
     command = re.search(r"`vlmsearch (copy .*)`", done.stderr)
