@@ -22,6 +22,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -421,7 +422,7 @@ def _row(number: int, record: Record) -> Row:
     document, stamp = record.document, record.stamp
     image = kept(str(document.image)) if isinstance(document.image, Path) else None
     text = None if document.text is None else kept(document.text)
-    fields = json.dumps(sorted(map(str, record.vectors)))
+    fields = _fields(tuple(record.vectors))
     metadata = json.dumps(dict(document.metadata))
     return Row(number, document.id, kept(stamp.digest), kept(stamp.source), fields, image, metadata, text)
 
@@ -449,8 +450,15 @@ def undamaged() -> Iterator[None]:
         ) from exc
 
 
+@lru_cache(maxsize=1000)
+def _fields(fields: tuple[Field, ...]) -> str:
+    return json.dumps(sorted(map(str, fields)))
+
+
 def kept(value: str) -> str | bytes:
     """Return a string as SQLite takes it: as bytes where it has half a surrogate pair."""
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:
