@@ -306,7 +306,7 @@ class Database:
                 ("malformed", "Could not decode", "fts5", "vtable", "no such column", "constraint"), damaged
             ),
         }
-        said = said.partition(" with text ")[0]
+        said = " ".join(said.partition(" with text ")[0].split())
         found = next((text for key, text in advice.items() if key in said), "")
         return BackendError(f"{self.name} failed to {operation}: {said}{found}")
 
