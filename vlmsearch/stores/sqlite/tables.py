@@ -93,8 +93,9 @@ class Row(NamedTuple):
     @property
     def document(self) -> Document:
         """The document."""
-        image = None if self.image is None else Path(string(self.image))
-        text = None if self.text is None else string(self.text)
+        with undamaged():
+            image = None if self.image is None else Path(string(self.image))
+            text = None if self.text is None else string(self.text)
         return Document(self.id, text, image, parsed(self.metadata))
 
     @property
@@ -213,8 +214,9 @@ class Tables:
 
     def _group(self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes) -> CodeGroup:
         dim = self.dims[field]
-        table = np.frombuffer(codes, np.int8).reshape(-1, dim)
-        return CodeGroup(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table)
+        with undamaged():
+            table = np.frombuffer(codes, np.int8).reshape(-1, dim)
+            return CodeGroup(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table)
 
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
         """Those of the rows that have a vector of a field, and their vectors, shape (n, dim)."""
@@ -444,7 +446,7 @@ def undamaged() -> Iterator[None]:
     """Raise BackendError where a table has what nobody wrote into it, such as a number in the place of a string."""
     try:
         yield
-    except (TypeError, ValueError) as exc:
+    except (AttributeError, TypeError, ValueError) as exc:
         raise BackendError(
             f"the index is damaged: {exc}; restore a copy of the file, or index again under another name"
         ) from exc
