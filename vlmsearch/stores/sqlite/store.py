@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -120,13 +120,21 @@ class SqliteStore(GenerationalStore):
             Tables(Manifest("", tuple(spaces), "", self.default_language), generation).drop(db)
         self._database.shrink()
 
+    def _reading(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
+        return self._within(self._database.reading(operation))
+
+    def _writing(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
+        return self._within(self._database.writing(operation))
+
     @contextmanager
-    def _reading(self, operation: str) -> Iterator[tuple[sqlite3.Connection, Tables]]:
-        """A transaction and the tables to read; IndexMismatchError where these were removed."""
+    def _within(
+        self, transaction: AbstractContextManager[sqlite3.Connection]
+    ) -> Iterator[tuple[sqlite3.Connection, Tables]]:
+        """A transaction and the tables of the generation; IndexMismatchError where these were removed."""
+        self.needed()
+        assert self._tables is not None  # noqa: S101 - made by `opened`
         try:
-            self.needed()
-            assert self._tables is not None  # noqa: S101 - made by `opened`
-            with self._database.reading(operation) as db:
+            with transaction as db:
                 yield db, self._tables
         except BackendError as exc:
             if "no such table" in str(exc):
@@ -141,21 +149,15 @@ class SqliteStore(GenerationalStore):
             manifest = self.needed()
             check_records(records, manifest.spaces)
             if records:
-                with self._database.writing("write documents") as db:
-                    tables = self._generation_tables()
+                with self._writing("write documents") as (db, tables):
                     tables.write(db, records)
                     tables.tidy(db)
-
-    def _generation_tables(self) -> Tables:
-        assert self._tables is not None  # noqa: S101 - made by `opened`, after `needed`
-        return self._tables
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents with all that belongs to them; returns how many were there."""
         if self.manifest() is None:
             return 0
-        with self.in_use(), self._database.writing("delete documents") as db:
-            tables = self._generation_tables()
+        with self.in_use(), self._writing("delete documents") as (db, tables):
             count = sum(tables.remove(db, some) for some in pages(ids))
             tables.tidy(db)
         return count
@@ -316,13 +318,9 @@ class SqliteStore(GenerationalStore):
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether the file is whole and its parts agree; with ``repair``, what can be made again is."""
-        self.needed()
-        tables = self._generation_tables()
-        if repair:
-            with self._database.writing("check the index") as db:
-                return audit(db, tables, self.name, repair=True)
-        with self._reading("check the index") as (db, _):
-            return audit(db, tables, self.name, repair=False)
+        transaction = self._writing if repair else self._reading
+        with transaction("check the index") as (db, tables):
+            return audit(db, tables, self.name, repair=repair)
 
     def close(self) -> None:
         """Let go of the file."""
