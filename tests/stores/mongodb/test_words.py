@@ -61,7 +61,7 @@ def test_words_are_compared_by_the_language_of_the_index(
         store.bind("e", SPACES)
 
 
-@pytest.mark.parametrize("scheme", ["mongodb://host/db?", "mongodb+chroma://host/db?chroma=./v&", "mock:?"])
+@pytest.mark.parametrize("scheme", ["mongodb://host/db?", "mongodb+chroma://host/db?chroma=./v&"])
 def test_a_language_that_mongodb_has_not_is_refused_with_those_that_it_has(scheme: str) -> None:
     with pytest.raises(ConfigError, match=r"language=parts .*it has da, de, en, .*tr; sqlite: has"):
         open_store(f"{scheme}language=parts")
