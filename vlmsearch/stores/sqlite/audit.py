@@ -9,12 +9,14 @@ import numpy as np
 
 from vlmsearch.errors import BackendError
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.stores.sqlite.codes import Places, find, quantise
+from vlmsearch.stores.sqlite.codes import Places, find, quantise, signs_of
 from vlmsearch.stores.sqlite.columns import stored
 from vlmsearch.stores.sqlite.tables import Tables, parsed
 from vlmsearch.types import Field
 
 _PAGE = 4096
+_TURNED = 4
+"""How many signs may differ where another machine computed them: those of numbers next to nothing."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, repair: bool)
     for each in tables.fields:
         named = np.array(found.named[each], np.int64)
         have = tables.vector_rows(db, each)
-        coded = np.sort(np.concatenate([np.empty(0, np.int64), *(g.rows for g in tables.codes_after(db, each, 0))]))
+        coded = np.sort(np.concatenate([np.empty(0, np.int64), *(g.numbers for g in tables.codes_after(db, each, 0))]))
         counts[str(each)] = len(have)
         orphans += [f"{each} of row {row}" for row in _without(have, named)]
         unindexed += [f"{each} of row {row}" for row in _without(have, coded)]
@@ -98,13 +100,16 @@ def _differing(db: sqlite3.Connection, tables: Tables, each: Field) -> list[int]
     """The rows whose codes are not those of their vectors, in order: which of the two is damaged cannot be told."""
     found = list[int]()
     for group in tables.codes_after(db, each, 0):
-        order = np.argsort(group.rows)
-        for start in range(0, len(group.rows), _PAGE):
-            rows, vectors = tables.vectors(db, each, group.rows[start : start + _PAGE].tolist())
-            places = order[np.searchsorted(group.rows, rows, sorter=order)]
+        order = np.argsort(group.numbers)
+        for start in range(0, len(group.numbers), _PAGE):
+            rows, vectors = tables.vectors(db, each, group.numbers[start : start + _PAGE].tolist())
+            places = order[np.searchsorted(group.numbers, rows, sorter=order)]
             steps, codes = quantise(vectors)
-            near = np.isclose(steps, group.steps[places]) & (
-                np.abs(codes.astype(np.int16) - group.codes[places]).max(axis=1, initial=0) <= 1
+            turned = np.unpackbits(signs_of(vectors) ^ group.signs[places], axis=1).sum(axis=1)
+            near = (
+                np.isclose(steps, group.steps[places])
+                & (np.abs(codes.astype(np.int16) - group.codes[places]).max(axis=1, initial=0) <= 1)
+                & (turned <= _TURNED)
             )
             found += [row for row, is_near in zip(rows, near) if not is_near]
     return sorted(found)

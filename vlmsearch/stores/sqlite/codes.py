@@ -1,14 +1,22 @@
-"""Vectors as INT8 codes in memory: what a search compares with first.
+"""Vectors as codes in memory: what a search compares with first.
 
-A code is a vector's numbers divided by its largest one and rounded to -127 to 127. The dot product of two codes tells
-their vectors' cosine but for rounding, whose spread is known: errors of numbers are independent and uniform within half
-a step, so that of the cosine has a standard deviation of sqrt((a^2 + b^2) / 12) for steps a and b and vectors of length
-one. What comes within six of them of the best is compared again, by the vectors themselves.
+**INT8.** A code is a vector's numbers divided by its largest one and rounded to -127 to 127. The dot product of two
+codes tells their vectors' cosine but for rounding, whose spread is known: errors of numbers are independent and uniform
+within half a step, so that of the cosine has a standard deviation of sqrt((a^2 + b^2) / 12) for steps a and b and
+vectors of length one. What comes within six of them of the best is compared again, by the vectors themselves.
+
+**Signs.** Of a vector that was turned at random, each number has one bit, whether it is positive. The share of bits in
+which two vectors differ is a binomial variable around their angle divided by pi (Charikar, "Similarity Estimation
+Techniques from Rounding Algorithms", STOC 2002), and comparing bits takes a sixth of the time of comparing codes. The
+documents that differ least give a cosine that the best have at least; codes are compared only of those that differ in
+no more bits than such a cosine lets expect, and five standard deviations. Where these are too many, as for texts
+compared with images, whose cosines lie close together, all codes are.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import os
 from collections.abc import Sequence
@@ -26,13 +34,20 @@ BLOCK = 2**15
 """Rows that lie together in memory, and that one thread compares."""
 _MOST_THREADS = 8
 _SHARED_BLOCKS = 8
-"""From how many blocks on several threads compare them."""
-_SIGMAS = 6.0
+"""From how many blocks on several threads compare their codes."""
+_CODE_SIGMAS = 6.0
+_SIGN_SIGMAS = 5.0
 _SPARSE = 4
 """Codes are picked out before they are compared where fewer than one in so many is wanted."""
+_FEW = 8
+"""Signs are compared first where this leaves, at best, fewer than one code in so many."""
+_SAMPLED = 8
+"""One in so many documents tells how much the bits of the nearest differ."""
 
 Codes = NDArray[np.int8]
+Signs = NDArray[np.uint8]
 Places = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 Found: TypeAlias = tuple[Places, Vectors, Vectors]
 """Places, the dot products of their codes with the query's times their own steps, and these steps."""
 
@@ -42,6 +57,23 @@ def quantise(vectors: Vectors) -> tuple[Vectors, Codes]:
     steps = np.abs(vectors).max(axis=1, initial=0) / np.float32(127)
     steps[steps == 0] = 1
     return steps, np.rint(vectors / steps[:, None]).astype(np.int8)
+
+
+def signs_of(vectors: Vectors) -> Signs:
+    """Return the bits of vectors, eight to a byte, shape (n, dim / 8)."""
+    return np.packbits(vectors @ _turn(vectors.shape[1]) > 0, axis=1)
+
+
+@functools.cache
+def _turn(dim: int) -> Vectors:
+    """A matrix that turns vectors at random, always the same: signs changed and a cosine transform, twice."""
+    drawn = np.frombuffer(hashlib.shake_256(b"vlmsearch signs").digest(2 * dim), np.uint8).reshape(2, dim)
+    number = np.arange(dim)
+    cosine = np.cos(np.pi * (number[:, None] + 0.5) * number / dim) * math.sqrt(2 / dim)
+    cosine[:, 0] /= math.sqrt(2)
+    first, second = (np.where(bytes_ & 1, -1.0, 1.0)[:, None] * cosine for bytes_ in drawn)
+    turn: Vectors = (first @ second).astype(np.float32)
+    return turn
 
 
 def find(rows: Places, wanted: Places) -> tuple[Places, NDArray[np.bool_]]:
@@ -54,81 +86,196 @@ def find(rows: Places, wanted: Places) -> tuple[Places, NDArray[np.bool_]]:
 
 
 @dataclass(frozen=True)
+class Coded:
+    """The codes of vectors, each with a number: that of its row, or of its place in memory."""
+
+    numbers: Places
+    steps: Vectors
+    codes: Codes
+    signs: Signs
+
+    @classmethod
+    def of(cls, numbers: Sequence[int], vectors: Vectors) -> Coded:
+        """Return the codes of vectors."""
+        return cls(np.array(numbers, np.int64), *quantise(vectors), signs_of(vectors))
+
+    @classmethod
+    def empty(cls, rows: int, dim: int) -> Coded:
+        """Return arrays for so many rows, to be filled."""
+        signs = np.empty((rows, -(-dim // 8)), np.uint8)
+        return cls(np.empty(rows, np.int64), np.empty(rows, np.float32), np.empty((rows, dim), np.int8), signs)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Coded]) -> Coded:
+        """Return the rows of all parts, of which there is at least one."""
+        return cls(*(np.concatenate(arrays) for arrays in zip(*(part.arrays for part in parts))))
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The arrays, each with an entry for each row."""
+        return self.numbers, self.steps, self.codes, self.signs
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, chosen: slice | NDArray[Any]) -> Coded:
+        return Coded(*(array[chosen] for array in self.arrays))
+
+
+@dataclass(frozen=True)
 class CodeBlock:
     """The first ``used`` rows of arrays that more are added to behind them."""
 
-    places: Places
-    steps: Vectors
-    codes: Codes
+    room: Coded
     used: int
+
+    @property
+    def rows(self) -> Coded:
+        """What is in it."""
+        return self.room[: self.used]
 
     @property
     def free(self) -> int:
         """How many rows can be added."""
-        return len(self.places) - self.used
+        return len(self.room) - self.used
 
-    def with_rows(self, places: Places, steps: Vectors, codes: Codes) -> CodeBlock:
+    def with_rows(self, rows: Coded) -> CodeBlock:
         """Return this block with rows added; those who have this one do not see them."""
-        end = self.used + len(places)
-        for have, more in ((self.places, places), (self.steps, steps), (self.codes, codes)):
+        end = self.used + len(rows)
+        for have, more in zip(self.room.arrays, rows.arrays):
             have[self.used : end] = more
-        return CodeBlock(self.places, self.steps, self.codes, end)
+        return CodeBlock(self.room, end)
 
 
 class CodeTable:
-    """The codes of one field, each with the place of its document. Never changed: adding rows gives another one."""
+    """The codes of one field, by the places of their documents. Never changed: adding rows gives another one."""
 
     def __init__(self, dim: int, blocks: tuple[CodeBlock, ...] = ()) -> None:
         self.dim = dim
         self._blocks = blocks
 
-    def with_rows(self, places: Places, steps: Vectors, codes: Codes) -> CodeTable:
-        """Return the table with rows added."""
+    def with_rows(self, rows: Coded) -> CodeTable:
+        """Return the table with rows added, whose numbers are places."""
         blocks = list(self._blocks)
-        if len(places) * 2 >= BLOCK:  # taken as they are
-            return CodeTable(self.dim, (*blocks, CodeBlock(places, steps, codes, len(places))))
-        while len(places):
+        if len(rows) * 2 >= BLOCK:  # taken as they are
+            return CodeTable(self.dim, (*blocks, CodeBlock(rows, len(rows))))
+        while len(rows):
             if not blocks or not blocks[-1].free:
-                empty = (
-                    np.empty(BLOCK, np.int64),
-                    np.empty(BLOCK, np.float32),
-                    np.empty((BLOCK, self.dim), np.int8),
-                )
-                blocks.append(CodeBlock(*empty, 0))
-            n = min(blocks[-1].free, len(places))
-            blocks[-1] = blocks[-1].with_rows(places[:n], steps[:n], codes[:n])
-            places, steps, codes = places[n:], steps[n:], codes[n:]
+                blocks.append(CodeBlock(Coded.empty(BLOCK, self.dim), 0))
+            n = min(blocks[-1].free, len(rows))
+            blocks[-1] = blocks[-1].with_rows(rows[:n])
+            rows = rows[n:]
         return CodeTable(self.dim, tuple(blocks))
 
-    def nearest(self, query: Vectors, limit: int, passing: NDArray[np.bool_] | None) -> Places:
+    def nearest(self, query: Vectors, limit: int, passing: Mask | None) -> Places:
         """Return the places among which the ``limit`` best are, of those that are ``passing``, in no order.
 
         ``query`` has the shape (dim,); ``passing`` says for each place whether it counts, None that all do.
         """
         (step,), code = quantise(query[None])
+        compare = _Comparison(code, float(step), limit)
+        blocks = [block.rows for block in self._blocks]
+        wanted = [None if passing is None else passing[rows.numbers] for rows in blocks]
+        chosen = self._by_signs(query, blocks, wanted, compare)
+        if chosen is not None:
+            return compare.best(_joined([compare.dots(rows, mask) for rows, mask in zip(blocks, chosen)]))
+        share = -(-len(blocks) // _workers_of(len(blocks))) or 1
+        parts = [range(start, min(start + share, len(blocks))) for start in range(0, len(blocks), share)]
 
-        def scan(blocks: Sequence[CodeBlock]) -> Found:
-            return _scan(blocks, code, float(step), limit, passing)
+        def scan(part: range) -> Found:
+            return compare.scan([blocks[i] for i in part], [wanted[i] for i in part])
 
-        share = -(-len(self._blocks) // _workers_of(len(self._blocks)))
-        parts = [self._blocks[start : start + share] for start in range(0, len(self._blocks), share or 1)]
-        found = list(_workers().map(scan, parts) if len(parts) > 1 else map(scan, parts))
-        return _best(_joined(found), float(step), limit)[0]
+        return compare.best(_joined(list(_workers().map(scan, parts) if len(parts) > 1 else map(scan, parts))))
+
+    def _by_signs(
+        self, query: Vectors, blocks: Sequence[Coded], wanted: Sequence[Mask | None], compare: _Comparison
+    ) -> list[Mask] | None:
+        """Return for each block which of its rows may be among the best by their signs; None where that is too many."""
+        rows = sum(map(len, blocks))
+        first = 4 * compare.limit + 64
+        if first * _FEW > rows or any(
+            mask is not None and np.count_nonzero(mask) * _SPARSE < len(mask) for mask in wanted
+        ):
+            return None
+        asked = signs_of(query[None])
+        differ = [_differing(block.signs, asked, mask) for block, mask in zip(blocks, wanted)]
+        sample = np.concatenate([each[::_SAMPLED] for each in differ])
+        best, cut = np.partition(sample, [compare.limit // _SAMPLED, first // _SAMPLED])[
+            [compare.limit // _SAMPLED, first // _SAMPLED]
+        ]
+        if not math.isfinite(cut) or np.count_nonzero(sample <= self._most(best / self.dim)) * _FEW > 2 * len(sample):
+            return None
+        near = _joined([compare.dots(block, each <= cut) for block, each in zip(blocks, differ)])
+        if len(near[0]) < compare.limit or len(near[0]) * _FEW > rows:
+            return None
+        most = self._most(math.acos(min(1.0, max(-1.0, compare.least(near)))) / math.pi)
+        chosen = [each <= most for each in differ]
+        return chosen if sum(map(np.count_nonzero, chosen)) * _FEW <= rows else None
+
+    def _most(self, angle: float) -> float:
+        """In how many bits a document may differ that is within an angle, given as a share of half a turn."""
+        spread = math.sqrt(min(angle, 0.5) * (1 - min(angle, 0.5)) * self.dim)
+        return angle * self.dim + _SIGN_SIGMAS * spread
 
 
-def _scan(
-    blocks: Sequence[CodeBlock], code: Codes, step: float, limit: int, passing: NDArray[np.bool_] | None
-) -> Found:
-    """Return what may be among the ``limit`` best of some blocks, and some that may not."""
-    found: list[Found] = []
-    least = -math.inf
-    for block in blocks:
-        places, dots, steps = _compared(block, code, passing)
-        if least == -math.inf and len(dots) > limit:
-            least = float(np.partition(dots, len(dots) - limit)[len(dots) - limit])
-        near = np.flatnonzero(dots >= least - 2 * _error(steps.max(initial=0), step))
-        found.append((places[near], dots[near], steps[near]))
-    return _joined(found)
+@dataclass(frozen=True)
+class _Comparison:
+    """The code of a query and its step, and how many documents are wanted."""
+
+    code: Codes
+    step: float
+    limit: int
+
+    def dots(self, rows: Coded, wanted: Mask | None) -> Found:
+        """Compare those rows that are wanted."""
+        if wanted is None:
+            return rows.numbers, self._dots(rows.codes, rows.steps), rows.steps
+        if np.count_nonzero(wanted) * _SPARSE < len(rows):
+            chosen = np.flatnonzero(wanted)
+            return rows.numbers[chosen], self._dots(rows.codes[chosen], rows.steps[chosen]), rows.steps[chosen]
+        return rows.numbers[wanted], self._dots(rows.codes, rows.steps)[wanted], rows.steps[wanted]
+
+    def _dots(self, codes: Codes, steps: Vectors) -> Vectors:
+        if not len(codes):
+            return np.empty(0, np.float32)
+        dots: Vectors = np.asarray(simsimd.cdist(codes, self.code, metric="dot", out_dtype="f32"))[:, 0] * steps
+        return dots
+
+    def scan(self, blocks: Sequence[Coded], wanted: Sequence[Mask | None]) -> Found:
+        """Return what may be among the best of some blocks, and some that may not."""
+        found: list[Found] = []
+        least = -math.inf
+        for block, mask in zip(blocks, wanted):
+            places, dots, steps = self.dots(block, mask)
+            if least == -math.inf and len(dots) > self.limit:
+                least = float(_kth(dots, self.limit))
+            near = np.flatnonzero(dots >= least - 2 * self._error(steps.max(initial=0)))
+            found.append((places[near], dots[near], steps[near]))
+        return _joined(found)
+
+    def least(self, found: Found) -> float:
+        """Return a cosine that the ``limit`` best have at least."""
+        _, dots, steps = found
+        return float(_kth(dots - self._error(steps), self.limit)) * self.step
+
+    def best(self, found: Found) -> Places:
+        """Return the places that may be among the best."""
+        places, dots, steps = found
+        if len(places) <= self.limit:
+            return places
+        errors = self._error(steps)
+        best: Places = places[dots + errors >= _kth(dots - errors, self.limit)]
+        return best
+
+    def _error(self, steps: Any) -> Any:
+        """How far a dot product of codes with these steps may be off, in units of the query's step."""
+        return _CODE_SIGMAS * np.sqrt((steps**2 + self.step**2) / 12) / self.step
+
+
+def _kth(values: Vectors, k: int) -> np.float32:
+    """The k-th largest of them."""
+    found: np.float32 = np.partition(values, len(values) - k)[len(values) - k]
+    return found
 
 
 def _joined(found: Sequence[Found]) -> Found:
@@ -138,44 +285,18 @@ def _joined(found: Sequence[Found]) -> Found:
     return places, dots, steps
 
 
-def _error(steps: Any, step: float) -> Any:
-    """How far a dot product of codes with these steps may be off, in units of ``step``, that of the query."""
-    return _SIGMAS * np.sqrt((steps**2 + step**2) / 12) / step
-
-
-def _best(found: Found, step: float, limit: int) -> Found:
-    """Keep what may be among the ``limit`` best."""
-    places, dots, steps = found
-    if len(places) <= limit:
-        return found
-    errors = _error(steps, step)
-    worst = np.partition(dots - errors, len(dots) - limit)[len(dots) - limit]
-    near = np.flatnonzero(dots + errors >= worst)
-    return places[near], dots[near], steps[near]
+def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
+    """In how many bits rows differ from the query; infinitely many where they are not wanted."""
+    if not len(signs):
+        return np.empty(0, np.float32)
+    bits = np.asarray(simsimd.cdist(signs, asked, metric="hamming", dtype="bin8", out_dtype="f32"))[:, 0]
+    differ: Vectors = bits if wanted is None else np.where(wanted, bits, np.float32(np.inf))
+    return differ
 
 
 def _workers_of(blocks: int) -> int:
     """How many threads compare so many blocks: one where waiting for others would take longer than it gains."""
     return 1 if blocks < _SHARED_BLOCKS else min(os.cpu_count() or 1, _MOST_THREADS)
-
-
-def _compared(block: CodeBlock, code: Codes, passing: NDArray[np.bool_] | None) -> Found:
-    """Compare those places of a block that are passing."""
-    places, steps, codes = block.places[: block.used], block.steps[: block.used], block.codes[: block.used]
-    if passing is None:
-        return places, _dots(codes, code, steps), steps
-    wanted = passing[places]
-    if np.count_nonzero(wanted) * _SPARSE < len(places):
-        rows = np.flatnonzero(wanted)
-        return places[rows], _dots(codes[rows], code, steps[rows]), steps[rows]
-    return places[wanted], _dots(codes, code, steps)[wanted], steps[wanted]
-
-
-def _dots(codes: Codes, code: Codes, steps: Vectors) -> Vectors:
-    if not len(codes):
-        return np.empty(0, np.float32)
-    dots: Vectors = np.asarray(simsimd.cdist(codes, code, metric="dot", out_dtype="f32"))[:, 0] * steps
-    return dots
 
 
 @functools.cache

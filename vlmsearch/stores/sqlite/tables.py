@@ -5,7 +5,7 @@ documents     id, stamp, fields, image path, metadata as JSON, text; a changed d
 attributes    the metadata again, by key, as filters compare them
 words         a full-text index, by row
 vectors_N     the vectors of field N as float32, by row
-codes_N       their INT8 codes in groups, by the last row of each: those of one write, and later of many
+codes_N       their codes and signs in groups, by the last row of each: those of one write, and later of many
 deaths        rows that were removed, in the order in which that happened, until they are forgotten
 state         one row: how far the generation has come, see `TableState`
 ============  ============================================================================================
@@ -21,7 +21,6 @@ import sqlite3
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -30,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vlmsearch.errors import BackendError
-from vlmsearch.stores.sqlite.codes import BLOCK, Codes, Places, find, quantise
+from vlmsearch.stores.sqlite.codes import BLOCK, Coded, Places, find
 from vlmsearch.stores.sqlite.columns import Stored, stored
 from vlmsearch.stores.words import FullText, words_of
 from vlmsearch.types import Document, Field, Manifest, Record, Stamp, Vectors
@@ -58,7 +57,8 @@ _TABLES = """
 _OF_A_FIELD = """
     CREATE TABLE vectors_{g}_{n} (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
     CREATE TABLE codes_{g}_{n} (
-        last INTEGER PRIMARY KEY, count INTEGER NOT NULL, rows BLOB NOT NULL, steps BLOB NOT NULL, codes BLOB NOT NULL
+        last INTEGER PRIMARY KEY, count INTEGER NOT NULL, rows BLOB NOT NULL, steps BLOB NOT NULL, codes BLOB NOT NULL,
+        signs BLOB NOT NULL
     )
 """
 
@@ -102,15 +102,6 @@ class Row(NamedTuple):
     def stamp(self) -> Stamp:
         """Where it came from."""
         return Stamp(string(self.digest), string(self.source))
-
-
-@dataclass(frozen=True)
-class CodeGroup:
-    """The codes of some rows of one field, in the order of the rows."""
-
-    rows: Places
-    steps: Vectors
-    codes: Codes
 
 
 class Tables:
@@ -202,21 +193,24 @@ class Tables:
             [key, row],
         ).fetchall()
 
-    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[CodeGroup]:
+    def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[Coded]:
         """The codes of a field that were written after this row."""
         found = db.execute(
             f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
             [row],
         )
         for group in (self._group(field, *parts) for parts in found):  # one that was merged may begin before
-            new = np.searchsorted(group.rows, row, side="right")
-            yield CodeGroup(group.rows[new:], group.steps[new:], group.codes[new:]) if new else group
+            new = int(np.searchsorted(group.numbers, row, side="right"))
+            yield group[new:] if new else group
 
-    def _group(self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes) -> CodeGroup:
+    def _group(
+        self, field: Field, last: int, count: int, rows: bytes, steps: bytes, codes: bytes, signs: bytes
+    ) -> Coded:
         dim = self.dims[field]
         with undamaged():
             table = np.frombuffer(codes, np.int8).reshape(-1, dim)
-            return CodeGroup(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table)
+            bits = np.frombuffer(signs, np.uint8).reshape(-1, -(-dim // 8))
+            return Coded(np.frombuffer(rows, "<i8"), np.frombuffer(steps, "<f4"), table, bits)
 
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
         """Those of the rows that have a vector of a field, and their vectors, shape (n, dim)."""
@@ -289,13 +283,13 @@ class Tables:
             f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?)",
             zip(rows, (vector.data for vector in vectors)),
         )
-        self._write_codes(db, field, CodeGroup(np.array(rows, np.int64), *quantise(vectors)))
+        self._write_codes(db, field, Coded.of(rows, vectors))
 
-    def _write_codes(self, db: sqlite3.Connection, field: Field, group: CodeGroup) -> None:
-        parts = (group.rows.astype("<i8"), group.steps.astype("<f4"), group.codes)
+    def _write_codes(self, db: sqlite3.Connection, field: Field, group: Coded) -> None:
+        parts = (group.numbers.astype("<i8"), group.steps.astype("<f4"), group.codes, group.signs)
         db.execute(
-            f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?, ?)",
-            [int(group.rows[-1]), len(group.rows), *(np.ascontiguousarray(part).tobytes() for part in parts)],
+            f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?, ?, ?)",
+            [int(group.numbers[-1]), len(group), *(np.ascontiguousarray(part).tobytes() for part in parts)],
         )
 
     def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
@@ -357,20 +351,18 @@ class Tables:
     def _merge(self, db: sqlite3.Connection, field: Field, most: int, live: Places | None) -> None:
         """Merge the groups of at most so many rows; ``live`` are those to keep, None for all."""
         table = self.name("codes", field)
-        pending: list[CodeGroup] = []
+        pending: list[Coded] = []
         for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [most]).fetchall():
             group = self._group(field, *db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone())
-            kept = slice(None) if live is None else find(live, group.rows)[1]
-            pending.append(CodeGroup(group.rows[kept], group.steps[kept], group.codes[kept]))
+            pending.append(group if live is None else group[find(live, group.numbers)[1]])
             db.execute(f"DELETE FROM {table} WHERE last = ?", [last])
-            if sum(len(each.rows) for each in pending) >= BLOCK:
+            if sum(map(len, pending)) >= BLOCK:
                 pending = self._write_merged(db, field, pending)
         self._write_merged(db, field, pending)
 
-    def _write_merged(self, db: sqlite3.Connection, field: Field, groups: Sequence[CodeGroup]) -> list[CodeGroup]:
-        if any(len(group.rows) for group in groups):
-            parts = zip(*((group.rows, group.steps, group.codes) for group in groups))
-            self._write_codes(db, field, CodeGroup(*map(np.concatenate, parts)))
+    def _write_merged(self, db: sqlite3.Connection, field: Field, groups: Sequence[Coded]) -> list[Coded]:
+        if any(map(len, groups)):
+            self._write_codes(db, field, Coded.joined(groups))
         return []
 
     def rebuild(self, db: sqlite3.Connection, lost: Mapping[int, Collection[str]]) -> None:
@@ -394,7 +386,7 @@ class Tables:
             db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", strays)
             for start in range(0, len(named), _PAGE):
                 rows, vectors = self.vectors(db, field, named[start : start + _PAGE].tolist())
-                self._write_codes(db, field, CodeGroup(np.array(rows, np.int64), *quantise(vectors)))
+                self._write_codes(db, field, Coded.of(rows, vectors))
         self.forget(db)
 
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,11 +79,9 @@ class Views:
         row, table = view.codes.get(asked, (0, CodeTable(self._tables.dims[asked])))
         if row < view.state.last_row:
             for group in self._tables.codes_after(db, asked, row):
-                places, there = find(view.rows, group.rows)
-                if there.all():
-                    table = table.with_rows(places, group.steps, group.codes)
-                else:
-                    table = table.with_rows(places[there], group.steps[there], group.codes[there])
+                places, there = find(view.rows, group.numbers)
+                placed = replace(group, numbers=places)
+                table = table.with_rows(placed if there.all() else placed[there])
         return view.state.last_row, table
 
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
