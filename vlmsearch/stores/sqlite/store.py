@@ -32,8 +32,8 @@ _IDS = 1000
 class SqliteStore(GenerationalStore):
     """Documents and vectors in one file, ``sqlite:./index``, with two more beside it while it is in use.
 
-    Any number of processes read while one writes; writers take turns. Search is exact: bits and INT8 codes of all vectors,
-    in memory, tell which documents cannot be among the nearest, and the others' vectors are compared.
+    Any number of processes read while one writes; writers take turns. Search is exact: bits and INT8 codes of all
+    vectors, in memory, tell which documents cannot be among the nearest, and the others' vectors are compared.
 
     Args:
         location: The file.
