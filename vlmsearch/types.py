@@ -285,20 +285,21 @@ class Hit:
 
 @dataclass(frozen=True)
 class Leg:
-    """Tell how one field, or the ranking of words, ranked a match.
+    """Tell what one field, or the ranking of words, says of a match.
 
     Attributes:
-        rank: Its place there; 1 is the best.
-        score: The cosine with the query, from -1 to 1; of words, the store's own score, which is above 0 and can be
-            compared within one search only.
+        rank: Its place there, 1 for the best; None where it is behind those that were looked at.
+        score: The cosine with the query, from -1 to 1; of words, BM25, which is above 0.
+        evidence: How much it speaks for the match, in log-odds (nats): above 0 for, below 0 against it.
 
     Example:
-        >>> Leg(rank=1, score=0.31).rank
-        1
+        >>> Leg(rank=1, score=0.31, evidence=2.4).evidence
+        2.4
     """
 
-    rank: int
+    rank: int | None
     score: float
+    evidence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -307,11 +308,11 @@ class Match:
 
     Attributes:
         document: The document, as it was when its vectors were compared.
-        score: The fused score, from 0 to 1; 1 is first in every asked leg that the document has.
-        legs: What found it, and how it ranked there: fields, such as ``clip/image``, and ``words``.
+        score: The relevance, from 0 to 1: how likely the document is what was asked for.
+        legs: What it was judged by: fields, such as ``clip/image``, and ``words``.
 
     Example:
-        >>> match = Match(Document("a"), 1.0, {"clip/image": Leg(1, 0.31), "words": Leg(2, 4.7)})
+        >>> match = Match(Document("a"), 0.93, {"clip/image": Leg(1, 0.31, 4.9), "words": Leg(2, 4.7, 1.2)})
         >>> [f"{name} #{leg.rank}" for name, leg in match.legs.items()]
         ['clip/image #1', 'words #2']
     """
@@ -319,6 +320,36 @@ class Match:
     document: Document
     score: float
     legs: Mapping[str, Leg]
+
+
+@dataclass(frozen=True)
+class RelevanceFit:
+    """Say how likely a document is what a text asks for, by the cosine of one of its vectors with the text's.
+
+    The log-odds are ``bias + cosine * c + mean * m + deviation * s``: c is the cosine, m the median and s the standard
+    deviation of the text's cosines with documents of the index. A logistic regression on labelled pairs gives the
+    numbers (Platt, "Probabilistic outputs for support vector machines", 1999, with two more inputs).
+
+    Attributes:
+        bias: What is added.
+        cosine: What the cosine counts; above 0.
+        mean: What the median of the index's cosines counts.
+        deviation: What their standard deviation counts.
+        usual_mean: The median among the documents of the fit, for an index that has few.
+        usual_deviation: The standard deviation among them.
+
+    Example:
+        >>> fit = RelevanceFit(-7.0, 20.0, 0.0, 0.0, 0.05, 0.1)
+        >>> fit.bias + fit.cosine * 0.5
+        3.0
+    """
+
+    bias: float
+    cosine: float
+    mean: float
+    deviation: float
+    usual_mean: float
+    usual_deviation: float
 
 
 @dataclass(frozen=True)

@@ -14,27 +14,24 @@ A text is compared with texts by the text-only spaces, which are far better at i
 such space, the text field of the image spaces is asked as well. A query of text and image at once asks the fields of
 both; a field that both would ask gets the mean of the two vectors.
 
-Lists are fused by reciprocal rank (Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and
-individual Rank Learning Methods", SIGIR 2009), with two changes. A document is measured only by the fields it has: a
-photograph without a caption is not beaten by one with a caption just because it cannot be found by text. And scores
-are scaled, so that 1 means first in every asked leg that the document has. A document with a text has the leg
-``words``; one without, which words find by the name of its file, is raised by that and never lowered.
+What the legs say of a document is added up as evidence: see `vlmsearch.search.relevance`. A document with a text has the
+leg ``words``, also where it shares none with the query; one without, which words find by the name of its file, is raised
+by that and never lowered.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from vlmsearch.errors import ConfigError
+from vlmsearch.search.relevance import PRIOR, to_relevance
 from vlmsearch.types import WORDS, Field, Hit, Leg, Space, Vectors
 
-RRF_K = 60
-"""The constant of reciprocal rank fusion: how slowly a rank loses weight. 60 is the paper's."""
 DEPTH = 100
-"""How many hits each leg gives at least, so that lists overlap enough to be fused."""
+"""How many hits each leg gives at least."""
 
 
 def text_fields(spaces: Sequence[Space]) -> list[Field]:
@@ -85,40 +82,41 @@ def check_legs(weights: Collection[str], spaces: Sequence[Space]) -> None:
 def fuse(
     ranked: Mapping[str, Sequence[Hit]],
     owned: Mapping[str, Collection[Field]],
+    evidence: Mapping[str, Callable[[float], float]],
     weights: Mapping[str, float] | None = None,
+    behind: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[tuple[str, float, dict[str, Leg]]]:
-    """One list of (id, score, legs), best first; among equal scores, the higher cosine and then the id decide.
+    """One list of (id, relevance, legs), best first; equal ones are in the order of the ids.
 
-    ``ranked`` is by leg: the name of a field, or ``words``. ``owned`` says which fields each document has; a document
-    that is not in it is left out. ``weights`` counts some legs more than others; a leg that it leaves out counts 1.
+    ``ranked`` is by leg: the name of a field, or ``words``; ``evidence`` says what a leg's values are worth. ``owned``
+    says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence of
+    some legs. ``behind`` has the values of documents that a leg did not list; one that it lacks counts as much as the
+    leg's last hit, which it is not better than.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     if not all(0 <= share < math.inf for share in shares.values()) or (ranked and not sum(shares.values())):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
-    legs: dict[str, dict[str, Leg]] = {}
-    for name, hits in ranked.items():
-        for rank, hit in enumerate(hits, 1):
-            if hit.id in owned:
-                legs.setdefault(hit.id, {})[name] = Leg(rank, hit.score)
-    scores = {id: _score(found, shares, owned[id]) for id, found in legs.items()}
-    order = sorted(scores, key=lambda id: (-scores[id], -_best_cosine(legs[id]), id))
-    return [(id, scores[id], legs[id]) for id in order]
+    places = {name: {hit.id: (rank, hit.score) for rank, hit in enumerate(hits, 1)} for name, hits in ranked.items()}
+    found: list[tuple[float, str, dict[str, Leg]]] = []
+    for id in {hit.id for hits in ranked.values() for hit in hits} & owned.keys():
+        fields = {str(field) for field in owned[id]}
+        has_text = any(field.modality == "text" for field in owned[id])
+        legs: dict[str, Leg] = {}
+        for name, hits in ranked.items():
+            if id in places[name]:
+                rank, value = places[name][id]
+                legs[name] = Leg(rank, value, evidence[name](value))
+            elif name in fields or (name == WORDS and has_text):
+                value = (behind or {}).get(name, {}).get(id, hits[-1].score if name != WORDS and hits else 0.0)
+                legs[name] = Leg(None, value, evidence[name](value))
+        found.append((_log_odds(legs, shares, has_text=has_text), id, legs))
+    found.sort(key=lambda one: (-one[0], one[1]))
+    return [(id, to_relevance(log_odds), legs) for log_odds, id, legs in found]
 
 
-def _best_cosine(legs: Mapping[str, Leg]) -> float:
-    return max((leg.score for name, leg in legs.items() if name != WORDS), default=-1.0)
-
-
-def _score(legs: Mapping[str, Leg], shares: Mapping[str, float], fields: Collection[Field]) -> float:
-    """The reciprocal ranks of one document, weighted, as a share of what being first everywhere would give."""
-    owned = {str(field) for field in fields}
-    if any(field.modality == "text" for field in fields):
-        return _share(legs, shares, owned | {WORDS})
-    return max(_share(legs, shares, owned), _share(legs, shares, owned | {WORDS}))
-
-
-def _share(legs: Mapping[str, Leg], shares: Mapping[str, float], owned: Collection[str]) -> float:
-    most = sum(share for name, share in shares.items() if name in owned)
-    if not most:
-        return 0.0
-    return sum(shares[name] * (RRF_K + 1) / (RRF_K + leg.rank) for name, leg in legs.items() if name in owned) / most
+def _log_odds(legs: Mapping[str, Leg], shares: Mapping[str, float], *, has_text: bool) -> float:
+    parts = {name: shares[name] * leg.evidence for name, leg in legs.items()}
+    if has_text or WORDS not in parts:
+        return PRIOR + sum(parts.values())
+    seen = sum(part for name, part in parts.items() if name != WORDS)
+    return PRIOR + max(seen, max(seen, 0.0) + parts[WORDS])

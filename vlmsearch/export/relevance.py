@@ -1,0 +1,231 @@
+"""Fit how likely a document is what a text asks for, on labelled pairs, and say how well the fit holds on others.
+
+A `RelevanceFit` is a logistic regression on the cosine of a query with a document and on what the query's cosines with
+the index look like. The indexes are simulated: for each query some of the documents, and for half of the queries none
+that answers them, so that a fit has seen both large and small indexes, of few and of many topics. The documents that it
+learns from are those that a search would have to tell apart: the nearest ones of each query.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.demo.queries import parse_query
+from vlmsearch.demo.scenes import Scene, make_scene
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import VlmsearchError
+from vlmsearch.models.bundle import data_folder
+from vlmsearch.search.relevance import SAMPLE, THRESHOLD, Background, Evidence, fitted_evidence, to_relevance
+from vlmsearch.search.relevance import PRIOR
+from vlmsearch.types import Modality, RelevanceFit, Vectors
+
+RELEVANCE_SEED = 40_000_000
+"""The first seed of the drawn scenes used here; training, calibration and evaluation have others."""
+_NEAREST = 30
+_ROUNDS = 2
+_RIDGE = 1e-4
+_BINS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledVectors:
+    """Vectors of queries and documents, which of them belong together, and the topic of each.
+
+    ``relevant`` has shape (queries, documents). Where there are topics, an index holds some of them; else some
+    documents. One topic's queries are either fitted on or measured on.
+    """
+
+    queries: Vectors
+    documents: Vectors
+    relevant: NDArray[np.bool_]
+    query_topics: NDArray[np.int64]
+    document_topics: NDArray[np.int64] | None
+
+
+def fit_bundle(encoder: Encoder, *, texts_from: str, scenes: int) -> dict[Modality, tuple[RelevanceFit, dict[str, float]]]:
+    """Return the fits of an encoder of one space, with the figures on queries that were not fitted on.
+
+    A modality that the encoder cannot tell relevant documents from others by is left out.
+
+    Args:
+        encoder: The encoder.
+        texts_from: "sentences" for the project's labelled passages, "scenes" for captions of drawn scenes.
+        scenes: How many drawn scenes.
+    """
+    space = encoder.spaces[0]
+    found: dict[Modality, tuple[RelevanceFit, dict[str, float]]] = {}
+    drawn = [make_scene(RELEVANCE_SEED + i) for i in range(scenes)]
+    sets: dict[Modality, LabelledVectors] = {}
+    if texts_from == "scenes" or "image" in space.modalities:
+        asked, relevant = scene_queries(drawn)
+        queries = encoder.encode_texts(asked, role="query")[space.name]
+        topics = np.arange(len(asked))
+    if "image" in space.modalities:
+        pictures = encoder.encode_images([scene.draw() for scene in drawn])[space.name]
+        sets["image"] = LabelledVectors(queries, pictures, relevant, topics, None)
+    if texts_from == "scenes":
+        captions = [scene.captions(1, 3, style="full")[0] for scene in drawn]
+        sets["text"] = LabelledVectors(queries, encoder.encode_texts(captions)[space.name], relevant, topics, None)
+    else:
+        sets["text"] = passages(encoder, space.name)
+    for modality, labelled in sets.items():
+        fitted = fit(labelled)
+        if fitted is not None:
+            found[modality] = (fitted, measure(labelled, fitted))
+    return found
+
+
+def scene_queries(scenes: Sequence[Scene]) -> tuple[list[str], NDArray[np.bool_]]:
+    """Return queries for drawn scenes and which of the scenes each fits: as many as there are scenes, of others."""
+    asked = []
+    for number in range(len(scenes)):
+        scene = make_scene(RELEVANCE_SEED + 1_000_000 + number)
+        asked.append(scene.captions(1, style=("short", "short", "partial")[number % 3])[0])
+    parsed = [parse_query(text) for text in asked]
+    return asked, np.array([[query.fits(scene) for scene in scenes] for query in parsed])
+
+
+def passages(encoder: Encoder, space: str) -> LabelledVectors:
+    """Return the vectors of the project's labelled passages and of their queries."""
+    lines = (data_folder("engines") / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    numbers = {entry["id"]: number for number, entry in enumerate(entries)}
+    names = {name: number for number, name in enumerate(dict.fromkeys(entry["topic"] for entry in entries))}
+    topics = np.array([names[entry["topic"]] for entry in entries])
+    asked = [entry[kind] for entry in entries for kind in ("question", "keywords", "paraphrase")]
+    relevant = np.zeros((len(asked), len(entries)), bool)
+    for number, entry in enumerate(entries):
+        relevant[3 * number : 3 * number + 3, [number, *(numbers[other] for other in entry["also"])]] = True
+    documents = encoder.encode_texts([entry["text"] for entry in entries])[space]
+    queries = encoder.encode_texts(asked, role="query")[space]
+    return LabelledVectors(queries, documents, relevant, np.repeat(topics, 3), topics)
+
+
+def fit(labelled: LabelledVectors) -> RelevanceFit | None:
+    """Return the fit on two thirds of the topics; None where the cosine does not tell relevant documents from others."""
+    chosen = np.flatnonzero(labelled.query_topics % 3 > 0)
+    inputs, relevant = [], []
+    median, deviation = _usual(labelled)
+    usual = RelevanceFit(0.0, 1.0, 0.0, 0.0, median, deviation)
+    for cosines, answers, background, query in _indexes(labelled, chosen):
+        # a fit whose evidence is the median, or the deviation, gives these as the search will compute them
+        mean = fitted_evidence(_only(usual, mean=1.0), background, query).base + PRIOR
+        spread = fitted_evidence(_only(usual, deviation=1.0), background, query).base + PRIOR
+        rows = np.ones((len(cosines), 4))
+        rows[:, 1:] = np.stack([cosines, np.full(len(cosines), mean), np.full(len(cosines), spread)], 1)
+        inputs.append(rows)
+        relevant.append(answers)
+    weights = logistic(np.concatenate(inputs), np.concatenate(relevant))
+    if weights[1] <= 0:
+        return None
+    bias, cosine, mean, spread = (float(weight) for weight in weights)
+    return RelevanceFit(bias, cosine, mean, spread, median, deviation)
+
+
+def measure(labelled: LabelledVectors, fitted: RelevanceFit) -> dict[str, float]:
+    """Return how well a fit holds on the topics that it was not made from."""
+    chosen = np.flatnonzero(labelled.query_topics % 3 == 0)
+    scores, labels, best, answerable = [], [], [], []
+    for cosines, answers, background, query in _indexes(labelled, chosen):
+        evidence = fitted_evidence(fitted, background, query)
+        found = np.array([to_relevance(PRIOR + evidence(float(cosine))) for cosine in cosines])
+        scores.append(found)
+        labels.append(answers)
+        best.append(found.max())
+        answerable.append(answers.any())
+    score, label = np.concatenate(scores), np.concatenate(labels)
+    shown, silent, has = score >= THRESHOLD, np.array(best) < THRESHOLD, np.array(answerable)
+    return {
+        "calibration_error": round(calibration_error(score, label), 4),
+        "precision": _share(label[shown]),
+        "answered": _share(~silent[has]),
+        "nothing_precision": _share(~has[silent]),
+    }
+
+
+def calibration_error(scores: NDArray[np.float64], relevant: NDArray[np.bool_]) -> float:
+    """Return the expected calibration error over ten bins (Naeini, Cooper and Hauskrecht, AAAI 2015).
+
+    Args:
+        scores: Relevances from 0 to 1.
+        relevant: Whether each was.
+
+    Returns:
+        The mean difference of a bin's mean score from its share of relevant ones, weighted by its size.
+    """
+    bins = np.minimum((scores * _BINS).astype(int), _BINS - 1)
+    error = 0.0
+    for number in range(_BINS):
+        inside = bins == number
+        if inside.any():
+            error += abs(scores[inside].mean() - relevant[inside].mean()) * inside.mean()
+    return float(error)
+
+
+def logistic(inputs: NDArray[np.float64], labels: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the weights of a logistic regression, by Newton's method; the first input is the constant 1.
+
+    Args:
+        inputs: Shape (n, k).
+        labels: Shape (n,).
+
+    Returns:
+        Shape (k,).
+    """
+    centre, scale = inputs.mean(0), inputs.std(0)
+    centre[0], scale[scale < 1e-9] = 0.0, 1.0
+    rows = (inputs - centre) / scale
+    weights = np.zeros(rows.shape[1])
+    for _ in range(50):
+        chance = 1 / (1 + np.exp(-np.clip(rows @ weights, -30, 30)))
+        gradient = rows.T @ (chance - labels) / len(rows) + _RIDGE * weights
+        curvature = (rows * (chance * (1 - chance))[:, None]).T @ rows / len(rows) + _RIDGE * np.eye(len(weights))
+        step = np.linalg.solve(curvature, gradient)
+        weights -= step
+        if np.abs(step).max() < 1e-8:
+            break
+    given: NDArray[np.float64] = weights / scale
+    given[0] -= (given[1:] * centre[1:]).sum()
+    return given
+
+
+def _only(fit: RelevanceFit, *, mean: float = 0.0, deviation: float = 0.0) -> RelevanceFit:
+    return RelevanceFit(0.0, 1.0, mean, deviation, fit.usual_mean, fit.usual_deviation)
+
+
+def _usual(labelled: LabelledVectors) -> tuple[float, float]:
+    cosines = labelled.queries @ labelled.documents.T
+    return round(float(np.median(cosines)), 4), round(float(cosines.std(axis=1).mean()), 4)
+
+
+def _indexes(labelled: LabelledVectors, queries: NDArray[np.int64]):  # type: ignore[no-untyped-def]
+    """The nearest documents of each query in simulated indexes: their cosines, whether they answer it, and so on."""
+    rng = np.random.default_rng(0)
+    everything = np.arange(len(labelled.documents))
+    for _ in range(_ROUNDS):
+        for number in queries:
+            share = rng.uniform(0.1, 1.0)
+            if labelled.document_topics is None:
+                kept = everything[rng.random(len(everything)) < share]
+            else:
+                topics = np.unique(labelled.document_topics)
+                some = topics[(rng.random(len(topics)) < share) | (topics == labelled.query_topics[number])]
+                kept = everything[np.isin(labelled.document_topics, some)]
+            if rng.random() < 0.5:
+                kept = kept[~labelled.relevant[number, kept]]
+            if not len(kept):
+                continue
+            query = labelled.queries[number]
+            background = Background(labelled.documents[rng.permutation(kept)[:SAMPLE]])
+            cosines = labelled.documents[kept] @ query
+            nearest = np.argsort(-cosines)[:_NEAREST]
+            yield cosines[nearest], labelled.relevant[number, kept[nearest]], background, query
+
+
+def _share(values: NDArray[np.bool_]) -> float:
+    return round(float(values.mean()), 4) if len(values) else 0.0

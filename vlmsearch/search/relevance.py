@@ -1,0 +1,224 @@
+"""Relevance: how likely a document is what was asked for, from what the legs of a search say of it.
+
+Each leg gives *evidence*: the log-odds, in nats, that its value speaks for the document. Their sum, added to the
+log-odds that any document has before (`PRIOR`), is the log-odds of the relevance. A field that a document does not have
+adds nothing, so it counts neither for nor against it.
+
+* **Vectors.** The cosine is judged against a `Background`: what the query's cosines with a sample of the index look
+  like. A query that is near to everything, such as one for the topic that all documents share, has to be met better
+  than one that is near to nothing. How cosine and background make evidence was fitted on labelled pairs when the model
+  was built (`RelevanceFit`). A model without a fit, and a query that is an image or a document, is judged by how far
+  its cosine stands out from the background alone.
+* **Words.** BM25 divided by the square root of the most that a document could reach: without that, long queries would
+  count more than short ones. BM25's terms are log-odds themselves (Robertson and Zaragoza, "The Probabilistic Relevance
+  Framework: BM25 and Beyond", 2009), but words of one text depend on each other, hence a slope that was fitted beside
+  the text vectors of MiniLM.
+
+No evidence goes below `FLOOR`: a caption may say nothing of what its picture shows.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.types import Field, Manifest, RelevanceFit, Vectors
+
+PRIOR = -3.5
+"""The log-odds that a document which a leg found is relevant, before anything else is known of it."""
+THRESHOLD = 0.3
+"""The relevance from which matches are shown where the index has no threshold of its own."""
+FLOOR = math.log(0.2)
+"""The least evidence: one field in five of a relevant document says nothing of what was asked for."""
+WORDS_SLOPE, WORDS_BIAS = 1.3, -1.05
+NAME_SLOPE = 4.0
+"""What it counts that words meet more than half of what could be met, as a code or the name of a file does."""
+SAMPLE = 512
+"""How many documents the background of an index is taken from."""
+_FEW = 32
+"""Up to about so many documents, a background is rather the usual one than theirs."""
+_SLOPE, _STANDS_OUT = 1.2, 2.5
+"""Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
+_LEAST_DEVIATION = 0.02
+_UNKNOWN_DEVIATION = 0.25
+_FRESH_SECONDS = 10.0
+
+
+def to_relevance(log_odds: float) -> float:
+    """Return the probability, from 0 to 1, that log-odds stand for."""
+    return 1 / (1 + math.exp(-max(min(log_odds, 700.0), -700.0)))
+
+
+def to_log_odds(relevance: float) -> float:
+    """Return the log-odds of a probability; -700 and 700 for those of 0 and 1."""
+    if not 0 < relevance < 1:
+        return 700.0 if relevance >= 1 else -700.0
+    return math.log(relevance / (1 - relevance))
+
+
+@dataclass(frozen=True, eq=False)
+class Background:
+    """Hold vectors of some documents of an index, to tell what a cosine is worth there.
+
+    Attributes:
+        sample: Float32 of shape (n, dim), each row of length one; n may be 0.
+    """
+
+    sample: Vectors
+
+    def against(self, query: NDArray[np.float32]) -> tuple[float, float]:
+        """Return the median and the standard deviation of the sample's cosines with a query of shape (dim,)."""
+        if not len(self.sample):
+            return 0.0, 0.0
+        cosines = self.sample @ query
+        return float(np.median(cosines)), float(cosines.std())
+
+    @cached_property
+    def within(self) -> tuple[float, float]:
+        """The median and the standard deviation of the cosines between the documents themselves."""
+        if len(self.sample) < 2:
+            return 0.0, 0.0
+        cosines = (self.sample @ self.sample.T)[np.triu_indices(len(self.sample), 1)]
+        return float(np.median(cosines)), float(cosines.std())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Turn a leg's value into evidence: ``slope * value + base``, and never below `FLOOR`."""
+
+    slope: float
+    base: float
+
+    def __call__(self, value: float) -> float:
+        """Return the evidence, in nats."""
+        return float(np.logaddexp(self.slope * value + self.base, FLOOR))
+
+
+def fitted_evidence(fit: RelevanceFit, background: Background, query: NDArray[np.float32]) -> Evidence:
+    """Return what the cosines of a text with one field are worth, by the fit of that field.
+
+    Args:
+        fit: The encoder's, for the field.
+        background: The index's, for the field.
+        query: The text's vector, of shape (dim,).
+
+    Returns:
+        The function from cosines to evidence.
+    """
+    share = len(background.sample) / (len(background.sample) + _FEW)
+    median, deviation = background.against(query)
+    mean = share * median + (1 - share) * fit.usual_mean
+    spread = share * deviation + (1 - share) * fit.usual_deviation
+    return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.deviation * spread - PRIOR)
+
+
+def standing_out(background: Background, query: NDArray[np.float32], *, alike: bool) -> Evidence:
+    """Return what cosines with one field are worth where nothing was fitted.
+
+    Args:
+        background: The index's, for the field.
+        query: The vector, of shape (dim,).
+        alike: Whether the query is of the same kind as the documents, so that its cosines are as theirs are with each
+            other; else its own cosines with the sample are what it stands out from.
+
+    Returns:
+        The function from cosines to evidence.
+    """
+    share = len(background.sample) / (len(background.sample) + _FEW)
+    median, deviation = background.within if alike else background.against(query)
+    spread = max(share * deviation + (1 - share) * _UNKNOWN_DEVIATION, _LEAST_DEVIATION)
+    slope = _SLOPE / spread
+    return Evidence(slope, -slope * share * median - _SLOPE * _STANDS_OUT - PRIOR)
+
+
+def words_evidence(score: float, most: float) -> float:
+    """Return what shared words are worth.
+
+    Args:
+        score: The document's BM25, 0 where it shares none.
+        most: The BM25 that a document could reach, above 0.
+
+    Returns:
+        The evidence, in nats.
+    """
+    raw = WORDS_SLOPE * score / math.sqrt(most) + WORDS_BIAS + NAME_SLOPE * max(score / most - 0.5, 0.0)
+    return float(np.logaddexp(raw, FLOOR))
+
+
+class Backgrounds:
+    """Keep the backgrounds of an index while it stays about the same. Safe in several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._manifest: Manifest | None = None
+        self._taken: dict[Field, tuple[Background, int, float]] = {}
+
+    def get(
+        self, manifest: Manifest, field: Field, count: Callable[[], int], sample: Callable[[], Vectors]
+    ) -> Background:
+        """Return the background of a field.
+
+        Args:
+            manifest: The index's: another one has other backgrounds.
+            field: The field.
+            count: How many documents there are now; asked every ten seconds.
+            sample: Takes a new sample; called where the number has changed by more than a tenth.
+
+        Returns:
+            The background.
+        """
+        with self._lock:
+            if manifest != self._manifest:
+                self._manifest, self._taken = manifest, {}
+            known = self._taken.get(field)
+            now = time.monotonic()
+            if known is not None and now - known[2] < _FRESH_SECONDS:
+                return known[0]
+            documents = count()
+            if known is None or abs(documents - known[1]) > 0.1 * known[1]:
+                known = (Background(sample()), documents, now)
+            self._taken[field] = (known[0], known[1], now)
+            return known[0]
+
+    def forget(self) -> None:
+        """Take new samples at the next search: the index was written to."""
+        with self._lock:
+            self._taken = {}
+
+
+def legs_evidence(
+    fits: Mapping[tuple[str, str], RelevanceFit],
+    queries: Mapping[Field, Vectors],
+    backgrounds: Mapping[Field, Background],
+    *,
+    by_text: bool,
+    text_only: Mapping[str, bool],
+) -> dict[str, Evidence]:
+    """Return the evidence function of each vector leg.
+
+    Args:
+        fits: The encoder's.
+        queries: The vector, of shape (1, dim), that each field is asked for.
+        backgrounds: The index's.
+        by_text: Whether the query is nothing but a text; fits hold for those.
+        text_only: Whether the space of a name takes texts alone.
+
+    Returns:
+        By the legs' names.
+    """
+    found = {}
+    for field, vectors in queries.items():
+        fit = fits.get((field.space, field.modality)) if by_text else None
+        if fit is not None:
+            found[str(field)] = fitted_evidence(fit, backgrounds[field], vectors[0])
+        else:
+            alike = text_only[field.space] or (not by_text and field.modality == "image")
+            found[str(field)] = standing_out(backgrounds[field], vectors[0], alike=alike)
+    return found
