@@ -8,91 +8,25 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from vlmsearch.demo.description import Description, ShapeGroup
+from vlmsearch.demo.vocabulary import (
+    AGAINST,
+    BACKGROUNDS,
+    COLOURS,
+    COUNT_WORDS,
+    COUNTS,
+    INVERSE,
+    OPENINGS,
+    PLACES,
+    RELATIONS,
+    SHAPES,
+    SIZES,
+    TEXTURES,
+    THIRD,
+)
 
 __all__ = ["canonical", "phrase", "position", "setting", "varied"]
 
-_SHAPES: dict[str, tuple[tuple[str, str], ...]] = {
-    "circle": (("circle", "circles"), ("circle", "circles"), ("disc", "discs"), ("ball", "balls")),
-    "square": (("square", "squares"), ("square", "squares"), ("box", "boxes")),
-    "triangle": (("triangle", "triangles"),),
-    "star": (("star", "stars"),),
-    "heart": (("heart", "hearts"),),
-    "ring": (("ring", "rings"), ("ring", "rings"), ("hoop", "hoops")),
-    "cross": (("cross", "crosses"), ("cross", "crosses"), ("plus sign", "plus signs")),
-    "hexagon": (("hexagon", "hexagons"),),
-    "crescent": (("crescent", "crescents"), ("crescent", "crescents"), ("moon", "moons"), ("half moon", "half moons")),
-    "arrow": (("arrow", "arrows"),),
-    "diamond": (("diamond", "diamonds"), ("diamond", "diamonds"), ("rhombus", "rhombuses")),
-    "flower": (("flower", "flowers"), ("flower", "flowers"), ("blossom", "blossoms")),
-}
-_COLOURS: dict[str, tuple[str, ...]] = {
-    "red": ("red", "red", "red", "scarlet"),
-    "turquoise": ("turquoise", "turquoise", "teal", "cyan"),
-    "purple": ("purple", "purple", "violet"),
-    "yellow": ("yellow", "yellow", "yellow", "golden"),
-}
-_SIZES = {"small": ("small", "small", "little", "tiny"), "large": ("large", "large", "big", "huge")}
-_TEXTURES: dict[str, tuple[tuple[str, str], ...]] = {
-    "plain": (("", ""), ("", ""), ("", ""), ("plain", "")),
-    "striped": (("striped", ""), ("striped", ""), ("", "with stripes")),
-    "dotted": (("dotted", ""), ("spotted", ""), ("", "with dots"), ("", "with spots")),
-    "checked": (("checked", ""), ("checkered", ""), ("", "with a checked pattern")),
-}
-_COUNTS = {
-    1: ("a", "a", "one", "a single"),
-    2: ("two", "two", "a pair of", "2"),
-    3: ("three", "three", "three", "3"),
-    4: ("four", "four", "a group of four", "4"),
-}
-_COUNT_WORDS = {1: "a", 2: "two", 3: "three", 4: "four"}
-_BACKGROUNDS: dict[str, tuple[str, ...]] = {
-    "white": ("a white background", "plain white", "white paper"),
-    "grey": ("a grey background", "plain grey", "a gray background"),
-    "black": ("a black background", "plain black", "a dark background"),
-    "pale pink": ("a pale pink background", "a light pink background", "pale pink"),
-    "pale green": ("a pale green background", "a light green background", "pale green"),
-    "blue gradient": ("a blue gradient", "a blue gradient background", "a white and blue gradient"),
-    "sunset": ("a sunset", "a sunset sky", "an evening sky", "the sky at sunset"),
-    "night sky": ("a night sky", "a starry sky", "the sky at night", "a starry night"),
-    "meadow": ("a meadow", "grass and sky", "green grass and blue sky", "grass", "a green field"),
-    "beach": ("a beach", "a sandy beach", "sea and sand", "the seaside"),
-    "snow": ("a snowy landscape", "snow", "snowy hills", "a winter landscape"),
-    "checkerboard": ("a checkerboard", "a chessboard", "a grey and white checkerboard"),
-    "brick wall": ("a brick wall", "bricks", "a wall of bricks"),
-    "wooden planks": ("wooden planks", "a wooden background", "wood", "a wooden table"),
-    "graph paper": ("graph paper", "squared paper", "a blue grid"),
-    "yellow stripes": ("yellow stripes", "a yellow striped background", "striped wallpaper"),
-    "polka dots": ("polka dots", "a polka dot background", "a green dotted background"),
-}
-_RELATIONS: dict[str, tuple[str, ...]] = {
-    "left of": ("to the left of", "left of", "on the left of"),
-    "right of": ("to the right of", "right of", "on the right of"),
-    "above": ("above", "above", "over", "on top of"),
-    "below": ("below", "below", "under", "beneath"),
-    "inside": ("inside", "in", "within"),
-    "around": ("around", "containing", "surrounding"),
-}
-_INVERSE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above", "inside": "around"}
-_PLACES: dict[str, tuple[str, ...]] = {
-    "centre": ("in the centre", "in the middle", "in the center"),
-    "top": ("at the top", "in the upper half"),
-    "bottom": ("at the bottom", "in the lower half"),
-    "left": ("on the left", "on the left side"),
-    "right": ("on the right", "on the right side"),
-    "top left": ("in the top left corner", "in the upper left corner", "at the top left"),
-    "top right": ("in the top right corner", "in the upper right corner", "at the top right"),
-    "bottom left": ("in the bottom left corner", "in the lower left corner", "at the bottom left"),
-    "bottom right": ("in the bottom right corner", "in the lower right corner", "at the bottom right"),
-}
-_THIRD = {
-    "top": ("above", "above them", "at the top"),
-    "bottom": ("below", "below them", "at the bottom"),
-    "left": ("on the left", "on the left side"),
-    "right": ("on the right", "on the right side"),
-}
 _T = TypeVar("_T")
-_AGAINST = ("against", "against", "on", "in front of")
-_OPENINGS = ("", "", "", "", "a picture of ", "an image of ", "a scene with ", "a drawing of ")
 
 
 @dataclass(frozen=True)
@@ -112,32 +46,32 @@ _FULL = _Detail()
 def phrase(group: ShapeGroup) -> str:
     """Return what a group is called in canonical captions."""
     texture = "" if group.texture == "plain" else group.texture
-    noun = _SHAPES[group.shape][0][group.count > 1]
-    return _join(_COUNT_WORDS[group.count], group.size, texture, group.colour, noun)
+    noun = SHAPES[group.shape][0][group.count > 1]
+    return _join(COUNT_WORDS[group.count], group.size, texture, group.colour, noun)
 
 
 def setting(scene: Description) -> str:
     """Return what the background is called in canonical captions."""
-    return _BACKGROUNDS[scene.background][0]
+    return BACKGROUNDS[scene.background][0]
 
 
 def position(scene: Description, group: ShapeGroup) -> str:
     """Return where a group lies, in the words of canonical captions."""
     if len(scene.groups) == 1:
-        return _PLACES[scene.place][0]
+        return PLACES[scene.place][0]
     first, second = scene.groups[:2]
     if group is first:
-        return f"{_RELATIONS[scene.relation][0]} {phrase(second)}"
+        return f"{RELATIONS[scene.relation][0]} {phrase(second)}"
     if group is second:
-        return f"{_RELATIONS[_INVERSE[scene.relation]][0]} {phrase(first)}"
-    return _THIRD[scene.place][0]
+        return f"{RELATIONS[INVERSE[scene.relation]][0]} {phrase(first)}"
+    return THIRD[scene.place][0]
 
 
 def canonical(scene: Description) -> str:
     """Return the caption that names everything in the scene in fixed words."""
     first = phrase(scene.groups[0])
     if len(scene.groups) == 1:
-        return f"{first} {_PLACES[scene.place][0]} against {setting(scene)}"
+        return f"{first} {PLACES[scene.place][0]} against {setting(scene)}"
     pair = f"{first} {position(scene, scene.groups[0])}"
     if len(scene.groups) == 2:
         return f"{pair} against {setting(scene)}"
@@ -171,14 +105,14 @@ def _partial(scene: Description, rng: random.Random) -> str:
 def _short(scene: Description, rng: random.Random) -> str:
     """Return a query of a few words that fits the scene."""
     group = _pick(rng, scene.groups)
-    colour, place = _pick(rng, _COLOURS.get(group.colour, (group.colour,))), _pick(rng, _BACKGROUNDS[scene.background])
+    colour, place = _pick(rng, COLOURS.get(group.colour, (group.colour,))), _pick(rng, BACKGROUNDS[scene.background])
     kind = int(rng.random() * 14)
     if kind == 0:
         return place
     if kind == 1:
-        return f"something {colour} {_pick(rng, _AGAINST)} {place}"
+        return f"something {colour} {_pick(rng, AGAINST)} {place}"
     if kind == 2:
-        return _pick(rng, _SHAPES[group.shape])[int(rng.random() * 2)]
+        return _pick(rng, SHAPES[group.shape])[int(rng.random() * 2)]
     if kind == 3:
         return _pick(rng, ("{}", "something {}", "{} things", "{} shapes")).format(colour)
     if kind == 4:
@@ -201,11 +135,11 @@ def _sentence(scene: Description, rng: random.Random, detail: _Detail, *, third:
     if len(scene.groups) == 1:
         text = _group(scene.groups[0], rng, detail)
         if detail is _FULL or rng.random() < 0.5:
-            text = _join(text, _pick(rng, _PLACES[scene.place]))
+            text = _join(text, _pick(rng, PLACES[scene.place]))
     else:
         text = _pair(scene, rng, detail)
     if len(scene.groups) == 3 and third:
-        extra, side = _group(scene.groups[2], rng, detail), _pick(rng, _THIRD[scene.place])
+        extra, side = _group(scene.groups[2], rng, detail), _pick(rng, THIRD[scene.place])
         form = int(rng.random() * 3)
         if form == 0 and side.startswith(("at ", "on ")):
             text = f"{text}, and {side} {extra}"
@@ -220,35 +154,35 @@ def _pair(scene: Description, rng: random.Random, detail: _Detail) -> str:
     first, second = (_group(group, rng, detail) for group in scene.groups[:2])
     relation = scene.relation
     if rng.random() < 0.5:
-        first, second, relation = second, first, _INVERSE[relation]
+        first, second, relation = second, first, INVERSE[relation]
         if relation == "around" and rng.random() < 0.4:
             return f"{first} with {second} inside"
-    return f"{first} {_pick(rng, _RELATIONS[relation])} {second}"
+    return f"{first} {_pick(rng, RELATIONS[relation])} {second}"
 
 
 def _with_background(text: str, scene: Description, rng: random.Random, detail: _Detail, *, comma: bool = False) -> str:
     """Add an opening and, with the given probability, the background before or after a phrase."""
     if rng.random() >= detail.background:
-        return _pick(rng, _OPENINGS) + text
-    preposition, background = _pick(rng, _AGAINST), _pick(rng, _BACKGROUNDS[scene.background])
+        return _pick(rng, OPENINGS) + text
+    preposition, background = _pick(rng, AGAINST), _pick(rng, BACKGROUNDS[scene.background])
     if rng.random() < 0.25:
         return f"{preposition} {background}, {text}"
-    return f"{_pick(rng, _OPENINGS)}{text}{',' if comma else ''} {preposition} {background}"
+    return f"{_pick(rng, OPENINGS)}{text}{',' if comma else ''} {preposition} {background}"
 
 
 def _group(group: ShapeGroup, rng: random.Random, detail: _Detail) -> str:
     """Phrase a group of objects, leaving out attributes with the probabilities given."""
     counted = rng.random() < detail.count
     plural = group.count > 1 if counted else rng.random() < 0.5
-    noun = _pick(rng, _SHAPES[group.shape])[plural]
-    adjective, suffix = _pick(rng, _TEXTURES[group.texture]) if rng.random() < detail.texture else ("", "")
-    size = _pick(rng, _SIZES[group.size]) if rng.random() < detail.size else ""
-    colour = _pick(rng, _COLOURS.get(group.colour, (group.colour,))) if rng.random() < detail.colour else ""
+    noun = _pick(rng, SHAPES[group.shape])[plural]
+    adjective, suffix = _pick(rng, TEXTURES[group.texture]) if rng.random() < detail.texture else ("", "")
+    size = _pick(rng, SIZES[group.size]) if rng.random() < detail.size else ""
+    colour = _pick(rng, COLOURS.get(group.colour, (group.colour,))) if rng.random() < detail.colour else ""
     words = [size, adjective, colour] if rng.random() < 0.7 else [size, colour, adjective]
     rest = _join(*words, noun, suffix)
     if not counted:
         return rest
-    article = _pick(rng, _COUNTS[group.count])
+    article = _pick(rng, COUNTS[group.count])
     return _join("an" if article == "a" and rest[0] in "aeiou" else article, rest)
 
 

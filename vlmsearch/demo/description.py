@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_SIDES = {"left of": ("left", "right"), "right of": ("right", "left"), "above": ("top", "bottom"),
+          "below": ("bottom", "top")}  # fmt: skip
+_OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
+
 
 @dataclass(frozen=True)
 class Item:
@@ -45,3 +49,22 @@ class Description:
     relation: str
     place: str
     background: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return where each group lies: "centre", a side such as "top", or a corner such as "top left"."""
+        if len(self.groups) == 1:
+            return (self.place,)
+        return places(self.relation, self.place)
+
+
+def places(relation: str, place: str) -> tuple[str, ...]:
+    """Return where two groups lie, or three where a ``place`` is given, of which the first two have a relation."""
+    if relation == "inside":
+        return ("centre", "centre")
+    sides = _SIDES[relation]
+    if not place:
+        return sides
+    other = _OPPOSITE[place]
+    upright = place in ("left", "right")
+    return (*(f"{side} {other}" if upright else f"{other} {side}" for side in sides), place)

@@ -17,7 +17,7 @@ from PIL import Image
 from vlmsearch.demo import captions as _captions
 from vlmsearch.demo import drawing as _drawing
 from vlmsearch.demo.backgrounds import BACKGROUNDS
-from vlmsearch.demo.description import Description, Item, ShapeGroup
+from vlmsearch.demo.description import Description, Item, ShapeGroup, places
 
 __all__ = ["COLOURS", "SHAPES", "TEXTURES", "Item", "Scene", "ShapeGroup", "make_scene"]
 
@@ -42,8 +42,6 @@ _PLACES: dict[str, _Box] = {
     "bottom left": (12, 132, 124, 244),
     "bottom right": (132, 132, 244, 244),
 }
-_SIDES = {"left of": ("left", "right"), "right of": ("right", "left"), "above": ("top", "bottom"),
-          "below": ("bottom", "top")}  # fmt: skip
 _T = TypeVar("_T")
 
 
@@ -82,14 +80,12 @@ def make_scene(seed: int) -> Scene:
     if number == 2 and relation == "inside":
         return Scene(seed, _make_nested(rng, background), relation, "", background)
     if number == 2:
-        boxes = [_PLACES[side] for side in _SIDES[relation]]
+        boxes = [_PLACES[side] for side in places(relation, "")]
         return Scene(seed, _make_groups(rng, boxes, background), relation, "", background)
-    relation = _pick(rng, tuple(_SIDES))
+    relation = _pick(rng, ("left of", "right of", "above", "below"))
     upright = relation in ("above", "below")
     place = _pick(rng, ("left", "right") if upright else ("top", "bottom"))
-    other = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}[place]
-    corners = [f"{side} {other}" if upright else f"{other} {side}" for side in _SIDES[relation]]
-    boxes = [*(_PLACES[corner] for corner in corners), _PLACES[place]]
+    boxes = [_PLACES[each] for each in places(relation, place)]
     return Scene(seed, _make_groups(rng, boxes, background), relation, place, background)
 
 
