@@ -16,6 +16,8 @@ MODULES = [
     "vlmsearch",
     "vlmsearch._util.tables",
     "vlmsearch.answers.prompts",
+    "vlmsearch.bench.collections",
+    "vlmsearch.demo.queries",
     "vlmsearch.encoders.base",
     "vlmsearch.errors",
     "vlmsearch.generators.base",

@@ -9,56 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from vlmsearch.bench.words import gain, measure_words, read_collection
+from tests.support.collections import write_cisi
+from vlmsearch.bench.collections import read_cisi
+from vlmsearch.bench.words import gain, measure_words
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.types import Document
-
-EVERY = """.I 1
-.T
-Dogs in the snow
-.A
-Nobody, N.
-.W
-Huskies pull a sledge
-through the forest.
-.X
-2	5	1
-.I 2
-.T
-Blue cars
-.W
-A parade of old cars.
-.I 3
-.A
-An author and nothing else
-.I 4
-.W
-Boats on a lake.
-"""
-QUERIES = ".I 1\n.W\na sledge and\nhuskies\n.I 2\n.T\na title\n.W\ncars of old\n.I 3\n.W\nnever judged\n"
-RELEVANT = "     1      1\t0\t0.000000\n     2      2\t0\t0.000000\n     2      4\t0\t0.000000\n     9      4\t0\t0\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    place = tmp_path / "judged"
-    place.mkdir()
-    for name, text in (("CISI.ALL", EVERY), ("CISI.QRY", QUERIES), ("CISI.REL", RELEVANT)):
-        (place / name).write_text(text)
-    return place
-
-
-def test_documents_queries_and_judgements_are_read(folder: Path) -> None:
-    found = read_collection(folder)
-    assert found.documents == (
-        Document("1", text="Dogs in the snow\nHuskies pull a sledge\nthrough the forest."),
-        Document("2", text="Blue cars\nA parade of old cars."),
-        Document("4", text="Boats on a lake."),
-    )
-    assert found.queries == {"1": "a sledge and\nhuskies", "2": "cars of old"}
-    assert found.relevant == {"1": {"1"}, "2": {"2", "4"}}
+    return write_cisi(tmp_path / "judged")
 
 
 def test_a_gain_is_discounted_and_a_share_of_the_best() -> None:
@@ -86,11 +47,6 @@ def test_words_vectors_and_both_are_measured(folder: Path) -> None:
 
 def test_what_cannot_be_measured_is_named(folder: Path, tmp_path: Path) -> None:
     with open_encoder("mock:") as encoder, open_store("mock:") as store:
-        measure_words(read_collection(folder), encoder, store)
+        measure_words(read_cisi(folder), encoder, store)
         with pytest.raises(ConfigError, match="holds documents already: give an empty store"):
-            measure_words(read_collection(folder), encoder, store)
-    (folder / "CISI.QRY").write_text("who knows?")
-    with pytest.raises(ConfigError, match="holds no query that was judged"):
-        read_collection(folder)
-    with pytest.raises(ConfigError, match=r"CISI\.ALL cannot be read: a folder needs CISI\.ALL, CISI\.QRY, CISI\.REL"):
-        read_collection(tmp_path)
+            measure_words(read_cisi(folder), encoder, store)

@@ -21,10 +21,11 @@ def bench_words(folder: Path, encoder: str, into: str | None, as_json: bool) -> 
 
     FOLDER holds CISI.ALL, CISI.QRY and CISI.REL, or others in their format.
     """
-    from vlmsearch.bench.words import measure_words, read_collection
+    from vlmsearch.bench.collections import read_cisi
+    from vlmsearch.bench.words import measure_words
     from vlmsearch.registry import open_encoder, open_store
 
-    collection = read_collection(folder)
+    collection = read_cisi(folder)
     with ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="vlmsearch-bench-"))
         store = stack.enter_context(open_store(into or f"sqlite:{place}/index"))
