@@ -94,7 +94,7 @@ def fuse(
     leg's last hit, which it is not better than.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
-    if not all(0 <= share < math.inf for share in shares.values()) or (ranked and not sum(shares.values())):
+    if not all(0 <= share < math.inf for share in shares.values()):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
     places = {name: {hit.id: (rank, hit.score) for rank, hit in enumerate(hits, 1)} for name, hits in ranked.items()}
     found: list[tuple[float, str, dict[str, Leg]]] = []
