@@ -14,8 +14,9 @@ Server = Literal["mongo", "chroma"]
 Kind = Literal["unreachable", "timeout", "refused", "lost reply", "partial write"]
 OPERATIONS: Mapping[Server, tuple[str, ...]] = {
     "mongo": (
-        "aggregate", "bulk_write", "count_documents", "create_index", "delete_many", "delete_one", "drop", "find",
-        "find_one", "find_raw_batches", "index_information", "insert_one", "replace_one", "update_one",
+        "aggregate", "bulk_write", "count_documents", "create_index", "delete_many", "delete_one", "drop",
+        "estimated_document_count", "find", "find_one", "find_raw_batches",
+        "index_information", "insert_one", "replace_one", "update_one",
     ),
     "chroma": (
         "add", "count", "delete", "delete_collection", "get", "get_collection", "get_or_create_collection", "query",

@@ -37,6 +37,7 @@ class MockMongo:
         self.data: dict[tuple[str, str], dict[Any, bytes]] = {}
         self.search_indexes: dict[tuple[str, str], list[SearchIndexModel]] = {}
         self.text_indexes: dict[tuple[str, str], MockTextIndex] = {}
+        self.indexes: dict[tuple[str, str], set[str]] = {}
         self.faults.watch("mongo", self._now)
 
     def __getitem__(self, name: str) -> MockDatabase:
@@ -95,7 +96,7 @@ class MockCursor:
         rows = self._read()
         for key, direction in reversed(self._order):
             if isinstance(direction, int):
-                rows = sorted(rows, key=lambda row: str(row[key]).encode(), reverse=direction < 0)
+                rows = sorted(rows, key=lambda row: _as_sorted(row[key]), reverse=direction < 0)
             else:
                 rows = sorted(rows, key=lambda row: -float(row[key]))
         return iter(rows[: self._limit or None])
@@ -129,6 +130,10 @@ class MockCollection:
     def count_documents(self, query: Mapping[str, Any]) -> int:
         """How many rows pass."""
         return self._call("count_documents", lambda: len(self._select(query, None)))
+
+    def estimated_document_count(self) -> int:
+        """How many rows there are."""
+        return self._call("estimated_document_count", lambda: len(self._select({}, None)))
 
     def _select(self, query: Mapping[str, Any], projection: Mapping[str, Any] | None) -> list[Row]:
         encode(query)
@@ -185,6 +190,7 @@ class MockCollection:
             self._client.data.pop(self._key, None)
             self._client.search_indexes.pop(self._key, None)
             self._client.text_indexes.pop(self._key, None)
+            self._client.indexes.pop(self._key, None)
 
         self._call("drop", remove)
 
@@ -238,21 +244,23 @@ class MockCollection:
         with self._client.lock:
             return self._client.faults.around("mongo", operation, do, half)
 
-    # ---- $text
+    # ---- indexes
 
     def index_information(self) -> dict[str, Any]:
-        """The text index, by name, if there is one."""
-        index = self._client.text_indexes.get(self._key)
-        return self._call("index_information", lambda: {} if index is None else {index.name: {}})
+        """The indexes by their names."""
+        text = self._client.text_indexes.get(self._key)
+        names = [*self._client.indexes.get(self._key, ()), *([] if text is None else [text.name])]
+        return self._call("index_information", lambda: {name: {} for name in names})
 
-    def create_index(
-        self, keys: Sequence[tuple[str, str]], *, name: str, default_language: str, language_override: str
-    ) -> str:
-        """Make the text index, and the collection; OperationFailure where there is another one."""
-        wanted = MockTextIndex(name, dict(keys), default_language, language_override)
+    def create_index(self, keys: Sequence[tuple[str, str | int]], *, name: str, **text: str) -> str:
+        """Make an index, and the collection; OperationFailure where there is another one for texts."""
 
         def create() -> str:
             self._rows()
+            if not text:
+                self._client.indexes.setdefault(self._key, set()).add(name)
+                return name
+            wanted = MockTextIndex(name, dict(keys), **text)
             if self._client.text_indexes.setdefault(self._key, wanted) != wanted:
                 raise OperationFailure("An equivalent index already exists with different options", 85)
             return name
@@ -293,6 +301,10 @@ class MockCollection:
         near = [float(np.frombuffer(look_up(row, path), "<f4", offset=2) @ query) for row in rows]
         order = np.argsort(-np.array(near), kind="stable")[: search["limit"]]
         return iter([project(rows[i], projection) for i in order])
+
+
+def _as_sorted(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
 
 
 def _candidates(rows: Mapping[Any, bytes], query: Mapping[str, Any]) -> list[Any]:

@@ -48,7 +48,7 @@ class MockTextIndex:
     """A text index over one field. Phrases and negations are refused: nothing here knows them."""
 
     name: str
-    keys: dict[str, str]
+    keys: dict[str, str | int]
     default_language: str
     language_override: str
     _indexed: _Indexed = field(init=False, repr=False, compare=False)

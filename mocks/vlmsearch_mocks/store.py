@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.base import CheckReport, Store, check_manifest, check_records
+from vlmsearch.stores.base import CheckReport, Store, check_manifest, check_records, dim_of
 from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.samples import Samples, sampling_key
 from vlmsearch.stores.words import FullText, words_of
 from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
 
@@ -41,6 +42,8 @@ class MemoryStore(Store):
         self._records: dict[str, Record] = {}
         self._rejects: dict[str, Reject] = {}
         self._tables: dict[Field, tuple[list[str], Vectors]] = {}
+        self._samples = Samples()
+        self._changes = 0
 
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
         """Make the store ready; IndexMismatchError if another encoder filled it."""
@@ -63,7 +66,11 @@ class MemoryStore(Store):
             self._records.update(kept)
             self._rows.update(zip(kept, self._numbers))
             self._words.insert(self._database, ((self._rows[id], words_of(kept[id].document)) for id in kept))
-            self._tables.clear()
+            self._changed()
+
+    def _changed(self) -> None:
+        self._tables.clear()
+        self._changes += 1
 
     def _forget_words(self, ids: Iterable[str]) -> None:
         there = [(self._rows.pop(id), words_of(self._records[id].document)) for id in ids if id in self._records]
@@ -74,8 +81,7 @@ class MemoryStore(Store):
         manifest = self._manifest
         if manifest is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
-        if all(field not in space.fields for space in manifest.spaces):
-            raise ConfigError(f"{self.name} has no field {field}")
+        dim_of(self.name, manifest.spaces, field)
         with self._lock:
             ids, table = self._table(field)
             if where is not None:
@@ -86,6 +92,20 @@ class MemoryStore(Store):
         cosines = np.clip(vectors @ table.T, -1.0, 1.0)
         names = np.array(ids, dtype=object)
         return [[Hit(ids[i], float(row[i])) for i in np.lexsort((names, -row))[:limit]] for row in cosines]
+
+    def sample(self, field: Field, count: int) -> Vectors:
+        """Vectors of documents that are chosen at random, the same ones while nobody writes."""
+        if self._manifest is None:
+            return np.empty((0, 0), np.float32)
+        dim = dim_of(self.name, self._manifest.spaces, field)
+        with self._lock:
+            ids, table = self._table(field)
+
+            def draw() -> Vectors:
+                order = sorted(range(len(ids)), key=lambda i: (sampling_key(ids[i]), ids[i]))
+                return table[order[:count]].reshape(-1, dim)
+
+            return self._samples.get(field, count, self._changes, draw)
 
     def _table(self, field: Field) -> tuple[list[str], Vectors]:
         if field not in self._tables:
@@ -134,7 +154,7 @@ class MemoryStore(Store):
             self._forget_words(gone)
             for id in gone:
                 del self._records[id]
-            self._tables.clear()
+            self._changed()
         return len(gone)
 
     def ids(self) -> Iterator[str]:

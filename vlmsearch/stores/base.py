@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from vlmsearch._util.closable import Closable
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.samples import drawn_ids
 from vlmsearch.types import (
     Document,
     Field,
@@ -98,6 +101,30 @@ class Store(Closable, ABC):
             ConfigError: The index has no such field.
         """
 
+    def sample(self, field: Field, count: int) -> Vectors:
+        """Return vectors of documents that are chosen at random.
+
+        They are the same ones while the index does not change. A store may return some of an older state of documents
+        that were replaced since, where looking for changes would take long.
+
+        Args:
+            field: Which vectors of the documents.
+            count: The most vectors.
+
+        Returns:
+            Vectors of shape (n, dim), which the caller does not write to: ``count`` of them, or as many as there are;
+            of shape (0, 0) where there is no index yet.
+
+        Raises:
+            ConfigError: The index has no such field.
+        """
+        manifest = self.manifest()
+        if manifest is None:
+            return np.empty((0, 0), np.float32)
+        dim = dim_of(self.name, manifest.spaces, field)
+        vectors = [record.vectors.get(field) for record in self.records(drawn_ids(self, field, count))]
+        return np.array([vector for vector in vectors if vector is not None], np.float32).reshape(-1, dim)
+
     @abstractmethod
     def get(self, ids: Sequence[str]) -> list[Document]:
         """Return documents.
@@ -181,6 +208,14 @@ def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequ
             "open it with that encoder, build a new one with `vlmsearch index PATHS --store NEW`, or change this one "
             "with `vlmsearch reindex --encoder URL`"
         )
+
+
+def dim_of(name: str, spaces: Sequence[Space], field: Field) -> int:
+    """Return the length of the vectors of a field; ConfigError where the index ``name`` has no such field."""
+    dims = {each: space.dim for space in spaces for each in space.fields}
+    if field not in dims:
+        raise ConfigError(f"{name} has no field {field}; it has {', '.join(map(str, dims))}")
+    return dims[field]
 
 
 def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:

@@ -51,6 +51,8 @@ class GenerationalStore(Store):
         self._opened: Manifest | None = None
         self._opening = threading.RLock()
         self._writers = 0
+        self.writes_here = 0
+        """How often this object has written."""
         self._written = threading.Condition()
         self._needs_bind = False
 
@@ -280,6 +282,7 @@ class GenerationalStore(Store):
         finally:
             with self._written:
                 self._writers -= 1
+                self.writes_here += 1
                 self._written.notify_all()
 
     def _check_vectors(self, records: Sequence[Record]) -> None:

@@ -52,6 +52,7 @@ class DocumentsSuite(StoreSuite):
             assert store.records(["a"]) == []
             assert store.delete(["a"]) == 0
             assert store.search(IMAGE, unit_vectors(2), limit=3) == [[], []]
+            assert store.sample(IMAGE, 3).shape == (0, 0)
             assert store.manifest() is None
         assert sorted(tmp_path.rglob("*")) == before
 

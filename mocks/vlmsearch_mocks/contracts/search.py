@@ -157,6 +157,48 @@ class SearchSuite(StoreSuite):
         with pytest.raises(ConfigError, match="other/text"):
             store.search(Field("other", "text"), unit_vectors(1), limit=3)
 
+    # ---- samples
+
+    def test_a_sample_has_vectors_of_documents_and_is_the_same_again(self, store: Store) -> None:
+        records = make_records(300, (IMAGE, TEXT))
+        store.upsert(records)
+        for field, dim in ((IMAGE, 32), (TEXT, 24)):
+            sample = store.sample(field, 40)
+            assert (sample.shape, sample.dtype) == ((40, dim), np.float32)
+            cosines = sample @ np.stack([record.vectors[field] for record in records]).T
+            assert np.allclose(cosines.max(axis=1), 1, atol=TOLERANCE)
+            assert len(set(cosines.argmax(axis=1).tolist())) == 40
+            assert np.array_equal(store.sample(field, 40), sample)
+
+    def test_a_sample_is_of_all_documents_where_there_are_not_more(self, store: Store) -> None:
+        assert store.sample(IMAGE, 5).shape == (0, 32)
+        records = make_records(9, (IMAGE, TEXT))
+        store.upsert([replace(r, vectors={TEXT: r.vectors[TEXT]}) if i % 3 else r for i, r in enumerate(records)])
+        assert store.sample(CAPTION, 5).shape == (0, 32)
+        assert store.sample(IMAGE, 0).shape == (0, 32)
+        wanted = np.stack([record.vectors[IMAGE] for record in records[::3]])
+        for count in (3, 100):
+            sample = store.sample(IMAGE, count)
+            assert sorted(map(tuple, sample.round(4))) == sorted(map(tuple, wanted.round(4)))
+        store.delete(["id-0"])
+        left = store.sample(IMAGE, 100)
+        assert sorted(map(tuple, left.round(4))) == sorted(map(tuple, wanted[1:].round(4)))
+        store.upsert([Record(records[3].document, {IMAGE: unit_vectors(1, seed=7)[0]})])
+        assert store.sample(IMAGE, 100).round(4).tolist() != left.round(4).tolist()
+
+    def test_a_sample_is_drawn_from_everywhere(self, store: Store) -> None:
+        records = make_records(1600)
+        store.upsert(records)
+        sample = store.sample(IMAGE, 400)
+        cosines = sample @ np.stack([record.vectors[IMAGE] for record in records]).T
+        counts, _ = np.histogram(cosines.argmax(axis=1), bins=4, range=(0, 1600))
+        assert counts.sum() == 400
+        assert all(60 <= count <= 140 for count in counts), counts  # five standard deviations
+
+    def test_a_sample_of_an_unknown_field_is_an_error_that_names_it(self, store: Store) -> None:
+        with pytest.raises(ConfigError, match="other/text"):
+            store.sample(Field("other", "text"), 3)
+
     # ---- filters
 
     def test_filters_mean_what_they_say(self, store: Store) -> None:

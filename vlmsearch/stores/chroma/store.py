@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from typing_extensions import Self
 
-from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
-from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.errors import InvalidInputError, apply_to_each
+from vlmsearch.stores.base import CheckReport, check_records, dim_of
 from vlmsearch.stores.chroma.audit import Discrepancies, State, compare, digest_version, row_names
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, connect, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection
@@ -24,6 +25,7 @@ from vlmsearch.stores.chroma.index import ChromaIndex, dump
 from vlmsearch.stores.chroma.vectors import DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
+from vlmsearch.stores.samples import drawn_ids
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Hit, Record, Stamp, Vectors
@@ -157,8 +159,7 @@ class ChromaStore(ChromaIndex):
         """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
         if self.manifest() is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
-        if field not in self._vectors.fields:
-            raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, self._vectors.fields))}")
+        dim_of(self.name, self.needed().spaces, field)
         found = self._vectors.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
         return [list(hits) for hits in found]
 
@@ -173,6 +174,19 @@ class ChromaStore(ChromaIndex):
             return {id: state.version for id, state in self._states(ids).items() if name in state.fields}
 
         return versions
+
+    def sample(self, field: Field, count: int) -> Vectors:
+        """Vectors of documents that are chosen at random, the same ones as long as there are as many documents."""
+        manifest = self.manifest()
+        if manifest is None:
+            return np.empty((0, 0), np.float32)
+        dim = dim_of(self.name, manifest.spaces, field)
+
+        def draw() -> Vectors:
+            ids = drawn_ids(self, field, count)
+            return np.array(self._vectors.vectors_of(field, ids, self._versions_of(field)), np.float32).reshape(-1, dim)
+
+        return self._samples.get(field, count, (self.generation, self.writes_here, len(self)), draw)
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """The documents with these ids, in the order of ``ids``; unknown ids are left out."""

@@ -112,6 +112,10 @@ class VectorRows:
                 found[_key(row)][field] = vector
         return found
 
+    def vectors_of(self, field: Field, ids: Collection[str], versions: Versions) -> list[NDArray[np.float32]]:
+        """The vectors of a field of these documents, of the versions that ``versions`` gives."""
+        return list(self.fields[field].vectors([version + id for id, version in versions(ids).items()]).values())
+
     def records_of(
         self, ids: Sequence[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]], fingerprint: str
     ) -> list[Record]:

@@ -7,20 +7,27 @@ one row of ``name.about`` is replaced.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne
 
 from vlmsearch._util.batching import PAGE, pages
+from vlmsearch.stores.base import dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.mongodb.connection import LIVE, MongoConnection, Row, Rows, bulk, check_name, insert_once
 from vlmsearch.stores.mongodb.values import compile_filter, document_of, fields_of, reject_of, reject_row, stamp_of
 from vlmsearch.stores.mongodb.words import check_mongo_language, create_text_index, find_words, search_string
-from vlmsearch.types import Document, Field, Hit, Reject, Stamp
+from vlmsearch.stores.samples import Samples, drawn_ids
+from vlmsearch.types import Document, Field, Hit, Reject, Stamp, Vectors
 
 T = TypeVar("T")
+_DRAWN = "vlmsearch_draw"
+"""The index by which samples are drawn."""
 
 
 class MongoIndex(GenerationalStore):
@@ -38,6 +45,11 @@ class MongoIndex(GenerationalStore):
         super().__init__(full, slot, language=language)
         self._connection = connection
         self._prefix = name
+        self._samples = Samples()
+
+    @abstractmethod
+    def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
+        """The vectors of a field of those of these documents that have one, in no particular order."""
 
     # ---- what it is made of
 
@@ -60,7 +72,8 @@ class MongoIndex(GenerationalStore):
         self._about("forget an index", lambda rows: rows.delete_one({"_id": slot, "revision": revision}))
 
     def wait_until_ready(self) -> None:
-        """Make the text index where it is missing."""
+        """Make the indexes that are missing: that of words, and that by which samples are drawn."""
+        self.run("make its index of samples", _create_index_of_samples)
         language = self.needed().language
         if language:
             self.run("make its text index", lambda rows: create_text_index(rows, language))
@@ -125,6 +138,29 @@ class MongoIndex(GenerationalStore):
             return 0
         return self.run("count documents", lambda rows: rows.count_documents(LIVE))
 
+    def sample(self, field: Field, count: int) -> Vectors:
+        """Vectors of documents that are chosen at random, the same ones as long as there are as many documents."""
+        manifest = self.manifest()
+        if manifest is None:
+            return np.empty((0, 0), np.float32)
+        dim = dim_of(self.name, manifest.spaces, field)
+        size = self.run("count documents", lambda rows: rows.estimated_document_count())
+
+        def draw() -> Vectors:
+            return np.array(self.vectors_of(field, self._drawn_ids(field, count)), np.float32).reshape(-1, dim)
+
+        return self._samples.get(field, count, (self.generation, self.writes_here, size), draw)
+
+    def _drawn_ids(self, field: Field, count: int) -> list[str]:
+        condition: Row = {"fields": str(field), "draw": {"$exists": True}, **LIVE}
+
+        def read(rows: Rows) -> list[str]:
+            found = rows.find(condition, {"draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(count)
+            return [row["_id"] for row in found]
+
+        found = self.run("sample", read) if count > 0 else []
+        return found or drawn_ids(self, field, count)  # rows of older indexes have no numbers
+
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
@@ -180,3 +216,8 @@ class MongoIndex(GenerationalStore):
 
     def _quarantine(self, operation: str, call: Callable[[Rows], T]) -> T:
         return self._connection.run(f"{self._prefix}.rejects", operation, call)
+
+
+def _create_index_of_samples(rows: Rows) -> None:
+    if _DRAWN not in rows.index_information():
+        rows.create_index([("draw", 1), ("_id", 1)], name=_DRAWN)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne
 from typing_extensions import Self
 
 from vlmsearch._util.batching import pages
-from vlmsearch.errors import ConfigError
-from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.stores.base import CheckReport, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.mongodb.atlas import VectorSearch
@@ -36,6 +37,7 @@ from vlmsearch.stores.mongodb.values import (
     rows_of,
     stamp_of,
     unpack,
+    vector_path,
 )
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -157,8 +159,7 @@ class MongoStore(MongoIndex):
         """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
         if self.manifest() is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
-        if field not in self._dims:
-            raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, self._dims))}")
+        dim_of(self.name, self.needed().spaces, field)
         found = self._nearest(field, vectors, limit, where)
         if any(len(hits) < limit for hits in found):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
@@ -184,6 +185,11 @@ class MongoStore(MongoIndex):
         """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
         condition: Row = {"_id": {"$in": list(ids)}, **(compile_filter(where) if where else {})}
         return self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0]
+
+    def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
+        """The vectors of a field of those of these documents that have one."""
+        found = self.rows(ids, {vector_path(field): 1}).values()
+        return [unpack(row["vectors"][escape(str(field))]) for row in found if row.get("vectors")]
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""

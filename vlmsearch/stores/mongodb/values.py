@@ -1,9 +1,9 @@
 """Documents, vectors and filters in MongoDB's terms.
 
-A document's row has the fields ``_id version digest source text image metadata exact fields words`` and, where vectors
-are kept in MongoDB too, ``vectors``, always last. Numbers in ``metadata`` compare as doubles; an integer that no double
-can hold has its exact value in ``exact``. Keys are escaped, so that none is a path or an operator. ``words`` is what
-the text index takes.
+A document's row has the fields ``_id version digest source text image metadata exact fields words draw`` and, where
+vectors are kept in MongoDB too, ``vectors``, always last. Numbers in ``metadata`` compare as doubles; an integer that
+no double can hold has its exact value in ``exact``. Keys are escaped, so that none is a path or an operator. ``words``
+is what the text index takes, ``draw`` the number by which samples are drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.mongodb.words import indexed_words
+from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.words import words_of
 from vlmsearch.types import Document, Field, Record, Reject, Scalar, Stamp
 
@@ -53,6 +54,7 @@ def row_of(record: Record, version: str) -> dict[str, Any]:
         "exact": {escape(key): Int64(value) for key, value in exact.items()},
         "fields": sorted(map(str, record.vectors)),
         "words": indexed_words(words_of(document)),
+        "draw": sampling_key(document.id),
     }
     if _size(row) > _MOST_BYTES:
         large = f"{document.id!r} has more than {_MOST_BYTES:,} bytes of text and metadata"

@@ -14,12 +14,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pymongo.operations import UpdateOne
 from typing_extensions import Self
 
 from vlmsearch._util.batching import pages
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
-from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.stores.base import CheckReport, check_records, dim_of
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
 from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
@@ -43,7 +45,7 @@ from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500
-_CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "words")
+_CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "words", "draw")
 
 
 class MongoChromaStore(MongoIndex):
@@ -261,10 +263,8 @@ class MongoChromaStore(MongoIndex):
         """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
         if self.manifest() is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
-        rows = self.vectors()
-        if field not in rows.fields:
-            raise ConfigError(f"{self.name} has no field {field}; it has {', '.join(map(str, rows.fields))}")
-        found = rows.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
+        dim_of(self.name, self.needed().spaces, field)
+        found = self.vectors().search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
         return [list(hits) for hits in found]
 
     def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
@@ -279,6 +279,10 @@ class MongoChromaStore(MongoIndex):
             return {id: row["version"] for id, row in rows.items() if name in row["fields"]}
 
         return versions
+
+    def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
+        """The vectors of a field of those of these documents that have one."""
+        return self.vectors().vectors_of(field, ids, self._versions_of(field))
 
     # ---- reading
 

@@ -14,9 +14,10 @@ from typing_extensions import Self
 from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.stores.base import CheckReport, check_records
+from vlmsearch.stores.base import CheckReport, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
+from vlmsearch.stores.samples import Samples
 from vlmsearch.stores.sqlite.audit import audit
 from vlmsearch.stores.sqlite.codes import Places
 from vlmsearch.stores.sqlite.database import BlankError, Database
@@ -60,6 +61,7 @@ class SqliteStore(GenerationalStore):
         self._database = database
         self._tables: Tables | None = None
         self._views: Views | None = None
+        self._samples = Samples()
 
     def over(self, slot: Slot) -> Self:
         """Another store over the same file."""
@@ -113,6 +115,7 @@ class SqliteStore(GenerationalStore):
         """Name the tables of the generation."""
         self._tables = Tables(manifest, generation)
         self._views = Views(self._tables)
+        self._samples = Samples()
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove the tables of a generation, and make the file smaller."""
@@ -169,9 +172,7 @@ class SqliteStore(GenerationalStore):
         manifest = self.manifest()
         if manifest is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
-        if all(field not in space.fields for space in manifest.spaces):
-            there = ", ".join(str(each) for space in manifest.spaces for each in space.fields)
-            raise ConfigError(f"{self.name} has no field {field}; it has {there}")
+        dim_of(self.name, manifest.spaces, field)
         with self._reading("search") as (db, tables):
             view = self._view(db, field, where)
             passing, (_, codes) = view.passing(where), view.codes[field]
@@ -180,6 +181,20 @@ class SqliteStore(GenerationalStore):
                 rows = view.rows[codes.nearest(query, limit, passing)]
                 found.append(list(_ranked(db, tables, field, query, rows)[:limit]))
         return found
+
+    def sample(self, field: Field, count: int) -> Vectors:
+        """Vectors of documents that are chosen at random, the same ones while nobody writes."""
+        manifest = self.manifest()
+        if manifest is None:
+            return np.empty((0, 0), np.float32)
+        dim_of(self.name, manifest.spaces, field)
+        with self._reading("sample") as (db, tables):
+
+            def draw() -> Vectors:
+                rows = self._view(db, field, None).sample(field, count)
+                return tables.vectors(db, field, rows.tolist())[1]
+
+            return self._samples.get(field, count, tables.state(db), draw)
 
     def _view(self, db: sqlite3.Connection, field: Field | None, where: Filter | None) -> View:
         assert self._views is not None  # noqa: S101 - made by `opened`

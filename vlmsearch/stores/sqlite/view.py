@@ -36,6 +36,23 @@ class View:
             return None if len(self.rows) == self.state.documents else self.alive
         return self.alive & passing(where, lambda key: self.columns[key][1])
 
+    def sample(self, asked: Field, count: int) -> Places:
+        """Return the rows of up to so many documents that have a field, chosen at random.
+
+        Vectors are drawn by their numbers in the order in which they were written, of which there is an order for each
+        power of two: adding some to many others changes few of a sample.
+        """
+        _, table = self.codes[asked]
+        bits = max(len(table) - 1, 1).bit_length()
+        chosen, step = np.empty(0, np.int64), max(4 * count, 1)
+        for start in range(0, 2**bits, step):
+            drawn = _scattered(np.arange(start, min(start + step, 2**bits)), bits)
+            places = table.numbers(drawn[drawn < len(table)])
+            chosen = np.concatenate([chosen, places[self.alive[places]]])
+            if len(chosen) >= count:
+                break
+        return self.rows[chosen[:count]]
+
 
 class Views:
     """The views of one generation, each made from the one before. May be used from several threads."""
@@ -93,3 +110,13 @@ class Views:
             values = (value for (_, value), is_there in zip(found, there) if is_there)
             column = column.with_rows(len(view.rows), places[there], values)
         return view.state.last_row, column
+
+
+def _scattered(numbers: Places, bits: int) -> Places:
+    """Numbers of so many bits in an order that is as good as random: each becomes another one, and no two the same."""
+    mask, shift = np.uint64(2**bits - 1), np.uint64(max(bits // 2, 1))
+    mixed = numbers.astype(np.uint64)
+    for factor in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0x8CB92BA72F3D8DD7):
+        mixed = (mixed + np.uint64(factor >> 8)) * np.uint64(factor) & mask
+        mixed ^= mixed >> shift
+    return mixed.astype(np.int64)
