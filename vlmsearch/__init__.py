@@ -54,6 +54,7 @@ from vlmsearch.types import (
     Space,
     Stamp,
     Vectors,
+    WordHits,
 )
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ __all__ = [
     "TextTruncatedWarning",
     "Vectors",
     "VlmsearchError",
+    "WordHits",
     "WordSearch",
 ]
 

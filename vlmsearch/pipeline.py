@@ -328,7 +328,7 @@ class Pipeline(Closable):
                     for field, vectors in queries.items()
                 }
                 if text and manifest.language and isinstance(self.store, WordSearch):
-                    by_words = self.store.search_words(text, limit=depth, where=condition)
+                    by_words = self.store.search_words(text, limit=depth, where=condition).hits
                     ranked |= {WORDS: by_words} if by_words else {}
                 found = _Found(self.store, queries, text or "", condition, depth, ranked)
                 matches = found.matches(limit, weights)

@@ -272,7 +272,7 @@ class Hit:
 
     Attributes:
         id: The document's.
-        score: The cosine of its vector with the query's, from -1 to 1; of words what `WordSearch` says.
+        score: The cosine of its vector with the query's, from -1 to 1; of words the score by BM25, above 0.
 
     Example:
         >>> max([Hit("a", 0.31), Hit("b", 0.27)], key=lambda hit: hit.score).id
@@ -281,6 +281,26 @@ class Hit:
 
     id: str
     score: float
+
+
+@dataclass(frozen=True)
+class WordHits:
+    """Hold what the ranking of words found, and on what scale.
+
+    Attributes:
+        hits: The documents, best first, each with its score by BM25, which is above 0.
+        most: The score that no document can exceed for this query, and that one comes close to which says all words of
+            the query often and little else. It counts words that are nowhere in the index, too, so that a query of
+            which half is unknown is matched by half at best. 0 where the query holds no words.
+
+    Example:
+        >>> found = WordHits([Hit("a", 2.5)], most=10.0)
+        >>> found.hits[0].score / found.most
+        0.25
+    """
+
+    hits: list[Hit]
+    most: float
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,8 +18,8 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import CheckReport, Store, check_manifest, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.samples import Samples, sampling_key
-from vlmsearch.stores.words import FullText, words_of
-from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
+from vlmsearch.stores.words import FullText, most_score, words_of
+from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors, WordHits
 
 
 class MemoryStore(Store):
@@ -85,7 +85,7 @@ class MemoryStore(Store):
         with self._lock:
             ids, table = self._table(field)
             if where is not None:
-                passing = [i for i, id in enumerate(ids) if where.matches(self._records[id].document.metadata)]
+                passing = [i for i, id in enumerate(ids) if self._passes(id, where)]
                 ids, table = [ids[i] for i in passing], table[passing]
         if not ids:
             return [[] for _ in vectors]
@@ -113,14 +113,23 @@ class MemoryStore(Store):
             self._tables[field] = list(found), np.array(list(found.values()), dtype=np.float32)
         return self._tables[field]
 
-    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """The documents that share words with a query, best first; equal scores in the order of their ids."""
         with self._lock:
-            ids = {row: id for id, row in self._rows.items()}
-            hits = [Hit(ids[row], score) for row, score in self._words.search(self._database, query)]
-            if where is not None:
-                hits = [hit for hit in hits if where.matches(self._records[hit.id].document.metadata)]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))[: max(limit, 0)]
+            counts = self._words.counts(self._database, query)
+            hits = self.compare_words(query, self._rows, where)
+            return WordHits(hits[: max(limit, 0)], most_score(counts.values(), len(self._rows)))
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Those of the documents that pass a filter and share words with a query, best first, then by id."""
+        with self._lock:
+            names = {self._rows[id]: id for id in ids if id in self._rows and self._passes(id, where)}
+            found = self._words.search(self._database, query)
+            hits = [Hit(names[row], score) for row, score in found if row in names]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
+    def _passes(self, id: str, where: Filter | None) -> bool:
+        return where is None or where.matches(self._records[id].document.metadata)
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """The documents with these ids, in the order of ``ids``; unknown ids are left out."""

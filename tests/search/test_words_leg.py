@@ -1,6 +1,7 @@
 """Words as a leg of a search."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from vlmsearch.answers.prompts import NOTHING_FOUND
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Leg, Modality, Vectors
+from vlmsearch.types import Leg, Modality, Vectors, WordHits
 
 
 def pipeline_of(store: MemoryStore, *documents: Document) -> Pipeline:
@@ -73,7 +74,7 @@ class Wordless(MemoryStore):
         assert manifest is not None
         self._manifest = type(manifest)(manifest.fingerprint, manifest.spaces, manifest.created)
 
-    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         raise AssertionError("it is not asked")
 
 
@@ -125,8 +126,9 @@ class VersionedStore(MemoryStore):
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         return [self._versioned(hits) for hits in super().search(field, vectors, limit=limit, where=where)]
 
-    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
-        found = self._versioned(super().search_words(query, limit=limit, where=where))
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
+        found = super().search_words(query, limit=limit, where=where)
+        found = replace(found, hits=self._versioned(found.hits))
         if self._turns:
             self._turns -= 1
             rng = np.random.default_rng(self._turns)

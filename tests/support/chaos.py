@@ -235,7 +235,7 @@ class Harness:
                 assert abs(hits[0].score - 1.0) < 1e-4
                 assert documents[one.document.id] == one.document
         for one in there if isinstance(store, SqliteStore) else ():
-            found = [hit.id for hit in store.search_words(str(one.document.text), limit=len(IDS) * 2)]
+            found = [hit.id for hit in store.search_words(str(one.document.text), limit=len(IDS) * 2).hits]
             assert found[0] == one.document.id
             assert sorted(found) == sorted(documents)
         self.found["documents"] += len(there)

@@ -124,7 +124,7 @@ def check_documents(store: AnyStore, action: Action) -> None:
         assert id in changed or there.get(id) == record.document, f"{id} is lost"
     if isinstance(store, WordSearch):
         for record in (*OLD, *NEW):
-            hits = store.search_words(str(record.document.text), limit=20)
+            hits = store.search_words(str(record.document.text), limit=20).hits
             assert [hit.id for hit in hits] == [id for id, each in there.items() if each == record.document]
     for id, document in there.items():
         assert document in [r.document for r in (*OLD, *NEW) if r.document.id == id]

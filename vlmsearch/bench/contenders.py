@@ -114,7 +114,7 @@ class _EmbeddedStore:
         manifest = self._store.manifest()
         if not isinstance(self._store, WordSearch) or manifest is None or not manifest.language:
             return None
-        return [hit.id for hit in self._store.search_words(query, limit=LIMIT)]
+        return [hit.id for hit in self._store.search_words(query, limit=LIMIT).hits]
 
     def remove(self, ids: Sequence[str]) -> None:
         self._store.delete(ids)

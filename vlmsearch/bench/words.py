@@ -45,7 +45,7 @@ def measure_words(collection: LabelledCollection, encoder: Encoder, store: Store
         query = collection.queries[number]
         vectors = encoder.encode_texts([query], role="query")
         if isinstance(store, WordSearch) and words:
-            answers.setdefault("words", {})[number] = [hit.id for hit in store.search_words(query, limit=CUT)]
+            answers.setdefault("words", {})[number] = [hit.id for hit in store.search_words(query, limit=CUT).hits]
         for field in fields:
             hits = store.search(field, vectors[field.space], limit=CUT)[0]
             answers.setdefault(str(field), {})[number] = [hit.id for hit in hits]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -23,6 +23,7 @@ from vlmsearch.types import (
     Space,
     Stamp,
     Vectors,
+    WordHits,
     check_id,
     check_metadata,
 )
@@ -258,10 +259,11 @@ class WordSearch(Protocol):
         True
     """
 
-    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
-        """Find the documents whose words fit a query best, by BM25 or what the database has in its place.
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
+        """Find the documents whose words fit a query best, by BM25.
 
-        A document's words are those of its text, or of the name of its image file where it has no text.
+        A document's words are those of its text, or of the name of its image file where it has no text. Scores are on
+        the same scale in every store: see `vlmsearch.stores.words.idf`, with k1 1.2 and b 0.75.
 
         Args:
             query: Any string; quotes and operators in it mean nothing.
@@ -269,8 +271,20 @@ class WordSearch(Protocol):
             where: What their metadata have to pass.
 
         Returns:
-            The documents that share at least one word with the query, best first, each with its score, which is
-            above 0 and can be compared within this answer only; equal scores are in the order of the ids.
+            The documents that share at least one word with the query, best first, and the score that none can exceed;
+            equal scores are in the order of the ids.
+        """
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Score given documents by their words, with the scores that `search_words` would give them.
+
+        Args:
+            query: Any string.
+            ids: Those of the documents.
+            where: What their metadata have to pass.
+
+        Returns:
+            Those that share at least one word with the query, best first; equal scores are in the order of the ids.
         """
 
 

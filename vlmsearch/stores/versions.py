@@ -72,5 +72,5 @@ def rank_again(
 ) -> list[Hit]:
     """``hits`` of words with those of the documents that have ``changed`` as they are now."""
     kept = [hit for hit in hits if hit.id not in changed]
-    kept += [hit for hit in store.search_words(query, limit=limit, where=where) if hit.id in changed]
+    kept += [hit for hit in store.search_words(query, limit=limit, where=where).hits if hit.id in changed]
     return sorted(kept, key=lambda hit: (-hit.score, hit.id))

@@ -8,16 +8,20 @@ The ``language`` of an index says how words are compared:
 * ``none``: as they are, without case and diacritics;
 * ``parts``: by parts of words, for languages that are written without spaces and for codes such as AB-4711.
 
-Documents are ranked by BM25 as FTS5 computes it (https://www.sqlite.org/fts5.html#the_bm25_function).
+Documents are ranked by BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond",
+Foundations and Trends in Information Retrieval 3(4), 2009) as FTS5 computes it
+(https://www.sqlite.org/fts5.html#the_bm25_function): `idf`, k1 1.2, b 0.75.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -73,6 +77,13 @@ MAX_WORD_CHARS = 64
 """How much of one word of a query counts where parts of words are compared."""
 MAX_SCORED = 20_000
 """How many documents the words of a query may have together before the most frequent of them only add to scores."""
+
+K1 = 1.2
+"""How soon more of the same word in a document adds less to its score: k1 of BM25."""
+B = 0.75
+"""How much the length of a document counts: b of BM25."""
+LEAST_IDF = 1e-6
+"""What a word counts that is in half of all documents or more."""
 
 _MARKS = (  # signs that belong to the letter before them, and that \w leaves out
     "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
@@ -156,6 +167,89 @@ def check_language(language: str) -> str:
     return language
 
 
+def idf(holding: float, documents: float) -> float:
+    """Return the inverse document frequency of a word: log-odds, in nats, that a document does not hold it.
+
+    Args:
+        holding: How many documents hold the word.
+        documents: How many there are.
+
+    Returns:
+        It, or `LEAST_IDF` where it is lower.
+
+    Example:
+        >>> round(idf(1, 1000), 2), idf(900, 1000)
+        (6.5, 1e-06)
+    """
+    return max(math.log((max(documents - holding, 0) + 0.5) / (holding + 0.5)), LEAST_IDF)
+
+
+def most_score(holding: Iterable[float], documents: float) -> float:
+    """Return the score by BM25 that no document can exceed: that of one that holds all words infinitely often.
+
+    Args:
+        holding: How many documents hold each word of a query, 0 for words that none does.
+        documents: How many there are.
+
+    Returns:
+        The score; 0 for a query without words.
+
+    Example:
+        >>> round(most_score([1, 900, 0], 1000), 1)
+        31.0
+    """
+    return sum(idf(each, documents) * (K1 + 1) for each in holding)
+
+
+def stems(text: str, language: str) -> list[str]:
+    """Return the stems of a text's words, without case and diacritics, for stores that have no FTS5.
+
+    Args:
+        text: The text.
+        language: Of `LANGUAGES`, or ``none`` for words as they are.
+
+    Returns:
+        The stems of all words, in their order. For ``en`` they are Snowball's, a little better than FTS5's.
+
+    Example:
+        >>> stems("Two dogs, running", "en")
+        ['two', 'dog', 'run']
+    """
+    return [stem for _, stem in words_and_stems(text, language)]
+
+
+def words_and_stems(text: str, language: str) -> list[tuple[str, str]]:
+    """Return the words of a text, each with what `stems` returns for it."""
+    words = _WORD.findall(unicodedata.normalize("NFC", well_formed(text)).casefold())
+    pairs = [(word, _plain_stem(word, language)) for word in words]
+    return [(word, stem) for word, stem in pairs if stem]
+
+
+def query_words(query: str, language: str) -> dict[str, str]:
+    """Return the stems that count in a query, each with a word of it.
+
+    Args:
+        query: The query.
+        language: Of `LANGUAGES`, or ``none``.
+
+    Returns:
+        The first `MAX_QUERY_WORDS`; for ``en`` without words such as "the", unless it holds nothing else.
+
+    Example:
+        >>> query_words("the dog and dogs", "en")
+        {'dog': 'dog'}
+    """
+    pairs = words_and_stems(query, language)
+    if language == "en":
+        pairs = [pair for pair in pairs if pair[0] not in _ENGLISH_STOP_WORDS] or pairs
+    found: dict[str, str] = {}
+    for word, stem in pairs:
+        found.setdefault(stem, word)
+        if len(found) == MAX_QUERY_WORDS:
+            break
+    return found
+
+
 class FullText:
     """Rank the rows of a database by their words: an FTS5 table without the texts themselves.
 
@@ -224,11 +318,7 @@ class FullText:
         db.executemany(command, encoded)
 
     def search(self, db: sqlite3.Connection, query: str, *, least: int | None = None) -> Iterator[tuple[int, float]]:
-        """Find the rows that share words with a query.
-
-        The first `MAX_QUERY_WORDS` distinct words count, or `MAX_QUERY_PARTS`. Where the words of a query are in more
-        than `MAX_SCORED` rows together, the most frequent ones only add to the scores of rows that hold a rarer one, if
-        ``least`` rows do: rows that hold none would mostly come behind those, and scoring them is what takes time.
+        """Find the rows that share words with a query: what `ranked` gives for its terms.
 
         Args:
             db: The database.
@@ -236,11 +326,59 @@ class FullText:
             least: How many rows are wanted; None for all that share a word.
 
         Returns:
+            The rows with their scores, best first.
+        """
+        return self.ranked(db, self.counts(db, query), least=least)
+
+    def counts(self, db: sqlite3.Connection, query: str) -> dict[str, int]:
+        """Return the terms of a query as FTS5 is asked for them, each with the number of rows that hold it.
+
+        The first `MAX_QUERY_WORDS` distinct words count, or `MAX_QUERY_PARTS`.
+
+        Args:
+            db: The database.
+            query: Any string; quotes and operators in it mean nothing.
+
+        Returns:
+            The terms, those that no row holds among them.
+        """
+        return {term: self._count(db, term) for term in self._terms(query)}
+
+    def scores(self, db: sqlite3.Connection, query: str, rows: Collection[int]) -> Iterator[tuple[int, float]]:
+        """Return the scores of given rows.
+
+        Args:
+            db: The database.
+            query: Any string; quotes and operators in it mean nothing.
+            rows: The rows.
+
+        Returns:
+            Those that share words with the query, with the scores that `search` gives them.
+        """
+        terms = self._terms(query) if rows else []
+        if terms:
+            # the plus has SQLite look through the rows once: for each row alone, FTS5 would count all rows again
+            within = "AND +rowid IN (SELECT value FROM json_each(?))"
+            yield from self._ranked(db, " OR ".join(terms), within, json.dumps(list(rows)))
+
+    def ranked(
+        self, db: sqlite3.Connection, counts: Mapping[str, int], *, least: int | None = None
+    ) -> Iterator[tuple[int, float]]:
+        """Find the rows that hold terms of a query.
+
+        Where the terms are in more than `MAX_SCORED` rows together, the most frequent ones only add to the scores of
+        rows that hold a rarer one, if ``least`` rows do: rows that hold none would mostly come behind those, and
+        scoring them is what takes time.
+
+        Args:
+            db: The database.
+            counts: What `counts` gave.
+            least: How many rows are wanted; None for all that hold a term.
+
+        Returns:
             The rows with their scores, which are above 0: best first, and equal scores in the order of the rows.
         """
-        terms = self._terms(query)
-        counts = {term: self._count(db, term) for term in terms}
-        terms = sorted((term for term in terms if counts[term]), key=counts.__getitem__)
+        terms = sorted((term for term in counts if counts[term]), key=counts.__getitem__)
         if not terms:
             return
         rare = len(terms) if least is None else self._rare(db, terms, counts, least)
@@ -256,7 +394,7 @@ class FullText:
                     scores[row] += score - alone[row]
         yield from sorted(scores.items(), key=lambda found: (-found[1], found[0]))
 
-    def _rare(self, db: sqlite3.Connection, terms: list[str], counts: dict[str, int], least: int) -> int:
+    def _rare(self, db: sqlite3.Connection, terms: list[str], counts: Mapping[str, int], least: int) -> int:
         """How many of the terms, the rarest first, bring rows of their own."""
         rare, scored = 1, counts[terms[0]]
         while rare < len(terms) and (
@@ -270,9 +408,9 @@ class FullText:
         sql = f'SELECT count(*) FROM "{self.table}" WHERE "{self.table}" MATCH ?'  # noqa: S608
         return int(db.execute(sql, (term,)).fetchone()[0])
 
-    def _ranked(self, db: sqlite3.Connection, match: str, order: str = "") -> Iterator[tuple[int, float]]:
+    def _ranked(self, db: sqlite3.Connection, match: str, order: str = "", *values: str) -> Iterator[tuple[int, float]]:
         sql = f'SELECT rowid, -rank FROM "{self.table}" WHERE "{self.table}" MATCH ? {order}'  # noqa: S608
-        yield from db.execute(sql, (match,))
+        yield from db.execute(sql, (match, *values))
 
     def _terms(self, query: str) -> list[str]:
         """The distinct words of a query, as FTS5 is asked for them."""
@@ -340,6 +478,15 @@ class _Stemmer:
 
 
 _stemmer = lru_cache(maxsize=None)(_Stemmer)
+
+
+@lru_cache(maxsize=_Stemmer._MOST)  # noqa: SLF001 - of this module
+def _plain_stem(word: str, language: str) -> str:
+    """The stem of a word without diacritics; "" for a word that is nothing but these."""
+    stem = word if language == "none" else _stemmer(language)(word)
+    if stem.isascii():
+        return stem
+    return "".join(char for char in unicodedata.normalize("NFD", stem) if not unicodedata.combining(char))
 
 
 def _folded(text: str) -> str:

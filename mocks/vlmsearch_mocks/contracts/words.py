@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,11 +41,38 @@ def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None
     return Record(Document(id, text=text, metadata=metadata or {}), _VECTOR)
 
 
+def bm25(texts: Sequence[str], query: Sequence[str]) -> tuple[dict[int, float], float]:
+    """The scores of texts by BM25 as FTS5's documentation has it, k1 1.2 and b 0.75, and the most that one could have.
+
+    The words of texts are apart, and equal where their stems are.
+    """
+    rows = [Counter(text.split()) for text in texts]
+    mean = sum(row.total() for row in rows) / len(rows)
+    scores: dict[int, float] = {}
+    most = 0.0
+    for word in query:
+        count = sum(word in row for row in rows)
+        idf = max(math.log((len(rows) - count + 0.5) / (count + 0.5)), 1e-6)
+        most += 2.2 * idf
+        for i, row in enumerate(rows):
+            if word in row:
+                rise = row[word] * 2.2 / (row[word] + 1.2 * (0.25 + 0.75 * row.total() / mean))
+                scores[i] = scores.get(i, 0.0) + idf * rise
+    return scores, most
+
+
+def words_of_store(store: Store) -> WordSearch:
+    """The store as one that ranks words."""
+    assert isinstance(store, WordSearch), f"{store.name} ranks no words"
+    return store
+
+
 def search_words(store: Store, query: str, *, limit: int = 100, where: Mapping[str, object] | None = None) -> list[Hit]:
     """What the store finds by words."""
-    assert isinstance(store, WordSearch), f"{store.name} ranks no words"
-    hits = store.search_words(query, limit=limit, where=parse_filter(where) if where else None)
-    assert all(hit.score > 0 for hit in hits)
+    condition = parse_filter(where) if where else None
+    ranked = words_of_store(store).search_words(query, limit=limit, where=condition)
+    hits = ranked.hits
+    assert all(0 < hit.score <= ranked.most for hit in hits)
     assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.id))
     assert len({hit.id for hit in hits}) == len(hits) <= max(limit, 0)
     return hits
@@ -62,6 +92,7 @@ class WordsContract(StoreSuite):
     def test_what_does_not_exist_holds_no_words(self, tmp_path: Path) -> None:
         with self.make_store(tmp_path) as store:
             assert found(store, "dog") == []
+            assert words_of_store(store).compare_words("dog", ["a"]) == []
             assert store.manifest() is None
 
     def test_the_manifest_says_how_words_are_compared(self, tmp_path: Path) -> None:
@@ -92,6 +123,42 @@ class WordsContract(StoreSuite):
         assert hits[0].id == "id-0"
         assert {hit.id for hit in hits} == {"id-0", "id-1", "id-2"}
         assert hits[0].score > hits[1].score
+
+    def test_scores_are_bm25_and_so_is_the_most_that_a_query_can_have(self, store: Store) -> None:
+        rng = random.Random(1)
+        names = [f"w{i}" for i in range(40)]
+        texts = [
+            " ".join(rng.choices(names, [1 / (i + 1) for i in range(40)], k=rng.randint(1, 30))) for _ in range(90)
+        ]
+        store.upsert([make_record(f"id-{i:02}", text) for i, text in enumerate(texts)])
+        words = words_of_store(store)
+        for query in (["w30"], ["w0", "w1"], ["w2", "w9", "w25"], ["w39", "zebra", "lion"]):
+            scores, most = bm25(texts, query)
+            found = words.search_words(" ".join(query), limit=90)
+            assert {hit.id: hit.score for hit in found.hits} == pytest.approx(
+                {f"id-{i:02}": score for i, score in scores.items()}, rel=1e-5
+            )
+            assert found.most == pytest.approx(most, rel=1e-5)
+            compared = words.compare_words(" ".join(query), ["id-07", "none", *(f"id-{i:02}" for i in range(40))])
+            assert compared == pytest.approx([hit for hit in found.hits if hit.id < "id-40"])
+        assert words.search_words("!?", limit=9).most == 0
+        unknown = words.search_words("zebra", limit=9)
+        assert (unknown.hits, unknown.most) == ([], pytest.approx(2.2 * math.log(90.5 / 0.5), rel=1e-5))
+
+    def test_given_documents_are_compared_as_they_are_now_and_filtered(self, store: Store) -> None:
+        words = words_of_store(store)
+        assert words.compare_words("dog", ["a"]) == []
+        texts = ["a dog", "dog dog", "a cat", None]
+        store.upsert([make_record(f"id-{i}", text, {"even": i % 2 == 0}) for i, text in enumerate(texts)])
+        store.upsert([make_record(f"other-{i}", f"number {i}") for i in range(20)])
+        every = [f"id-{i}" for i in range(4)]
+        assert [hit.id for hit in words.compare_words("dogs", every)] == ["id-1", "id-0"]
+        assert [hit.id for hit in words.compare_words("dogs", every[:1])] == ["id-0"]
+        assert [hit.id for hit in words.compare_words("dogs", every, parse_filter({"even": True}))] == ["id-0"]
+        assert words.compare_words("dogs", []) == words.compare_words("the", []) == []
+        store.upsert([make_record("id-0", "a cat"), make_record("id-2", "dog")])
+        store.delete(["id-1"])
+        assert [hit.id for hit in words.compare_words("dogs", every)] == ["id-2"]
 
     def test_equal_scores_are_in_the_order_of_the_ids(self, store: Store) -> None:
         for id in ("m", "z", "a", "é", "B", "k"):

@@ -8,12 +8,13 @@ import pytest
 from pymongo import MongoClient
 from vlmsearch_mocks import MockEncoder
 from vlmsearch_mocks.contracts.records import SPACES
-from vlmsearch_mocks.contracts.words import found, make_record
+from vlmsearch_mocks.contracts.words import bm25, found, make_record
 from vlmsearch_mocks.pair import mock_mongo_store
 
 from vlmsearch import ConfigError, IndexMismatchError
 from vlmsearch.registry import open_store
 from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.mongodb import words as mongo_words
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb.words import indexed_words, search_string
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
@@ -118,12 +119,44 @@ def test_filters_and_versions_are_of_the_same_row(mongo_address: str, tmp_path: 
         with store:
             store.bind("e", SPACES)
             store.upsert([make_record(f"id-{i}", "a dog", {"number": i, "odd": i % 2 == 1}) for i in range(6)])
-            hits = store.search_words("dog", limit=9, where=where)
+            hits = store.search_words("dog", limit=9, where=where).hits
             assert [hit.id for hit in hits] == ["id-0", "id-1", "id-3", "id-5"]
             versions = {hit.id: hit.version for hit in hits if isinstance(hit, VersionedHit)}
             assert store.get_versions(versions).keys() == versions.keys() == {hit.id for hit in hits}
             store.upsert([make_record("id-3", "a cat")])
             assert "id-3" not in store.get_versions(versions)
+
+
+# ---- scores
+
+
+def test_of_a_large_index_rare_words_are_counted_and_others_estimated(
+    mongo_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mongo_words, "_SAMPLED", 200)
+    texts = [f"{'dog' if i % 4 else 'cat'} {'bird ' if i % 300 == 7 else ''}in the w{i}" for i in range(1500)]
+    with MongoStore(f"//{mongo_address}/estimated") as store:
+        store.bind("e", SPACES)
+        store.upsert([make_record(f"id-{i:04}", text) for i, text in enumerate(texts)])
+        for words in (["bird"], ["w7"], ["zebra"]):
+            scores, most = bm25([text.replace("in the ", "") for text in texts], words)
+            found = store.search_words(words[0], limit=10)
+            assert found.most == pytest.approx(most, rel=1e-6)
+            assert len(found.hits) == len(scores)
+        known, holding = store._statistics("dogs, cats, the birds", "en")
+        assert (known.documents, holding["bird"]) == (1500, 5)
+        assert holding["cat"] == pytest.approx(375, abs=5 * 1500 * (0.25 * 0.75 / 200) ** 0.5)
+        assert holding["dog"] + holding["cat"] == pytest.approx(1500)
+        assert store._statistics("dogs", "en")[0] is known
+        store.upsert([make_record(f"more-{i}", "dog") for i in range(200)])
+        assert store._statistics("dogs", "en")[0].documents == 1700
+
+
+def test_a_rare_word_counts_more_than_a_frequent_one(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/rare") as store:
+        store.bind("e", SPACES)
+        store.upsert([make_record(f"id-{i:02}", "ships and ships" if i else "a lighthouse at sea") for i in range(30)])
+        assert found(store, "ships lighthouse")[0] == "id-00"
 
 
 # ---- the index

@@ -107,9 +107,9 @@ def check_words(store: SqliteStore) -> None:
     """Each document is found by its words and metadata, once."""
     ids = sorted(store.ids())
     every = " ".join({str(document.text) for document in store.get(ids)})
-    assert sorted(hit.id for hit in store.search_words(every, limit=100)) == ids
+    assert sorted(hit.id for hit in store.search_words(every, limit=100).hits) == ids
     for document in store.get(ids):
-        found = store.search_words(str(document.text), limit=100)
+        found = store.search_words(str(document.text), limit=100).hits
         assert [hit.id for hit in found].count(document.id) == 1
         assert found[0].id == document.id
 

@@ -27,7 +27,7 @@ USES: dict[str, Callable[[SqliteStore], object]] = {
     "check": lambda store: store.check(),
     "search": lambda store: store.search(IMAGE, QUERY, limit=60),
     "filter": lambda store: store.search(IMAGE, QUERY, limit=60, where=WHERE),
-    "words": lambda store: store.search_words("text 3", limit=60),
+    "words": lambda store: store.search_words("text 3", limit=60).hits,
     "get": lambda store: store.get(IDS),
     "ids": lambda store: list(store.ids()),
     "stamps": lambda store: (store.stamps(IDS), store.fields(IDS)),
@@ -168,7 +168,7 @@ def look(store: SqliteStore) -> list[object]:
         store.search(IMAGE, QUERY, limit=60),
         store.search(TEXT, text, limit=60),
         store.search(TEXT, text, limit=60, where=WHERE),
-        store.search_words("text 44", limit=60),
+        store.search_words("text 44", limit=60).hits,
         store.get(IDS),
         store.stamps(IDS),
         len(store),
@@ -194,7 +194,7 @@ def test_updates_without_end_leave_the_file_small_and_searches_exact(
                 query = others[0].vectors[IMAGE]
                 exact = sorted(range(500), key=lambda i: -float(records[i].vectors[IMAGE] @ query))[:20]
                 assert [hit.id for hit in reader.search(IMAGE, query[None], limit=20)[0]] == [f"id-{i}" for i in exact]
-                assert len(reader.search_words("text", limit=1000)) == 500
+                assert len(reader.search_words("text", limit=1000).hits) == 500
                 assert len(reader._views._latest.rows) <= 500 + 500 + 2000 + 200 if reader._views else False
                 sizes.append(path.stat().st_size + log_of(path).stat().st_size)
         assert store.check().clean

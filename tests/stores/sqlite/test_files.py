@@ -55,7 +55,7 @@ def use(path: Path) -> list[object]:
     found: list[object] = []
     with SqliteStore(str(path)) as store:
         hits = store.search(IMAGE, RECORDS[3].vectors[IMAGE][None], limit=5)[0]
-        found += [len(store), hits[0].id, store.search_words("3", limit=5)[0].id, store.check().clean]
+        found += [len(store), hits[0].id, store.search_words("3", limit=5).hits[0].id, store.check().clean]
         store.bind("e", SPACES)
         for write in (
             lambda: store.upsert(RECORDS[:2]),
@@ -299,7 +299,7 @@ def check_full(path: Path, done: dict[str, int], said: str) -> None:
         assert {document.id: document.metadata["turn"] for document in store.get(sorted(store.ids()))} == done
         assert len(store) == len(done)
         assert store.check().clean
-        assert sorted(hit.id for hit in store.search_words("text", limit=10**6)) == sorted(done)
+        assert sorted(hit.id for hit in store.search_words("text", limit=10**6).hits) == sorted(done)
         store.bind("e", SPACES)
         store.upsert(RECORDS)
         assert store.check().clean

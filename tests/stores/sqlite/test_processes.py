@@ -38,7 +38,7 @@ with SqliteStore(path) as store:
         assert len(found) >= min(count, 250)
         assert len(found) in (0, 100, 200, 250)
         if count:
-            hits = store.search_words("text", limit=20)
+            hits = store.search_words("text", limit=20).hits
             assert len(hits) == 20
             assert len(store.get([hit.id for hit in hits])) == 20
         looks += 1

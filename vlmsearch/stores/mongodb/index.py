@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,9 +22,20 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.mongodb.connection import LIVE, MongoConnection, Row, Rows, bulk, check_name, insert_once
 from vlmsearch.stores.mongodb.values import compile_filter, document_of, fields_of, reject_of, reject_row, stamp_of
-from vlmsearch.stores.mongodb.words import check_mongo_language, create_text_index, find_words, search_string
+from vlmsearch.stores.mongodb.words import (
+    LEAST_SCORE,
+    WordStatistics,
+    check_mongo_language,
+    count_rows,
+    create_text_index,
+    find_words,
+    read_statistics,
+    search_string,
+    size_class,
+)
 from vlmsearch.stores.samples import Samples, drawn_ids
-from vlmsearch.types import Document, Field, Hit, Reject, Stamp, Vectors
+from vlmsearch.stores.words import most_score, query_words
+from vlmsearch.types import Document, Field, Hit, Reject, Stamp, Vectors, WordHits
 
 T = TypeVar("T")
 _DRAWN = "vlmsearch_draw"
@@ -46,6 +58,7 @@ class MongoIndex(GenerationalStore):
         self._connection = connection
         self._prefix = name
         self._samples = Samples()
+        self._known: tuple[object, WordStatistics] | None = None
 
     @abstractmethod
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
@@ -163,16 +176,43 @@ class MongoIndex(GenerationalStore):
 
     # ---- words
 
-    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """The documents that share words with a query, best first; equal scores in the order of their ids."""
         manifest, words = self.manifest(), search_string(query)
         if manifest is None or not manifest.language or not words or limit < 1:
+            return WordHits([], 0.0)
+        condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
+        rows = self.run("search words", lambda rows: find_words(rows, words, limit, condition))
+        if len(rows) < limit:
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        known, holding = self._statistics(query, manifest.language)
+        hits = known.scores(rows, holding, LEAST_SCORE)[:limit]
+        most = most_score(holding.values(), known.documents)
+        return WordHits(list(hits), max(most, hits[0].score if hits else 0.0))
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Those of the documents that pass a filter and share words with a query, best first, then by id."""
+        manifest = self.manifest()
+        if manifest is None or not manifest.language:
             return []
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
-        hits = self.run("search words", lambda rows: find_words(rows, words, limit, condition))
-        if len(hits) < limit:
-            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        return list(hits)
+        rows = self.rows(ids, {"version": 1, "words": 1}, condition).values()
+        known, holding = self._statistics(query, manifest.language)
+        return [hit for hit in known.scores(rows, holding, 0.0) if hit.score > 0]
+
+    def _statistics(self, query: str, language: str) -> tuple[WordStatistics, dict[str, float]]:
+        """What is known of the words of the index, and how many documents hold each that counts in a query."""
+
+        def read(rows: Rows) -> tuple[WordStatistics, dict[str, float]]:
+            size = rows.estimated_document_count()
+            state = self.generation, *size_class(size, self.writes_here)
+            if self._known is None or self._known[0] != state:
+                self._known = state, read_statistics(rows, size, language)
+            known = self._known[1]
+            words = query_words(query, language)
+            return known, {stem: known.holding(stem, partial(count_rows, rows, word)) for stem, word in words.items()}
+
+        return self.run("count words", read)
 
     # ---- the quarantine list
 

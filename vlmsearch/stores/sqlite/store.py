@@ -24,8 +24,8 @@ from vlmsearch.stores.sqlite.database import BlankError, Database
 from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.stores.words import check_language
-from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors
+from vlmsearch.stores.words import check_language, most_score
+from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors, WordHits
 
 _IDS = 1000
 
@@ -200,27 +200,37 @@ class SqliteStore(GenerationalStore):
         assert self._views is not None  # noqa: S101 - made by `opened`
         return self._views.now(db, field, where)
 
-    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> list[Hit]:
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """The documents whose words fit a query best, by BM25; equal scores in the order of the ids."""
         if self.manifest() is None or limit < 1:
-            return []
+            return WordHits([], 0.0)
         with self._reading("search words") as (db, tables):
+            counts = tables.words.counts(db, query)
+            most = most_score(counts.values(), tables.state(db).documents)
             found, last = dict[int, float](), 0.0
             view = View() if where is None else self._view(db, None, where)
             passing = view.passing(where)
-            for row, score in tables.words.search(db, query, least=limit if where is None else None):
+            for row, score in tables.words.ranked(db, counts, least=limit if where is None else None):
                 if len(found) >= limit and score < last:
                     break
                 if passing is None or passing[np.searchsorted(view.rows, row)]:
                     found[row] = last = score
             hits = [VersionedHit(id, found[row], str(row)) for row, id in tables.ids_of(db, found)]
-        return list(_in_order(hits)[:limit])
+        return WordHits(list(_in_order(hits)[:limit]), most)
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Those of the documents that pass a filter and share words with a query, best first, then by id."""
+        if self.manifest() is None:
+            return []
+        with self._reading("search words") as (db, tables):
+            names = _passing(db, tables, ids, where)
+            hits = [VersionedHit(names[row], score, str(row)) for row, score in tables.words.scores(db, query, names)]
+        return list(_in_order(hits))
 
     def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
         """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
         with self._reading("search") as (db, tables):
-            there = tables.rows(db, ids).values()
-            rows = [row.row for row in there if where is None or where.matches(row.document.metadata)]
+            rows = list(_passing(db, tables, ids, where))
             return _ranked(db, tables, field, vectors[0], np.array(rows, np.int64))
 
     # ---- reading
@@ -345,6 +355,16 @@ class SqliteStore(GenerationalStore):
 def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
     row = db.execute("SELECT row FROM slots WHERE slot = ?", [slot]).fetchone()
     found: dict[str, Any] | None = parsed(row[0]) if row else None
+    return found
+
+
+def _passing(db: sqlite3.Connection, tables: Tables, ids: Collection[str], where: Filter | None) -> dict[int, str]:
+    """The rows of those documents that pass a filter, each with its id."""
+    found: dict[int, str] = {}
+    for some in pages(ids):
+        for id, row, metadata in tables.columns(db, some, "row, metadata"):
+            if where is None or where.matches(parsed(metadata)):
+                found[int(row)] = id
     return found
 
 
