@@ -9,10 +9,11 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from vlmsearch._util.batching import pages
 from vlmsearch._util.closable import Closable
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError, apply_to_each
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.samples import drawn_ids
+from vlmsearch.stores.samples import sampling_key
 from vlmsearch.types import (
     Document,
     Field,
@@ -209,6 +210,26 @@ def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequ
             "open it with that encoder, build a new one with `vlmsearch index PATHS --store NEW`, or change this one "
             "with `vlmsearch reindex --encoder URL`"
         )
+
+
+def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
+    """Return the ids of documents that have a vector of a field, chosen at random.
+
+    Args:
+        store: Where they are; all its ids are read.
+        field: The field.
+        count: The most ids.
+
+    Returns:
+        Those with the smallest numbers, in the order of these.
+    """
+    chosen: list[str] = []
+    for some in pages(sorted(store.ids(), key=lambda id: (sampling_key(id), id))):
+        fields = store.fields(some)
+        chosen += [id for id in some if field in fields.get(id, ())]
+        if len(chosen) >= count:
+            break
+    return chosen[:count]
 
 
 def dim_of(name: str, spaces: Sequence[Space], field: Field) -> int:

@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vlmsearch._util.batching import pages
 from vlmsearch.types import Field, Vectors
-
-if TYPE_CHECKING:
-    from vlmsearch.stores.base import Store
 
 
 def sampling_key(id: str) -> int:
@@ -34,26 +29,6 @@ def sampling_key(id: str) -> int:
         True
     """
     return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=4).digest(), "big") >> 1
-
-
-def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
-    """Return the ids of documents that have a vector of a field, chosen at random.
-
-    Args:
-        store: Where they are; all its ids are read.
-        field: The field.
-        count: The most ids.
-
-    Returns:
-        Those with the smallest numbers, in the order of these.
-    """
-    chosen: list[str] = []
-    for some in pages(sorted(store.ids(), key=lambda id: (sampling_key(id), id))):
-        fields = store.fields(some)
-        chosen += [id for id in some if field in fields.get(id, ())]
-        if len(chosen) >= count:
-            break
-    return chosen[:count]
 
 
 class Samples:

@@ -17,7 +17,7 @@ import numpy as np
 from typing_extensions import Self
 
 from vlmsearch.errors import InvalidInputError, apply_to_each
-from vlmsearch.stores.base import CheckReport, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, check_records, dim_of, drawn_ids
 from vlmsearch.stores.chroma.audit import Discrepancies, State, compare, digest_version, row_names
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, connect, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection
@@ -25,7 +25,6 @@ from vlmsearch.stores.chroma.index import ChromaIndex, dump
 from vlmsearch.stores.chroma.vectors import DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
-from vlmsearch.stores.samples import drawn_ids
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Hit, Record, Stamp, Vectors

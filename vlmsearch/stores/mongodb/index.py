@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne
 
 from vlmsearch._util.batching import PAGE, pages
-from vlmsearch.stores.base import dim_of
+from vlmsearch.stores.base import dim_of, drawn_ids
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.mongodb.connection import LIVE, MongoConnection, Row, Rows, bulk, check_name, insert_once
@@ -33,7 +33,7 @@ from vlmsearch.stores.mongodb.words import (
     search_string,
     size_class,
 )
-from vlmsearch.stores.samples import Samples, drawn_ids
+from vlmsearch.stores.samples import Samples
 from vlmsearch.stores.words import most_score, query_words
 from vlmsearch.types import Document, Field, Hit, Reject, Stamp, Vectors, WordHits
 
