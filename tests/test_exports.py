@@ -53,8 +53,8 @@ def test_what_a_signature_names_is_exported(name: str) -> None:
 def test_the_interfaces_are_exported() -> None:
     for name in ("Encoder", "Generator", "Store"):
         assert inspect.isabstract(getattr(vlmsearch, name))
-    with pytest.raises(AttributeError, match="no attribute 'Query'"):
-        _ = vlmsearch.Query
+    with pytest.raises(AttributeError, match="no attribute 'Index'"):
+        _ = vlmsearch.Index
 
 
 def test_importing_loads_numpy_and_nothing_that_takes_long() -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import TextTruncatedWarning
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.stores.sqlite.store import SqliteStore
+from vlmsearch.types import Role, Vectors
 
 SEED = 15_000_000
 SCENES = 120
@@ -263,6 +264,25 @@ def test_closing_goes_on_past_a_part_that_fails() -> None:
 def test_weights_are_numbers_of_fields_that_there_are(pipeline: Pipeline, weights: Any) -> None:
     with pytest.raises(ConfigError, match=r"weights are numbers of at least 0|no leg .* there are clip/image.*, words"):
         pipeline.search("a star", weights=weights)
+
+
+def test_a_leg_that_counts_nothing_is_not_asked() -> None:
+    class Silent(MockEncoder):
+        def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+            assert role == "document", "no field is asked"
+            return super().encode_texts(texts, role=role)
+
+    vectors = {"clip/image": 0, "minilm/text": 0}
+    with Pipeline(Silent(), MemoryStore(language="parts")) as pipeline:
+        pipeline.add([Document("a", text="a star"), Document("b", text="a ring")])
+        assert [match.document.id for match in pipeline.search("ring", weights=vectors)] == ["b"]
+        assert pipeline.search("moon", weights=vectors) == []
+        with pytest.raises(ConfigError, match=r"weights are numbers of at least 0 and not all 0, not \{"):
+            pipeline.search("ring", weights=vectors | {"words": 0})
+    with Pipeline(MockEncoder(), MemoryStore(language="parts")) as pipeline:
+        pipeline.add([Document("a", text="a star"), Document("b", text="a ring")])
+        matches = pipeline.search("a ring", weights={"words": 0})
+        assert [set(match.legs) for match in matches] == [{"minilm/text"}] * 2
 
 
 def test_a_generator_of_ids_leaves_no_vectors_behind(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from vlmsearch.errors import (
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.pipeline import Pipeline
+from vlmsearch.search.query import Query
 from vlmsearch.stores.base import Checkable, CheckReport, Described, Quarantine, Replaceable, Store, WordSearch
 from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, Operator
 from vlmsearch.types import (
@@ -46,6 +47,7 @@ from vlmsearch.types import (
     Leg,
     Manifest,
     Match,
+    Matches,
     Modality,
     Record,
     Reject,
@@ -92,6 +94,7 @@ __all__ = [
     "Leg",
     "Manifest",
     "Match",
+    "Matches",
     "MissingDependencyError",
     "Modality",
     "ModelUnavailableError",
@@ -101,6 +104,7 @@ __all__ = [
     "PreparesImages",
     "QualityError",
     "Quarantine",
+    "Query",
     "Record",
     "Reject",
     "RejectCode",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -22,25 +22,22 @@ from vlmsearch.answers.prompts import (
     nothing_found,
     parse_template,
 )
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_generator, open_store
-from vlmsearch.search import fusion as ranking
-from vlmsearch.stores.base import CheckReport, WordSearch, check_manifest, check_store, quarantine_of
-from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.stores.versions import compare_again, rank_again, read_documents
+from vlmsearch.search.query import Query, SearchOptions, make_query
+from vlmsearch.stores.base import CheckReport, check_manifest, check_store, quarantine_of
 from vlmsearch.types import (
     WORDS,
     Answer,
     Document,
     Field,
-    Hit,
     ImageSource,
     IndexReport,
     Manifest,
     Match,
+    Matches,
     Reject,
-    Vectors,
 )
 
 if TYPE_CHECKING:
@@ -52,9 +49,6 @@ if TYPE_CHECKING:
 DEFAULT_ENCODER = "onnx:default"
 DEFAULT_STORE = "sqlite:./vlmsearch-index"
 DEFAULT_GENERATOR = "extractive:"
-_LONGEST_PAGE = 10_000
-_ATTEMPTS = 10
-"""How often documents that were replaced meanwhile are looked at again, and how often all is searched again."""
 
 
 class Pipeline(Closable):
@@ -269,82 +263,147 @@ class Pipeline(Closable):
         text: str | None = None,
         *,
         image: ImageSource | None = None,
-        limit: int = 10,
+        like: str | Iterable[str] = (),
+        without: str | ImageSource | Sequence[str] | None = None,
         where: Mapping[str, object] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        cursor: str | None = None,
+        sort: str = "relevance",
+        diversity: float = 0.0,
+        min_score: float | None = None,
         weights: Mapping[str, float] | None = None,
-    ) -> list[Match]:
-        """Return the best matches for a text, an image or both, best first.
+        count: bool = False,
+        facets: Collection[str] = (),
+    ) -> Matches:
+        """Return the best matches for a text, an image, documents of the index, or several of these, best first.
 
         A text is compared with images in spaces that have both towers, and with texts in text-only spaces; an image
         is compared with images and texts in the former. Where the store ranks words, a text also finds the documents
         that share words with it. All rankings are fused by reciprocal rank (Cormack, Clarke and Buettcher, SIGIR 2009).
 
         Args:
-            text: What to look for; what is longer than the model reads is cut, with a TextTruncatedWarning.
+            text: What to look for; what is longer than the model reads is cut, with a TextTruncatedWarning. Words
+                with a minus before them, ``a beach -people -"sun shades"``, are left out as ``without`` does.
             image: What to look for, as a path, encoded bytes or a decoded image.
-            limit: The most matches, from 1 to 10,000.
+            like: Ids of documents whose vectors to look for; they are not in the result.
+            without: What the matches must not be: a text, an image, or a list of ids. The score of a match is how
+                likely it is what was asked for and not this; what is more likely this than not is left out.
             where: A filter on metadata, such as ``{"year": {"$gte": 2020}}``: see `vlmsearch.stores.filters`.
+            limit: The most matches, from 1 to 10,000.
+            offset: How many of the best to pass over; with the limit at most 10,000.
+            cursor: The ``cursor`` of the page before. While others write, a document that is there throughout is on
+                exactly one page: at its place, or at the top of the next page where that has been passed.
+            sort: ``relevance``, a key of the metadata, or ``-KEY`` for falling values; documents without it are last.
+                The up to 10,000 most relevant documents are sorted.
+            diversity: From 0 to 1: how far a match is put behind for being like those before it (maximal marginal
+                relevance: Carbonell and Goldstein, SIGIR 1998), among the 500 most relevant.
+            min_score: The lowest score that is shown, from 0 to 1; by default that of the index.
             weights: How much some legs count, such as ``{"words": 0.5, "clip/image": 2}``; 1 for those that are left
-                out, 0 for not at all.
+                out, 0 for those that are not asked at all.
+            count: Whether to count the relevant documents: `Matches.total`.
+            facets: Keys of the metadata whose values to count among the relevant documents: `Matches.facets`.
 
         Returns:
-            At most ``limit`` matches; none from an index that holds nothing.
+            At most ``limit`` matches, with what is known of the others; none from an index that holds nothing.
 
         Raises:
-            InvalidInputError: There is neither text nor image, or the image cannot be used.
-            ConfigError: The limit, the filter or a weight is wrong.
+            InvalidInputError: There is nothing to look for, or the image cannot be used.
+            ConfigError: An option is wrong, or an id is not in the index.
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
 
         Example:
             >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
             ...     _ = pipeline.add(Document(str(y), text=f"a dog of {y}", metadata={"year": y}) for y in (2019, 2021))
-            ...     [match.document.id for match in pipeline.search("a dog", where={"year": {"$gte": 2020}})]
-            ['2021']
+            ...     found = pipeline.search("dog 2019", limit=1)
+            ...     rest = pipeline.search("dog 2019", limit=1, cursor=found.cursor)
+            ...     late = pipeline.search("dog 2019", where={"year": {"$gte": 2020}})
+            >>> found[0].document.id, rest[0].document.id, len(late)
+            ('2019', '2021', 1)
         """
+        query = make_query(text, image=image, like=like, without=without)
+        options = SearchOptions(
+            limit=limit,
+            offset=offset,
+            cursor=cursor,
+            where=where,
+            weights=weights,
+            min_score=min_score,
+            sort=sort,
+            diversity=diversity,
+            count=count,
+            facets=facets,
+        )
+        return self._search([query], options)[0]
+
+    def search_many(
+        self,
+        queries: Iterable[str | Query],
+        *,
+        where: Mapping[str, object] | None = None,
+        limit: int = 10,
+        sort: str = "relevance",
+        diversity: float = 0.0,
+        min_score: float | None = None,
+        weights: Mapping[str, float] | None = None,
+        count: bool = False,
+        facets: Collection[str] = (),
+    ) -> list[Matches]:
+        """Return the matches of several queries: encoded at once, with one call to the store for each field.
+
+        Args:
+            queries: Strings, as `search` takes them, or queries of other kinds.
+            where: As in `search`, for all of them, and so are all other options.
+            limit: The most matches of each query.
+            sort: What their order is.
+            diversity: How far matches that are like others are put behind.
+            min_score: The lowest score that is shown.
+            weights: How much some legs count.
+            count: Whether to count the relevant documents of each.
+            facets: Keys of the metadata whose values to count.
+
+        Returns:
+            The matches of each query, in the order of the queries.
+
+        Raises:
+            InvalidInputError: A query is empty, or its image cannot be used.
+            ConfigError: An option is wrong, or an id is not in the index.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
+            ...     found = pipeline.search_many(["a dog", Query(like=["a"])], limit=1)
+            >>> [matches[0].document.id for matches in found]
+            ['a', 'b']
+        """
+        if isinstance(queries, (str, Query)):
+            raise TypeError("search_many takes a list of queries; `search` takes one")
+        options = SearchOptions(
+            limit=limit,
+            where=where,
+            weights=weights,
+            min_score=min_score,
+            sort=sort,
+            diversity=diversity,
+            count=count,
+            facets=facets,
+        )
+        return self._search([each if isinstance(each, Query) else make_query(each) for each in queries], options)
+
+    def _search(self, queries: Sequence[Query], options: SearchOptions) -> list[Matches]:
+        from vlmsearch.search.engine import run
+
         self._check_process()
-        if not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
-            raise ConfigError(f"limit is from 1 to {_LONGEST_PAGE}, not {limit!r}")
-        if weights:
-            ranking.check_legs(weights, self.encoder.spaces)
-        if not isinstance(text, (str, type(None))):
-            raise TypeError(f"the text of a query is a string, not {type(text).__name__}; a picture goes into image=")
-        if image is None and not (text and text.strip()):
-            raise InvalidInputError("empty", "a query needs a text, an image or both")
-        condition = None if where is None else parse_filter(where)
         manifest = self._manifest()
         if manifest is None:
-            return []
-        text = well_formed(text) if text else None
-        text = text if text and text.strip() else None
-        by_text = self.encoder.encode_texts([text], role="query") if text else None
-        by_image = None if image is None else self._encode_image(image)
-        queries = ranking.query_vectors(self.encoder.spaces, by_text, by_image)
-        depth = max(limit, ranking.DEPTH)
+            return [Matches() for _ in queries]
         try:
-            for _ in range(_ATTEMPTS):
-                ranked: dict[str, Sequence[Hit]] = {
-                    str(field): self.store.search(field, vectors, limit=depth, where=condition)[0]
-                    for field, vectors in queries.items()
-                }
-                if text and manifest.language and isinstance(self.store, WordSearch):
-                    by_words = self.store.search_words(text, limit=depth, where=condition).hits
-                    ranked |= {WORDS: by_words} if by_words else {}
-                found = _Found(self.store, queries, text or "", condition, depth, ranked)
-                matches = found.matches(limit, weights)
-                if found.is_whole or len(matches) == limit:
-                    break
-                depth *= 2
+            return run(self.encoder, self.store, manifest, queries, options, image_limits=self.image_limits)
         finally:
             self._manifest()  # another thread may have switched the store to another model meanwhile
-        return matches
-
-    def _encode_image(self, image: ImageSource) -> dict[str, Vectors]:
-        from vlmsearch.encoders.base import prepared_image
-
-        if not ranking.image_fields(self.encoder.spaces):
-            return {}
-        return self.encoder.encode_images([prepared_image(self.encoder, image, self.image_limits)])
 
     @overload
     def ask(
@@ -419,9 +478,9 @@ class Pipeline(Closable):
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         form = TEMPLATE if template is None else parse_template(template)
         question = well_formed(question) if isinstance(question, str) else question
-        matches = self.search(question, image=image, limit=limit, where=where)
-        if image is None:
-            matches = [match for match in matches if self._is_relevant(match)]
+        [found] = self._search([Query(question, image)], SearchOptions(limit=limit, where=where))
+        # to go, with `_is_relevant` and `Encoder.floors`, once the threshold says what is relevant
+        matches = [match for match in found if image is not None or self._is_relevant(match)]
         if not matches:
             return nothing_found() if stream else nothing_found().answer()
         options = options or default_options(self.generator)
@@ -496,55 +555,3 @@ class Pipeline(Closable):
             for part in (self.generator, self.store, self.encoder):
                 if part is not None:
                     stack.callback(part.close)
-
-
-@dataclass
-class _Found:
-    """What each leg found, which others may replace or delete before its documents are read."""
-
-    store: Store
-    queries: Mapping[Field, Vectors]
-    text: str
-    where: Filter | None
-    depth: int
-    ranked: Mapping[str, Sequence[Hit]]
-    is_whole: bool = True
-    """Whether nothing that was found is lost."""
-
-    def matches(self, limit: int, weights: Mapping[str, float] | None) -> list[Match]:
-        """The first ``limit``, each with the document that its scores are of."""
-        owned = self.store.fields(list(self._ids()))
-        documents: dict[str, Document] = {}
-        for _ in range(_ATTEMPTS):
-            page = ranking.fuse(self.ranked, owned, weights)[:limit]
-            unread = [id for id, _, _ in page if id not in documents]
-            documents |= read_documents(self.store, unread, (hit for hits in self.ranked.values() for hit in hits))
-            changed = {id for id in unread if id not in documents}
-            self.is_whole = self.is_whole and not changed and self._ids() <= owned.keys()
-            if not changed:
-                break
-            self._compare_again(changed)
-            owned = {id: fields for id, fields in owned.items() if id not in changed}
-            owned |= self.store.fields(list(changed & self._ids()))
-        return [Match(documents[id], score, legs) for id, score, legs in page if id in documents]
-
-    def _ids(self) -> set[str]:
-        return {hit.id for hits in self.ranked.values() for hit in hits}
-
-    def _compare_again(self, changed: Collection[str]) -> None:
-        again = {
-            str(field): compare_again(
-                self.store,
-                field,
-                vectors,
-                self.ranked[str(field)],
-                changed,
-                self.where,
-                is_full=len(self.ranked[str(field)]) >= self.depth,
-            )
-            for field, vectors in self.queries.items()
-        }
-        if WORDS in self.ranked and isinstance(self.store, WordSearch):
-            hits = self.ranked[WORDS]
-            again[WORDS] = rank_again(self.store, self.text, hits, changed, self.where, limit=self.depth)
-        self.ranked = again

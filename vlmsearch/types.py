@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -340,6 +340,37 @@ class Match:
     document: Document
     score: float
     legs: Mapping[str, Leg]
+
+
+class Matches(list[Match]):
+    """List the matches of a search, best first, with what is known of the others.
+
+    Attributes:
+        cursor: Where the next page begins, for ``search(..., cursor=)``; None where there is nothing more.
+        total: How many documents are relevant, at most 10,000; None unless ``count``, ``facets`` or ``sort`` was asked.
+        facets: For each key of ``facets``, how many of the relevant documents have which value.
+        threshold: The lowest score that was shown.
+
+    Example:
+        >>> matches = Matches([Match(Document("a"), 0.9, {})], threshold=0.5)
+        >>> len(matches), matches[0].document.id, matches.cursor
+        (1, 'a', None)
+    """
+
+    def __init__(
+        self,
+        matches: Iterable[Match] = (),
+        *,
+        cursor: str | None = None,
+        total: int | None = None,
+        facets: Mapping[str, Mapping[Scalar, int]] | None = None,
+        threshold: float = 0.0,
+    ) -> None:
+        super().__init__(matches)
+        self.cursor = cursor
+        self.total = total
+        self.facets = facets or {}
+        self.threshold = threshold
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,83 @@
+"""The order of relevant matches, other than by their scores, and what there is among them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.stores.filters import normalise
+from vlmsearch.types import Field, Match, Record, Scalar
+
+
+def sort_by_key(matches: Sequence[Match], sort: str) -> list[Match]:
+    """Sort by a key of the metadata; ``-KEY`` for falling values. Equal ones stay in their order.
+
+    Numbers come before strings and strings before bools. Documents without the key are last.
+    """
+    key, falls = sort.removeprefix("-"), sort.startswith("-")
+    groups: dict[type, list[Match]] = {float: [], str: [], bool: []}
+    rest: list[Match] = []
+    for match in matches:
+        value = match.document.metadata.get(key)
+        (rest if value is None else groups[type(normalise(value))]).append(match)
+    for group in groups.values():
+        # Python's sort keeps equal ones in their order, also with `reverse`
+        group.sort(key=lambda match: normalise(match.document.metadata[key]), reverse=falls)
+    return [*groups[float], *groups[str], *groups[bool], *rest]
+
+
+def count_values(matches: Sequence[Match], keys: Collection[str]) -> dict[str, dict[Scalar, int]]:
+    """Count the values of each key, the most frequent first; equally frequent ones in the order of the matches."""
+    found = {key: Counter[Scalar]() for key in keys}
+    for match in matches:
+        for key in found.keys() & match.document.metadata.keys():
+            found[key][match.document.metadata[key]] += 1
+    return {key: dict(counts.most_common()) for key, counts in found.items()}
+
+
+def diversify(
+    matches: Sequence[Match], records: Mapping[str, Record], diversity: float, *, first: Collection[str] = ()
+) -> list[Match]:
+    """Order matches by maximal marginal relevance, so that none repeats what those before it show.
+
+    Each next match has the highest (1 - diversity) * score - diversity * similarity, where the similarity is the
+    highest one with a match that is before it: the mean cosine over the fields that both have, and 0 where there is
+    none (Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents and producing
+    summaries", SIGIR 1998).
+
+    Args:
+        matches: Best first.
+        records: Those of the matches, by id; one without a record resembles nothing.
+        diversity: From 0, which is the order of the scores, to 1.
+        first: Ids of matches that come before all others.
+    """
+    similar = _similarities([records.get(match.document.id) for match in matches])
+    scores = (1 - diversity) * np.array([match.score for match in matches])
+    highest = np.full(len(matches), 0.0)
+    left = np.ones(len(matches), bool)
+    order: list[int] = []
+    given = [i for i, match in enumerate(matches) if match.document.id in first]
+    for step in range(len(matches)):
+        values = np.where(left, scores - diversity * highest, -np.inf)
+        best = given[step] if step < len(given) else int(np.argmax(values))  # of equal ones the first
+        row = similar[best]
+        highest = np.maximum(highest, row) if order else row
+        left[best] = False
+        order.append(best)
+    return [matches[i] for i in order]
+
+
+def _similarities(records: Sequence[Record | None]) -> NDArray[np.float64]:
+    """The mean cosine of each two over the fields that both have."""
+    total = np.zeros((len(records), len(records)))
+    shared = np.zeros_like(total)
+    fields: set[Field] = {field for record in records if record for field in record.vectors}
+    for field in sorted(fields):
+        rows = [i for i, record in enumerate(records) if record and field in record.vectors]
+        vectors = np.array([record.vectors[field] for record in records if record and field in record.vectors])
+        total[np.ix_(rows, rows)] += vectors @ vectors.T
+        shared[np.ix_(rows, rows)] += 1
+    return total / np.maximum(shared, 1)

@@ -1,0 +1,358 @@
+"""The run of a search: encode, ask every field, fuse, leave out, arrange.
+
+A batch of queries is encoded at once and goes to the store with one call a field. A query that others change while it
+runs, or from whose candidates ``without`` took too many, is asked again, deeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vlmsearch.errors import ConfigError, apply_to_each
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.search import fusion
+from vlmsearch.search.arrange import count_values, diversify, sort_by_key
+from vlmsearch.search.pages import Cursor
+from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
+from vlmsearch.stores.base import WordSearch
+from vlmsearch.stores.versions import compare_again, rank_again, read_documents
+from vlmsearch.types import WORDS, Document, Field, Hit, Leg, Manifest, Match, Matches, Modality, Record, Vectors
+
+if TYPE_CHECKING:
+    from vlmsearch.encoders.base import Encoder
+    from vlmsearch.stores.base import Store
+
+_ATTEMPTS = 10
+"""How often documents that were replaced meanwhile are looked at again, and how often all is searched again."""
+_DIVERSE = 500
+"""How many of the best matches `diversify` chooses from; the others follow in their order."""
+_EXCLUDED = 0.5
+"""How likely a document is what a query leaves out before it is removed, whatever its score."""
+DEFAULT_THRESHOLD = 0.0  # 0.5, or what the index was tuned to, once scores are probabilities
+
+
+@dataclass(frozen=True)
+class Sought:
+    """A query in the form in which a store is asked.
+
+    Attributes:
+        text: What the words are ranked by; "" for no words.
+        vectors: The vector, of shape (1, dim), that each field is asked for.
+        by_text: Whether the query is nothing but a text.
+        without: What the matches must not be.
+    """
+
+    text: str
+    vectors: Mapping[Field, Vectors]
+    by_text: bool
+    without: tuple[Sought, ...] = ()
+
+
+def relevances(
+    sought: Sought,  # noqa: ARG001 - what its cosines are worth depends on it, once scores are probabilities
+    ranked: Mapping[str, Sequence[Hit]],
+    owned: Mapping[str, Collection[Field]],
+    weights: Mapping[str, float] | None = None,
+) -> list[tuple[str, float, dict[str, Leg]]]:
+    """Each document that a leg found with the probability that it is what is sought: (id, score, legs), best first.
+
+    The one place where scores come from, of what is asked for and of what is left out.
+    """
+    return fusion.fuse(ranked, owned, weights)
+
+
+def run(
+    encoder: Encoder,
+    store: Store,
+    manifest: Manifest,
+    queries: Sequence[Query],
+    options: SearchOptions,
+    *,
+    image_limits: ImageLimits,
+) -> list[Matches]:
+    """Return the matches of each query."""
+    if options.weights:
+        fusion.check_legs(options.weights, encoder.spaces)
+    cursors = [Cursor.start(query, options) for query in queries]
+    sought = _encode(encoder, store, queries, image_limits, options.unasked)
+    ranks_words = bool(manifest.language) and isinstance(store, WordSearch) and WORDS not in options.unasked
+    if options.unasked and not all(each.vectors or (each.text and ranks_words) for each in sought):
+        raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {options.weights}")
+    searches = [
+        _Search(store, asked, options, cursor, hidden=_named_in(query))
+        for query, asked, cursor in zip(queries, sought, cursors)
+    ]
+    depth = max([fusion.DEPTH, *(search.size + len(search.hidden) for search in searches)])
+    pending = searches
+    for _ in range(_ATTEMPTS):
+        legs = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
+        for search, ranked in zip(pending, legs):
+            search.take(ranked, depth)
+        pending = [search for search in pending if search.needs_more]
+        if not pending:
+            break
+        depth *= 4
+    return [search.result() for search in searches]
+
+
+def _named_in(query: Query) -> frozenset[str]:
+    """The documents that a query names, which are not in its result."""
+    return frozenset(query.like).union(*(each.like for each in query.without))
+
+
+# ---- what is asked
+
+
+def _encode(
+    encoder: Encoder, store: Store, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str]
+) -> list[Sought]:
+    """All queries but for fields that are not asked, and all that they leave out, encoded at once."""
+    parts = [part for query in queries for part in (query, *query.without)]
+    needs_texts = any(str(one) not in unasked for one in fusion.text_fields(encoder.spaces))
+    encoded = parts if needs_texts else [part for query in queries for part in query.without]
+    texts = list(dict.fromkeys(part.text for part in encoded if part.text))
+    images = [part.image for part in parts if part.image is not None]
+    by_text = encoder.encode_texts(texts, role="query") if texts else {}
+    by_image: dict[str, Vectors] = {}
+    if images and fusion.image_fields(encoder.spaces):
+        from vlmsearch.encoders.base import prepared_image
+
+        by_image = encoder.encode_images(apply_to_each(lambda image: prepared_image(encoder, image, limits), images))
+    records = _records(store, {id for part in parts for id in part.like})
+    rows, pictures = {text: row for row, text in enumerate(texts)}, iter(range(len(images)))
+
+    def sought(part: Query, unasked: Collection[str] = ()) -> Sought:
+        words: list[Mapping[str, Vectors]] = []
+        shown: list[Mapping[str, Vectors]] = []
+        if part.text in rows:
+            words.append(_row(by_text, rows[part.text]))
+        if part.image is not None:
+            shown.append(_row(by_image, next(pictures)))
+        if part.like:
+            alike = [records[id] for id in part.like]
+            words.append(_mean_of(alike, "text"))
+            shown.append(_mean_of(alike, "image"))
+            if not (words[-1] or shown[-1]):
+                raise ConfigError(f"there are no vectors of {', '.join(map(repr, part.like))}: nothing can be like it")
+        text, image = _join(words), _join(shown)
+        has_image = part.image is not None or bool(image)
+        vectors = fusion.query_vectors(encoder.spaces, text or None, image if has_image else None)
+        vectors = {one: each for one, each in vectors.items() if str(one) not in unasked}
+        is_text = part.image is None and not part.like
+        return Sought(part.text or "", vectors, is_text, tuple(sought(each) for each in part.without))
+
+    return [sought(query, unasked) for query in queries]
+
+
+def _records(store: Store, ids: Iterable[str]) -> dict[str, Record]:
+    """The records of the documents that queries name; ConfigError where one is not in the index."""
+    wanted = sorted(ids)
+    records = {record.document.id: record for record in store.records(wanted)} if wanted else {}
+    missing = [id for id in wanted if id not in records]
+    if missing:
+        named = ", ".join(map(repr, missing[:5])) + (" and others" if len(missing) > 5 else "")
+        raise ConfigError(f"{store.name} has no document {named}: `like` and `without` name ids that are in the index")
+    return records
+
+
+def _row(by_space: Mapping[str, Vectors], row: int) -> dict[str, Vectors]:
+    return {space: vectors[row : row + 1] for space, vectors in by_space.items()}
+
+
+def _mean_of(records: Sequence[Record], modality: Modality) -> dict[str, Vectors]:
+    """The mean vector, by space, of what documents say or show."""
+    found: dict[str, list[Vectors]] = {}
+    for record in records:
+        for one, vector in record.vectors.items():
+            if one.modality == modality:
+                found.setdefault(one.space, []).append(vector[None])
+    return {space: _mean(vectors) for space, vectors in found.items()}
+
+
+def _join(parts: Sequence[Mapping[str, Vectors]]) -> dict[str, Vectors]:
+    spaces = dict.fromkeys(space for part in parts for space in part)
+    return {space: _mean([part[space] for part in parts if space in part]) for space in spaces}
+
+
+def _mean(vectors: Sequence[Vectors]) -> Vectors:
+    if len(vectors) == 1:
+        return vectors[0]
+    total = np.sum(vectors, axis=0, dtype=np.float32)
+    mean: Vectors = total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
+    return mean
+
+
+def _ask(
+    store: Store, queries: Sequence[Sought], depth: int, options: SearchOptions, *, ranks_words: bool
+) -> list[dict[str, Sequence[Hit]]]:
+    """What each leg finds for each query: one call a field, and one a query for words."""
+    legs: list[dict[str, Sequence[Hit]]] = [{} for _ in queries]
+    for one in dict.fromkeys(one for query in queries for one in query.vectors):
+        asking = [i for i, query in enumerate(queries) if one in query.vectors]
+        vectors = np.concatenate([queries[i].vectors[one] for i in asking])
+        found = store.search(one, vectors, limit=depth, where=options.condition)
+        for i, hits in zip(asking, found):
+            legs[i][str(one)] = hits
+    if ranks_words and isinstance(store, WordSearch):
+        for query, ranked in zip(queries, legs):
+            hits = store.search_words(query.text, limit=depth, where=options.condition) if query.text else []
+            if hits:
+                ranked[WORDS] = hits
+    return legs
+
+
+# ---- what is found
+
+
+@dataclass
+class _Search:
+    """One query: its candidates, which others may replace or delete before they are read, and its result."""
+
+    store: Store
+    asked: Sought
+    options: SearchOptions
+    cursor: Cursor
+    hidden: Collection[str]
+    depth: int = 0
+    ranked: Mapping[str, Sequence[Hit]] = field(default_factory=dict)
+    owned: dict[str, frozenset[Field]] = field(default_factory=dict)
+    matches: list[Match] = field(default_factory=list)
+    """The first `size` of the relevant documents."""
+    relevant: int = 0
+    removed: int = 0
+    """How many were relevant, but for what the query leaves out."""
+    is_whole: bool = True
+    """Whether nothing that was found is lost."""
+
+    @property
+    def size(self) -> int:
+        """How many of the best must be known."""
+        if self.options.takes_all:
+            return LONGEST_PAGE
+        most = self.last + 1  # which says whether there is another page
+        return min(max(most, _DIVERSE) if self.options.diversity else most, LONGEST_PAGE)
+
+    @property
+    def last(self) -> int:
+        """The place of the last match of the page."""
+        return len(self.cursor.shown) + self.options.offset + self.options.limit
+
+    @property
+    def threshold(self) -> float:
+        """How likely a document is what was asked for before it is shown."""
+        return DEFAULT_THRESHOLD if self.options.min_score is None else self.options.min_score
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether a deeper search may find what is missing in the page."""
+        found, is_full = len(self.matches), any(len(hits) >= self.depth for hits in self.ranked.values())
+        return (found < self.last and not self.is_whole) or (found < self.size and self.removed > 0 and is_full)
+
+    def take(self, ranked: Mapping[str, Sequence[Hit]], depth: int) -> None:
+        """Find the best of the candidates, each with the document that its scores are of."""
+        self.ranked, self.depth, self.is_whole = ranked, depth, True
+        self.owned = self.store.fields(list(self._ids()))
+        documents: dict[str, Document] = {}
+        for _ in range(_ATTEMPTS):
+            best = self._relevant()
+            self.relevant, best = len(best), best[: self.size]
+            unread = [id for id, _, _ in best if id not in documents]
+            documents |= read_documents(self.store, unread, (hit for hits in self.ranked.values() for hit in hits))
+            changed = {id for id in unread if id not in documents}
+            self.is_whole = self.is_whole and not changed and self._ids() <= self.owned.keys()
+            if not changed:
+                break
+            self._compare_again(changed)
+            self.owned = {id: fields for id, fields in self.owned.items() if id not in changed}
+            self.owned |= self.store.fields(list(changed & self._ids()))
+        self.matches = [Match(documents[id], score, legs) for id, score, legs in best if id in documents]
+
+    def _relevant(self) -> list[tuple[str, float, dict[str, Leg]]]:
+        """The candidates that are at least as likely as the threshold, with what the query leaves out taken off."""
+        found = relevances(self.asked, self.ranked, self.owned, self.options.weights)
+        found = [one for one in found if one[1] >= self.threshold and one[0] not in self.hidden]
+        before = len(found)
+        for part in self.asked.without:
+            unwanted = self._scores([id for id, _, _ in found], part)
+            found = [
+                (id, score * (1 - unwanted.get(id, 0.0)), legs)
+                for id, score, legs in found
+                if unwanted.get(id, 0.0) < _EXCLUDED
+            ]
+        if self.asked.without:
+            found = sorted((one for one in found if one[1] >= self.threshold), key=lambda one: -one[1])
+        self.removed = before - len(found)
+        return found
+
+    def _scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
+        """How likely each of these documents is what the query leaves out."""
+        ranked = _compare(self.store, part, ids)
+        return {id: score for id, score, _ in relevances(part, ranked, self.owned)}
+
+    def _ids(self) -> set[str]:
+        return {hit.id for hits in self.ranked.values() for hit in hits}
+
+    def _compare_again(self, changed: Collection[str]) -> None:
+        where = self.options.condition
+        again = {
+            str(one): compare_again(
+                self.store,
+                one,
+                vectors,
+                self.ranked[str(one)],
+                changed,
+                where,
+                is_full=len(self.ranked[str(one)]) >= self.depth,
+            )
+            for one, vectors in self.asked.vectors.items()
+        }
+        if WORDS in self.ranked and isinstance(self.store, WordSearch):
+            hits = self.ranked[WORDS]
+            again[WORDS] = rank_again(self.store, self.asked.text, hits, changed, where, limit=self.depth)
+        self.ranked = again
+
+    def result(self) -> Matches:
+        """The page that was asked for."""
+        options, matches = self.options, self.matches
+        facets = count_values(matches, options.facets)
+        if options.sort != "relevance":
+            matches = sort_by_key(matches, options.sort)
+        elif options.diversity:
+            best, rest = matches[:_DIVERSE], matches[_DIVERSE:]
+            records = self.store.records([match.document.id for match in best])
+            shown = {match.document.id for match in best if self.cursor.has(match)}
+            by_id = {record.document.id: record for record in records}
+            matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]
+        left = [match for match in matches if not self.cursor.has(match)][options.offset :]
+        page = left[: options.limit]
+        return Matches(
+            page,
+            cursor=self.cursor.after([*matches[: options.offset], *page]) if len(left) > len(page) else None,
+            total=min(self.relevant, LONGEST_PAGE) if options.takes_all else None,
+            facets=facets,
+            threshold=self.threshold,
+        )
+
+
+def _compare(store: Store, part: Sought, ids: Sequence[str]) -> dict[str, Sequence[Hit]]:
+    """How each leg of a query sees the given documents, best first."""
+    records = store.records(ids)
+    ranked: dict[str, Sequence[Hit]] = {}
+    for one, vectors in part.vectors.items():
+        having = [record for record in records if one in record.vectors]
+        if having:
+            cosines = np.array([record.vectors[one] for record in having]) @ vectors[0]
+            ranked[str(one)] = _in_order(Hit(r.document.id, float(c)) for r, c in zip(having, cosines))
+    if part.text and isinstance(store, WordSearch):
+        wanted = set(ids)
+        hits = [hit for hit in store.search_words(part.text, limit=LONGEST_PAGE) if hit.id in wanted]
+        ranked |= {WORDS: hits} if hits else {}
+    return ranked
+
+
+def _in_order(hits: Iterable[Hit]) -> list[Hit]:
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))
