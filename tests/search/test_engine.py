@@ -2,6 +2,7 @@
 
 import math
 import threading
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ THINGS = ("star", "ring", "heart", "circle", "cross")
 @pytest.fixture(params=["mock", "sqlite", "mongodb"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "mongodb":
-        url = f"mongodb://{request.getfixturevalue('mongo_address')}/{tmp_path.name.replace('[', '-').replace(']', '')[-30:]}"
+        url = f"mongodb://{request.getfixturevalue('mongo_address')}/{uuid.uuid4().hex[:12]}"
     else:
         url = {"mock": "mock:", "sqlite": f"sqlite:{tmp_path / 'index'}"}[request.param]
     with open_store(url) as opened:
@@ -162,7 +163,10 @@ def test_an_image_can_be_left_out() -> None:
         pipeline.add(Document(colour, image=picture) for colour, picture in pictures.items())
         found = pipeline.search(image=pictures["pink"], limit=4)
         assert set(ids(found)) == {"pink", "white"}
-        assert ids(pipeline.search(image=pictures["pink"], without=pictures["white"], min_score=0)) == ["red", "darkred"]
+        assert ids(pipeline.search(image=pictures["pink"], without=pictures["white"], min_score=0)) == [
+            "red",
+            "darkred",
+        ]
 
 
 @pytest.mark.usefixtures("calibrated")

@@ -20,7 +20,7 @@ from vlmsearch.errors import VlmsearchError
 
 _COMMANDS = {
     "index": "Index images and texts.",
-    "search": "Find documents by a text, an image or both.",
+    "search": "Find documents by a text, an image or documents like them.",
     "ask": "Answer a question from what is found.",
     "delete": "Remove documents from an index.",
     "info": "Show what is in an index and what built it.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.common import (
+    PlainText,
     command,
     encoder_option,
     generator_option,
@@ -33,12 +34,6 @@ if TYPE_CHECKING:
     from vlmsearch.types import Answer, Citation
 
 
-class _PlainText(click.types.StringParamType):
-    """Texts, of which an environment variable has one a line."""
-
-    envvar_list_splitter = "\n"
-
-
 @command()
 @click.argument("question")
 @image_option
@@ -56,7 +51,7 @@ class _PlainText(click.types.StringParamType):
 @option(
     "--stop",
     multiple=True,
-    type=_PlainText(),
+    type=PlainText(),
     metavar="TEXT",
     help="End the answer before this text; may be given several times.",
 )

@@ -135,14 +135,23 @@ def server_options(*, seconds: float) -> Callable[[Function], Function]:
     return add
 
 
-class _ImagePath(click.Path):
+class PlainText(click.types.StringParamType):
+    """Texts, of which an environment variable has one a line."""
+
+    envvar_list_splitter = "\n"
+
+
+class ImagePath(click.Path):
+    """The path of an image."""
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse the empty path."""
         if not str(value):
             self.fail("an image needs a path", param, ctx)
         return super().convert(value, param, ctx)
 
 
-image_option = option("--image", type=_ImagePath(path_type=Path), metavar="FILE", help="Search by this image.")
+image_option = option("--image", type=ImagePath(path_type=Path), metavar="FILE", help="Search by this image.")
 
 
 class _Limits(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
@@ -310,4 +319,4 @@ def print_matches(matches: Sequence[Match]) -> None:
         text = " ".join((match.document.text or "").split())
         rows.append((f"{match.score:.3f}", short_path(match.document.id), text[:160], Text(legs, "dim")))
     names = ("score", "document", "text", "found by")
-    make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing found.")
+    make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing matches.")

@@ -8,9 +8,12 @@ from pathlib import Path
 import click
 
 from vlmsearch.cli.common import (
+    ImagePath,
+    PlainText,
     command,
     encoder_option,
     image_option,
+    is_terminal,
     json_option,
     limit_option,
     limits_option,
@@ -19,17 +22,53 @@ from vlmsearch.cli.common import (
     option,
     print_json,
     print_matches,
+    print_table,
     short_path,
     store_option,
     where_option,
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.types import Matches
+
+_MOST = 10_000
+_SHARE = click.FloatRange(0, 1)
 
 
 @command()
 @click.argument("text", required=False)
 @image_option
+@option(
+    "--like", multiple=True, type=PlainText(), metavar="ID", help="More like this document; may be given several times."
+)
+@option("--without", metavar="TEXT", help='Leave out what this describes, as "a beach -people" does.')
+@option("--without-image", type=ImagePath(path_type=Path), metavar="FILE", help="Leave out what this image shows.")
+@option(
+    "--without-like",
+    multiple=True,
+    type=PlainText(),
+    metavar="ID",
+    help="Leave out what is like this document; may be given several times.",
+)
 @limit_option
+@option(
+    "--page", type=click.IntRange(1, _MOST), default=1, show_default=True, help="Which page, each as long as --limit."
+)
+@option("--cursor", metavar="CURSOR", help="The page after the one whose JSON gave this; it repeats and skips nothing.")
+@option(
+    "--sort",
+    default="relevance",
+    show_default=True,
+    metavar="KEY",
+    help="By a metadata key, or -KEY for falling values.",
+)
+@option(
+    "--diverse", "diversity", default=0.0, type=_SHARE, metavar="SHARE", help="How far to avoid likeness, from 0 to 1."
+)
+@option(
+    "--min-score", type=_SHARE, metavar="SCORE", help="The lowest score to show, from 0 to 1.  [default: the index's]"
+)
+@option("--all", "show_all", is_flag=True, help="Show what comes closest, however little it matches.")
+@option("--facet", "facets", multiple=True, type=PlainText(), metavar="KEY", help="Count the values of a metadata key.")
 @where_option
 @store_option
 @encoder_option
@@ -39,7 +78,18 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 def search(
     text: str | None,
     image: Path | None,
+    like: tuple[str, ...],
+    without: str | None,
+    without_image: Path | None,
+    without_like: tuple[str, ...],
     limit: int,
+    page: int,
+    cursor: str | None,
+    sort: str,
+    diversity: float,
+    min_score: float | None,
+    show_all: bool,
+    facets: tuple[str, ...],
     where: Mapping[str, object] | None,
     store: str,
     encoder: str | None,
@@ -47,18 +97,69 @@ def search(
     as_json: bool,
     html: Path | None,
 ) -> None:
-    """Find documents by a text, an image or both."""
-    if not (text and text.strip()) and image is None:
-        raise click.UsageError("give a TEXT, an --image or both")
+    """Find documents by a text, an image, or documents that are like them."""
+    if not (text and text.strip()) and image is None and not like:
+        raise click.UsageError("give a TEXT, an --image, --like or several of them")
+    if sum(map(bool, (without, without_image, without_like))) > 1:
+        raise click.UsageError("give one of --without, --without-image and --without-like; a TEXT can have -words, too")
+    if page * limit > _MOST:
+        raise click.UsageError(f"--page goes to {_MOST // limit} with --limit {limit}: the best {_MOST:,} can be seen")
+    if page > 1 and cursor:
+        raise click.UsageError("give --page or --cursor")
+    if show_all and min_score is not None:
+        raise click.UsageError("give --all or --min-score")
     with open_index(store, encoder, image_limits=image_limits) as pipeline:
-        matches = pipeline.search(text, image=image, limit=limit, where=where)
+        matches = pipeline.search(
+            text,
+            image=image,
+            like=like,
+            without=without or without_image or list(without_like) or None,
+            where=where,
+            limit=limit,
+            offset=(page - 1) * limit,
+            cursor=cursor,
+            sort=sort,
+            diversity=diversity,
+            min_score=0.0 if show_all else min_score,
+            facets=facets,
+        )
     if html is not None:
         from vlmsearch.cli.contact_sheet import Section, write_sheet
 
-        title = " + ".join(part for part in (text, image.name if image else None) if part)
-        write_sheet(html, [Section(title, matches, image)])
+        given = [text, image.name if image else None, *map(short_path, like)]
+        write_sheet(html, [Section(" + ".join(part for part in given if part), matches, image)])
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
-        print_json({"matches": [match_json(match) for match in matches]})
+        print_json(matches_json(matches))
     else:
+        _print(matches, page)
+
+
+def matches_json(matches: Matches) -> dict[str, object]:
+    """The matches of a search as JSON has them."""
+    found: dict[str, object] = {
+        "matches": [match_json(match) for match in matches],
+        "cursor": matches.cursor,
+        "threshold": matches.threshold,
+    }
+    if matches.total is not None:
+        found["total"] = matches.total
+    if matches.facets:
+        found["facets"] = {
+            key: [{"value": value, "count": count} for value, count in counts.items()]
+            for key, counts in matches.facets.items()
+        }
+    return found
+
+
+def _print(matches: Matches, page: int) -> None:
+    if matches:
         print_matches(matches)
+    else:
+        said = "Nothing matches" if page == 1 else f"Nothing matches on page {page}"
+        hint = ": --all shows what comes closest" if matches.threshold else ""
+        click.echo(f"{said}{hint}.", err=not is_terminal())
+    for key, counts in matches.facets.items():
+        print_table((key, "documents"), [(str(value), str(count)) for value, count in counts.items()], left=(key,))
+    if matches.cursor and is_terminal():
+        click.echo(f"More: --page {page + 1}")
