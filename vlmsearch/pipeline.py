@@ -26,16 +26,14 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_generator, open_store
 from vlmsearch.search.query import Query, SearchOptions, make_query
+from vlmsearch.search.relevance import Backgrounds, Judge
 from vlmsearch.stores.base import CheckReport, check_manifest, check_store, quarantine_of
 from vlmsearch.types import (
-    WORDS,
     Answer,
     Document,
-    Field,
     ImageSource,
     IndexReport,
     Manifest,
-    Match,
     Matches,
     Reject,
 )
@@ -91,6 +89,7 @@ class Pipeline(Closable):
         self.image_limits = image_limits
         self._process = os.getpid()
         self._checked: Manifest | None = None
+        self._backgrounds = Backgrounds()
 
     @classmethod
     def open(
@@ -246,7 +245,10 @@ class Pipeline(Closable):
         self._check_process()
         self.store.bind(self.encoder.fingerprint, self.encoder.spaces)
         options = IndexOptions(retry_failed, strict, on_progress, self.image_limits)
-        return Flow(self.encoder, self.store, options).run(items)
+        try:
+            return Flow(self.encoder, self.store, options).run(items)
+        finally:
+            self._backgrounds.forget()
 
     def _prune(self, covers: Callable[..., bool], seen: set[str]) -> int:
         missing = [id for id in self.store.ids() if id not in seen]
@@ -401,7 +403,8 @@ class Pipeline(Closable):
         if manifest is None:
             return [Matches() for _ in queries]
         try:
-            return run(self.encoder, self.store, manifest, queries, options, image_limits=self.image_limits)
+            judge = Judge(self.encoder, self.store, manifest, self._backgrounds)
+            return run(judge, queries, options, image_limits=self.image_limits)
         finally:
             self._manifest()  # another thread may have switched the store to another model meanwhile
 
@@ -444,8 +447,7 @@ class Pipeline(Closable):
     ) -> Answer | AnswerStream:
         """Answer a question from the best matches, with citations; say so when nothing in the index matches.
 
-        A match counts when the cosine of at least one of its fields reaches the encoder's floor for that field; words
-        alone do not make it count.
+        The matches are those that `search` shows.
         Where the generator counts tokens, the weakest matches are left out until prompt and answer fit its context.
 
         Args:
@@ -478,9 +480,7 @@ class Pipeline(Closable):
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         form = TEMPLATE if template is None else parse_template(template)
         question = well_formed(question) if isinstance(question, str) else question
-        [found] = self._search([Query(question, image)], SearchOptions(limit=limit, where=where))
-        # to go, with `_is_relevant` and `Encoder.floors`, once the threshold says what is relevant
-        matches = [match for match in found if image is not None or self._is_relevant(match)]
+        [matches] = self._search([Query(question, image)], SearchOptions(limit=limit, where=where))
         if not matches:
             return nothing_found() if stream else nothing_found().answer()
         options = options or default_options(self.generator)
@@ -488,11 +488,6 @@ class Pipeline(Closable):
         if stream:
             return AnswerStream(self.generator.stream(prompt.text, options), prompt)
         return make_answer(self.generator.generate(prompt.text, options), prompt.matches, prompt.dropped)
-
-    def _is_relevant(self, match: Match) -> bool:
-        floors = self.encoder.floors
-        cosines = {Field.parse(name): leg.score for name, leg in match.legs.items() if name != WORDS}
-        return any(cosine >= floors.get((field.space, field.modality), -1.0) for field, cosine in cosines.items())
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Remove documents with their vectors.

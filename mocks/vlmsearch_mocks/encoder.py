@@ -19,7 +19,7 @@ from vlmsearch._util.text import utf8_bytes
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, TextTruncatedWarning, apply_to_each
 from vlmsearch.media.images import open_image
-from vlmsearch.types import ImageSource, Role, Space, Vectors
+from vlmsearch.types import ImageSource, RelevanceFit, Role, Space, Vectors
 
 MAX_WORDS = 200
 """A query's words beyond these are not read; a document's all are."""
@@ -51,6 +51,9 @@ class MockEncoder(Encoder):
         self.spaces = (
             Space("clip", len(self._axes) + WORD_DIM + 3 * GRID * GRID, frozenset({"text", "image"})),
             Space("minilm", len(self._axes) + WORD_DIM, frozenset({"text"})),
+        )
+        self.relevance = dict.fromkeys(
+            (("clip", "image"), ("clip", "text"), ("minilm", "text")), RelevanceFit(-4.0, 20.0, 0.0, 0.0, 0.0, 0.1)
         )
         self.fingerprint = f"mock:{hashlib.sha256(repr(sorted(keys.items())).encode()).hexdigest()[:12]}"
 

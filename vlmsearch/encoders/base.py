@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from vlmsearch._util.closable import Closable
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.types import ImageSource, Modality, Role, Space, Vectors
+from vlmsearch.types import ImageSource, Modality, RelevanceFit, Role, Space, Vectors
 
 
 class Encoder(Closable, ABC):
@@ -37,8 +37,11 @@ class Encoder(Closable, ABC):
     """Model, revision, preprocessing and tokenizer; the same on every runtime and in every precision."""
     spaces: tuple[Space, ...]
     """The spaces it encodes into; their names are the keys of what the methods return."""
-    floors: Mapping[tuple[str, Modality], float] = MappingProxyType({})
-    """Per space and modality of the document: the cosine with a text that unrelated ones stay under, where measured."""
+    relevance: Mapping[tuple[str, Modality], RelevanceFit] = MappingProxyType({})
+    """Per space and modality of the document: what its cosine with a text says of their relevance, where it was fitted.
+
+    Search judges fields without a fit by how far a cosine stands out from those of the index.
+    """
 
     @abstractmethod
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:

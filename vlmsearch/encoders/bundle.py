@@ -37,8 +37,8 @@ class BundleEncoder(Encoder):
         self.bundles = tuple(bundles)
         self.spaces = tuple(bundle.space for bundle in bundles)
         self.fingerprint = "+".join(bundle.fingerprint for bundle in bundles)
-        self.floors = {
-            (bundle.space.name, modality): floor for bundle in bundles for modality, floor in bundle.floors.items()
+        self.relevance = {
+            (bundle.space.name, modality): fit for bundle in bundles for modality, fit in bundle.relevance.items()
         }
         self._picture = pictures[0] if pictures else None
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}

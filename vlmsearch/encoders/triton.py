@@ -91,7 +91,7 @@ class TritonEncoder(Encoder):
         self._on_server = preprocess == "server"
         self.fingerprint = self._deployment.fingerprint
         self.spaces = self._deployment.spaces
-        self.floors = dict(self._deployment.floors)
+        self.relevance = dict(self._deployment.relevance)
         self._picture = next((space for space in self.spaces if "image" in space.modalities), None)
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:

@@ -25,7 +25,7 @@ from vlmsearch.export.quantize import QuantisationPlan, QuantisedTower, Report, 
 from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_folder, model_file, open_bundle
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Recipe
-from vlmsearch.types import Modality, Vectors
+from vlmsearch.types import Modality, RelevanceFit, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.export.torch import Reference
@@ -225,8 +225,6 @@ def _plan(plan: QuantisationPlan) -> Json:
 
 def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[str]) -> None:
     """Write ``bundle.json``, with retrieval measured on what was just built where the recipe asks for it."""
-    from vlmsearch.export.verify import measure_floors
-
     measured: Json = {
         "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in work.checks},
         "items_per_second": _rounded(work.speed),
@@ -234,16 +232,31 @@ def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[st
         "machine": machine(),
         "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
     }
-    floors = measure_floors(work.vectors, work.held_out)
-    write_description(work.folder, work.described, floors, measured, work.quantisation, forced)
+    write_description(work.folder, work.described, {}, measured, work.quantisation, forced)
+    fits = _fit_relevance(work, precisions, measured)
     if work.recipe.scenes:
         measured["retrieval"] = _retrieval(work, precisions)
-        write_description(work.folder, work.described, floors, measured, work.quantisation, forced)
+    write_description(work.folder, work.described, fits, measured, work.quantisation, forced)
 
 
 def _samples(work: _Work, tower: Tower) -> Json:
     """What a tower was measured on."""
     return {"origin": work.held_out.origin[tower], "count": len(work.vectors[tower])}
+
+
+def _fit_relevance(work: _Work, precisions: Sequence[Precision], measured: Json) -> dict[Modality, RelevanceFit]:
+    """What the cosines of the model that was just built say of relevance; the figures go into ``measured``."""
+    from vlmsearch.encoders.onnx import OnnxEncoder
+    from vlmsearch.export.relevance import fit_encoder
+
+    settings = work.recipe.calibration
+    if not settings.relevance_scenes:
+        return {}
+    work.report("fitting relevance", 0, 1)
+    with OnnxEncoder(f"{work.folder}/", precision="int8" if "int8" in precisions else "fp32") as encoder:
+        fitted = fit_encoder(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes)
+    measured["relevance"] = {modality: figures for modality, (_, figures) in fitted.items()}
+    return {modality: fit for modality, (fit, _) in fitted.items()}
 
 
 def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:
@@ -263,7 +276,7 @@ def _rounded(values: Mapping[str, float]) -> Json:
 
 
 def write_description(
-    folder: Path, bundle: Bundle, floors: Mapping[Modality, float], measured: Json,
+    folder: Path, bundle: Bundle, relevance: Mapping[Modality, RelevanceFit], measured: Json,
     quantisation: Mapping[str, Json],
     forced: Sequence[str],
 ) -> None:  # fmt: skip
@@ -282,7 +295,7 @@ def write_description(
         "image": dataclasses.asdict(image) if image else None,
         "text": dataclasses.asdict(text),
         "files": {name: _entry(folder / name) for name in names},
-        "floors": dict(floors),
+        "relevance": {modality: dataclasses.asdict(fit) for modality, fit in relevance.items()},
         "quantisation": dict(quantisation),
         "forced": list(forced),
         "measured": measured,

@@ -120,7 +120,7 @@ def as_bundle(checkpoint: Checkpoint, recipe: Recipe) -> Bundle:
         preprocess=checkpoint.preprocess,
         text=text_input(checkpoint),
         files={"tokenizer.json": BundleFile(hashlib.sha256(tokenizer).hexdigest(), len(tokenizer))},
-        floors={},
+        relevance={},
         quantisation={},
         forced=(),
         measured={},

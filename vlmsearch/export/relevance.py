@@ -9,7 +9,7 @@ learns from are those that a search would have to tell apart: the nearest ones o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 from vlmsearch.demo.queries import parse_query
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import VlmsearchError
 from vlmsearch.models.bundle import data_folder
-from vlmsearch.search.relevance import SAMPLE, THRESHOLD, Background, Evidence, fitted_evidence, to_relevance
-from vlmsearch.search.relevance import PRIOR
+from vlmsearch.search.relevance import PRIOR, SAMPLE, THRESHOLD, Background, fitted_evidence, to_relevance
 from vlmsearch.types import Modality, RelevanceFit, Vectors
 
 RELEVANCE_SEED = 40_000_000
@@ -47,7 +45,9 @@ class LabelledVectors:
     document_topics: NDArray[np.int64] | None
 
 
-def fit_bundle(encoder: Encoder, *, texts_from: str, scenes: int) -> dict[Modality, tuple[RelevanceFit, dict[str, float]]]:
+def fit_encoder(
+    encoder: Encoder, *, texts_from: str, scenes: int
+) -> dict[Modality, tuple[RelevanceFit, dict[str, float]]]:
     """Return the fits of an encoder of one space, with the figures on queries that were not fitted on.
 
     A modality that the encoder cannot tell relevant documents from others by is left out.
@@ -58,7 +58,6 @@ def fit_bundle(encoder: Encoder, *, texts_from: str, scenes: int) -> dict[Modali
         scenes: How many drawn scenes.
     """
     space = encoder.spaces[0]
-    found: dict[Modality, tuple[RelevanceFit, dict[str, float]]] = {}
     drawn = [make_scene(RELEVANCE_SEED + i) for i in range(scenes)]
     sets: dict[Modality, LabelledVectors] = {}
     if texts_from == "scenes" or "image" in space.modalities:
@@ -73,11 +72,8 @@ def fit_bundle(encoder: Encoder, *, texts_from: str, scenes: int) -> dict[Modali
         sets["text"] = LabelledVectors(queries, encoder.encode_texts(captions)[space.name], relevant, topics, None)
     else:
         sets["text"] = passages(encoder, space.name)
-    for modality, labelled in sets.items():
-        fitted = fit(labelled)
-        if fitted is not None:
-            found[modality] = (fitted, measure(labelled, fitted))
-    return found
+    fits = {modality: fit(labelled) for modality, labelled in sets.items()}
+    return {modality: (one, measure(sets[modality], one)) for modality, one in fits.items() if one is not None}
 
 
 def scene_queries(scenes: Sequence[Scene]) -> tuple[list[str], NDArray[np.bool_]]:
@@ -107,7 +103,7 @@ def passages(encoder: Encoder, space: str) -> LabelledVectors:
 
 
 def fit(labelled: LabelledVectors) -> RelevanceFit | None:
-    """Return the fit on two thirds of the topics; None where the cosine does not tell relevant documents from others."""
+    """Return the fit on two thirds of the topics; None where cosines do not tell relevant documents from others."""
     chosen = np.flatnonzero(labelled.query_topics % 3 > 0)
     inputs, relevant = [], []
     median, deviation = _usual(labelled)
@@ -124,7 +120,7 @@ def fit(labelled: LabelledVectors) -> RelevanceFit | None:
     if weights[1] <= 0:
         return None
     bias, cosine, mean, spread = (float(weight) for weight in weights)
-    return RelevanceFit(bias, cosine, mean, spread, median, deviation)
+    return RelevanceFit(*(round(value, 4) for value in (bias, cosine, mean, spread, median, deviation)))
 
 
 def measure(labelled: LabelledVectors, fitted: RelevanceFit) -> dict[str, float]:
@@ -203,8 +199,10 @@ def _usual(labelled: LabelledVectors) -> tuple[float, float]:
     return round(float(np.median(cosines)), 4), round(float(cosines.std(axis=1).mean()), 4)
 
 
-def _indexes(labelled: LabelledVectors, queries: NDArray[np.int64]):  # type: ignore[no-untyped-def]
-    """The nearest documents of each query in simulated indexes: their cosines, whether they answer it, and so on."""
+def _indexes(
+    labelled: LabelledVectors, queries: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_], Background, NDArray[np.float32]]]:
+    """For each query in a simulated index: cosines of the nearest documents, which answer it, background and query."""
     rng = np.random.default_rng(0)
     everything = np.arange(len(labelled.documents))
     for _ in range(_ROUNDS):

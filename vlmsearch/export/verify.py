@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import transformers
-from numpy.typing import NDArray
 from PIL import Image
 from tokenizers import Tokenizer
 
@@ -25,7 +24,7 @@ from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput, Tower
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.models.recipe import Gates
-from vlmsearch.types import ImageSource, Modality, Vectors
+from vlmsearch.types import ImageSource
 
 _RANGES = (
     (0x21, 0x7F), (0xA1, 0x250), (0x300, 0x340), (0x370, 0x400), (0x5D0, 0x5EB), (0x620, 0x64B), (0x900, 0x950),
@@ -137,28 +136,6 @@ def drift_checks(tower: Tower, precision: str, drift: Drift, gates: Gates) -> li
         Check(f"{name}.min_cosine", drift.min_cosine),
         Check(f"{name}.overlap", drift.overlap, gate.overlap),
     ]
-
-
-def measure_floors(vectors: dict[Modality, Vectors], samples: Samples) -> dict[Modality, float]:
-    """Per modality of a document, the cosine with a text that 99 % of unrelated pairs stay under.
-
-    ``vectors`` are those of the samples. Drawn scenes count as unrelated where they share no shape and no colour;
-    anything else where it is not the same item.
-    """
-    floors: dict[Modality, float] = {}
-    for modality, documents in vectors.items():
-        unrelated = _unrelated(samples, len(vectors["text"]), len(documents))
-        cosines = (vectors["text"] @ documents.T)[unrelated]
-        floors[modality] = round(float(np.percentile(cosines, 99)), 4)
-    return floors
-
-
-def _unrelated(samples: Samples, texts: int, documents: int) -> NDArray[np.bool_]:
-    scenes = samples.scenes
-    if not scenes:
-        return ~np.eye(texts, documents, dtype=np.bool_)
-    features = [{name for group in scene.groups for name in (group.shape, group.colour)} for scene in scenes]
-    return np.array([[not features[i] & features[j] for j in range(documents)] for i in range(texts)])
 
 
 def _photographs(pictures: Sequence[ImageSource]) -> list[bytes]:

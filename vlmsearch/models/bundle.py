@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -20,15 +20,16 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
-from vlmsearch.types import Modality, Space
+from vlmsearch.types import Modality, RelevanceFit, Space
 
 Tower = Modality
 Precision = Literal["fp32", "fp16", "int8", "qdq"]
 
-FORMAT = 1
+FORMAT = 2
 _MOST_DIM, _MOST_TOKENS, _MOST_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
 _MOST_ID = 2**31 - 1
+_MOST_FIT = 1e6
 LANGUAGE: Literal["llm"] = "llm"
 """The kind of the recipes of language models."""
 PROFILES: Mapping[str, tuple[str, ...]] = {
@@ -83,7 +84,7 @@ class TextInput:
 class Bundle:
     """One opened bundle; its models are still on disk.
 
-    ``floors``: per modality of a document, the cosine with a text that 99 % of unrelated pairs stay under.
+    ``relevance``: per modality of a document, what its cosine with a text says of their relevance, if it was fitted.
     ``quantisation``: per file of lower precision, how it was made. ``forced``: the gates it missed and was built in
     spite of. ``measured``: every figure of the build, and what it was measured on.
     """
@@ -98,7 +99,7 @@ class Bundle:
     preprocess: Preprocess | None
     text: TextInput
     files: Mapping[str, BundleFile]
-    floors: Mapping[Modality, float]
+    relevance: Mapping[Modality, RelevanceFit]
     quantisation: Mapping[str, Mapping[str, object]]
     forced: tuple[str, ...]
     measured: Mapping[str, object]
@@ -254,9 +255,9 @@ def open_bundle(folder: Path) -> Bundle:
     preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
     towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
     space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, _MOST_DIM), frozenset(towers))
-    files, floors, stories = given.table("files", PLAIN_NAME), given.table("floors"), given.table("quantisation")
-    if not set(floors) <= set(towers):
-        raise given.wrong(f"floors are for {' and '.join(towers)}, not {sorted(floors)}")
+    files, fits, stories = given.table("files", PLAIN_NAME), given.table("relevance"), given.table("quantisation")
+    if not set(fits) <= set(towers):
+        raise given.wrong(f"relevance is for {' and '.join(towers)}, not {sorted(fits)}")
     return Bundle(
         folder=folder,
         name=name,
@@ -268,7 +269,7 @@ def open_bundle(folder: Path) -> Bundle:
         preprocess=preprocess,
         text=_text_input(given.table("text")),
         files={file: _file(files.table(file)) for file in files},
-        floors={tower: floors.number(tower, -1, 1) for tower in towers if tower in floors},
+        relevance={tower: _fit(fits.table(tower)) for tower in towers if tower in fits},
         quantisation={file: stories.table(file).plain() for file in stories},
         forced=given.strings("forced"),
         measured=given.table("measured").plain(),
@@ -287,6 +288,10 @@ def _text_input(text: JsonTable) -> TextInput:
     if form.room < 1:
         raise text.wrong(f"{form.max_tokens} tokens are taken by {len(prefix)} before and {len(suffix)} after a text")
     return form
+
+
+def _fit(entry: JsonTable) -> RelevanceFit:
+    return RelevanceFit(*(entry.number(each.name, -_MOST_FIT, _MOST_FIT) for each in fields(RelevanceFit)))
 
 
 def _file(entry: JsonTable) -> BundleFile:

@@ -51,7 +51,8 @@ class Calibration:
     ``images`` and ``texts`` are how many; ``held_out`` is how many more of each are kept for measuring. ``texts_from``
     is the project's own English sentences or the captions of drawn scenes. ``trusted`` are the towers whose users'
     data is like that; only their ranges may be fixed without data from the user. ``smoothing`` is SmoothQuant's alpha.
-    ``most_excluded`` is the largest share of layers that may stay in high precision.
+    ``most_excluded`` is the largest share of layers that may stay in high precision. ``relevance_scenes`` is how many
+    drawn scenes relevance is fitted on, beside the project's labelled passages; 0 fits none.
     """
 
     images: int = 128
@@ -61,6 +62,7 @@ class Calibration:
     trusted: tuple[Tower, ...] = ("text",)
     smoothing: float = 0.5
     most_excluded: float = 0.5
+    relevance_scenes: int = 300
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from vlmsearch.search import fusion
 from vlmsearch.search.arrange import count_values, diversify, sort_by_key
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
+from vlmsearch.search.relevance import THRESHOLD, Judge
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.versions import compare_again, rank_again, read_documents
-from vlmsearch.types import WORDS, Document, Field, Hit, Leg, Manifest, Match, Matches, Modality, Record, Vectors
+from vlmsearch.types import WORDS, Document, Field, Hit, Leg, Match, Matches, Modality, Record, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -32,7 +33,6 @@ _DIVERSE = 500
 """How many of the best matches `diversify` chooses from; the others follow in their order."""
 _EXCLUDED = 0.5
 """How likely a document is what a query leaves out before it is removed, whatever its score."""
-DEFAULT_THRESHOLD = 0.0  # 0.5, or what the index was tuned to, once scores are probabilities
 
 
 @dataclass(frozen=True)
@@ -52,45 +52,31 @@ class Sought:
     without: tuple[Sought, ...] = ()
 
 
-def relevances(
-    sought: Sought,  # noqa: ARG001 - what its cosines are worth depends on it, once scores are probabilities
-    ranked: Mapping[str, Sequence[Hit]],
-    owned: Mapping[str, Collection[Field]],
-    weights: Mapping[str, float] | None = None,
-) -> list[tuple[str, float, dict[str, Leg]]]:
-    """Each document that a leg found with the probability that it is what is sought: (id, score, legs), best first.
-
-    The one place where scores come from, of what is asked for and of what is left out.
-    """
-    return fusion.fuse(ranked, owned, weights)
-
-
 def run(
-    encoder: Encoder,
-    store: Store,
-    manifest: Manifest,
+    judge: Judge,
     queries: Sequence[Query],
     options: SearchOptions,
     *,
     image_limits: ImageLimits,
 ) -> list[Matches]:
-    """Return the matches of each query."""
+    """Return the matches of each query, from the judge's index."""
+    encoder, store = judge.encoder, judge.store
     if options.weights:
         fusion.check_legs(options.weights, encoder.spaces)
     cursors = [Cursor.start(query, options) for query in queries]
     sought = _encode(encoder, store, queries, image_limits, options.unasked)
-    ranks_words = bool(manifest.language) and isinstance(store, WordSearch) and WORDS not in options.unasked
+    ranks_words = bool(judge.manifest.language) and isinstance(store, WordSearch) and WORDS not in options.unasked
     if options.unasked and not all(each.vectors or (each.text and ranks_words) for each in sought):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {options.weights}")
     searches = [
-        _Search(store, asked, options, cursor, hidden=_named_in(query))
+        _Search(judge, asked, options, cursor, hidden=_named_in(query))
         for query, asked, cursor in zip(queries, sought, cursors)
     ]
     depth = max([fusion.DEPTH, *(search.size + len(search.hidden) for search in searches)])
     pending = searches
     for _ in range(_ATTEMPTS):
-        legs = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
-        for search, ranked in zip(pending, legs):
+        found = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
+        for search, ranked in zip(pending, found):
             search.take(ranked, depth)
         pending = [search for search in pending if search.needs_more]
         if not pending:
@@ -186,23 +172,37 @@ def _mean(vectors: Sequence[Vectors]) -> Vectors:
     return mean
 
 
+@dataclass
+class Ranked:
+    """What each leg found for a query, best first, and the BM25 that words could reach; 0 where none are asked for."""
+
+    legs: dict[str, Sequence[Hit]] = field(default_factory=dict)
+    most: float = 0.0
+
+    @property
+    def ids(self) -> set[str]:
+        """The documents that any leg found."""
+        return {hit.id for hits in self.legs.values() for hit in hits}
+
+
 def _ask(
     store: Store, queries: Sequence[Sought], depth: int, options: SearchOptions, *, ranks_words: bool
-) -> list[dict[str, Sequence[Hit]]]:
+) -> list[Ranked]:
     """What each leg finds for each query: one call a field, and one a query for words."""
-    legs: list[dict[str, Sequence[Hit]]] = [{} for _ in queries]
+    answers = [Ranked() for _ in queries]
     for one in dict.fromkeys(one for query in queries for one in query.vectors):
         asking = [i for i, query in enumerate(queries) if one in query.vectors]
         vectors = np.concatenate([queries[i].vectors[one] for i in asking])
         found = store.search(one, vectors, limit=depth, where=options.condition)
         for i, hits in zip(asking, found):
-            legs[i][str(one)] = hits
+            answers[i].legs[str(one)] = hits
     if ranks_words and isinstance(store, WordSearch):
-        for query, ranked in zip(queries, legs):
-            hits = store.search_words(query.text, limit=depth, where=options.condition) if query.text else []
-            if hits:
-                ranked[WORDS] = hits
-    return legs
+        for query, ranked in zip(queries, answers):
+            if query.text:
+                words = store.search_words(query.text, limit=depth, where=options.condition)
+                if words.most > 0:
+                    ranked.legs[WORDS], ranked.most = words.hits, words.most
+    return answers
 
 
 # ---- what is found
@@ -212,13 +212,13 @@ def _ask(
 class _Search:
     """One query: its candidates, which others may replace or delete before they are read, and its result."""
 
-    store: Store
+    judge: Judge
     asked: Sought
     options: SearchOptions
     cursor: Cursor
     hidden: Collection[str]
     depth: int = 0
-    ranked: Mapping[str, Sequence[Hit]] = field(default_factory=dict)
+    ranked: Ranked = field(default_factory=Ranked)
     owned: dict[str, frozenset[Field]] = field(default_factory=dict)
     matches: list[Match] = field(default_factory=list)
     """The first `size` of the relevant documents."""
@@ -244,36 +244,41 @@ class _Search:
     @property
     def threshold(self) -> float:
         """How likely a document is what was asked for before it is shown."""
-        return DEFAULT_THRESHOLD if self.options.min_score is None else self.options.min_score
+        return THRESHOLD if self.options.min_score is None else self.options.min_score
+
+    @property
+    def store(self) -> Store:
+        """Where the documents are."""
+        return self.judge.store
 
     @property
     def needs_more(self) -> bool:
         """Whether a deeper search may find what is missing in the page."""
-        found, is_full = len(self.matches), any(len(hits) >= self.depth for hits in self.ranked.values())
+        found, is_full = len(self.matches), any(len(hits) >= self.depth for hits in self.ranked.legs.values())
         return (found < self.last and not self.is_whole) or (found < self.size and self.removed > 0 and is_full)
 
-    def take(self, ranked: Mapping[str, Sequence[Hit]], depth: int) -> None:
+    def take(self, ranked: Ranked, depth: int) -> None:
         """Find the best of the candidates, each with the document that its scores are of."""
         self.ranked, self.depth, self.is_whole = ranked, depth, True
-        self.owned = self.store.fields(list(self._ids()))
+        self.owned = self.store.fields(list(ranked.ids))
         documents: dict[str, Document] = {}
         for _ in range(_ATTEMPTS):
             best = self._relevant()
             self.relevant, best = len(best), best[: self.size]
             unread = [id for id, _, _ in best if id not in documents]
-            documents |= read_documents(self.store, unread, (hit for hits in self.ranked.values() for hit in hits))
+            documents |= read_documents(self.store, unread, (hit for hits in self.ranked.legs.values() for hit in hits))
             changed = {id for id in unread if id not in documents}
-            self.is_whole = self.is_whole and not changed and self._ids() <= self.owned.keys()
+            self.is_whole = self.is_whole and not changed and self.ranked.ids <= self.owned.keys()
             if not changed:
                 break
             self._compare_again(changed)
             self.owned = {id: fields for id, fields in self.owned.items() if id not in changed}
-            self.owned |= self.store.fields(list(changed & self._ids()))
+            self.owned |= self.store.fields(list(changed & self.ranked.ids))
         self.matches = [Match(documents[id], score, legs) for id, score, legs in best if id in documents]
 
     def _relevant(self) -> list[tuple[str, float, dict[str, Leg]]]:
         """The candidates that are at least as likely as the threshold, with what the query leaves out taken off."""
-        found = relevances(self.asked, self.ranked, self.owned, self.options.weights)
+        found = self._scored(self.asked, self.ranked, self.options.weights)
         found = [one for one in found if one[1] >= self.threshold and one[0] not in self.hidden]
         before = len(found)
         for part in self.asked.without:
@@ -290,30 +295,23 @@ class _Search:
 
     def _scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
         """How likely each of these documents is what the query leaves out."""
-        ranked = _compare(self.store, part, ids)
-        return {id: score for id, score, _ in relevances(part, ranked, self.owned)}
+        return {id: score for id, score, _ in self._scored(part, _compare(self.store, part, ids))}
 
-    def _ids(self) -> set[str]:
-        return {hit.id for hits in self.ranked.values() for hit in hits}
+    def _scored(
+        self, asked: Sought, ranked: Ranked, weights: Mapping[str, float] | None = None
+    ) -> list[tuple[str, float, dict[str, Leg]]]:
+        """Each document that a leg found with the probability that it is what is asked for: (id, score, legs)."""
+        evidence = self.judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
+        return fusion.fuse(ranked.legs, self.owned, evidence, weights)
 
     def _compare_again(self, changed: Collection[str]) -> None:
-        where = self.options.condition
-        again = {
-            str(one): compare_again(
-                self.store,
-                one,
-                vectors,
-                self.ranked[str(one)],
-                changed,
-                where,
-                is_full=len(self.ranked[str(one)]) >= self.depth,
-            )
-            for one, vectors in self.asked.vectors.items()
-        }
-        if WORDS in self.ranked and isinstance(self.store, WordSearch):
-            hits = self.ranked[WORDS]
-            again[WORDS] = rank_again(self.store, self.asked.text, hits, changed, where, limit=self.depth)
-        self.ranked = again
+        where, legs = self.options.condition, self.ranked.legs
+        for one, vectors in self.asked.vectors.items():
+            hits = legs[str(one)]
+            is_full = len(hits) >= self.depth
+            legs[str(one)] = compare_again(self.store, one, vectors, hits, changed, where, is_full=is_full)
+        if WORDS in legs and isinstance(self.store, WordSearch):
+            legs[WORDS] = rank_again(self.store, self.asked.text, legs[WORDS], changed, where, limit=self.depth)
 
     def result(self) -> Matches:
         """The page that was asked for."""
@@ -338,19 +336,21 @@ class _Search:
         )
 
 
-def _compare(store: Store, part: Sought, ids: Sequence[str]) -> dict[str, Sequence[Hit]]:
+def _compare(store: Store, part: Sought, ids: Sequence[str]) -> Ranked:
     """How each leg of a query sees the given documents, best first."""
     records = store.records(ids)
-    ranked: dict[str, Sequence[Hit]] = {}
+    ranked = Ranked()
     for one, vectors in part.vectors.items():
         having = [record for record in records if one in record.vectors]
         if having:
             cosines = np.array([record.vectors[one] for record in having]) @ vectors[0]
-            ranked[str(one)] = _in_order(Hit(r.document.id, float(c)) for r, c in zip(having, cosines))
+            ranked.legs[str(one)] = _in_order(Hit(r.document.id, float(c)) for r, c in zip(having, cosines))
     if part.text and isinstance(store, WordSearch):
         wanted = set(ids)
-        hits = [hit for hit in store.search_words(part.text, limit=LONGEST_PAGE) if hit.id in wanted]
-        ranked |= {WORDS: hits} if hits else {}
+        words = store.search_words(part.text, limit=LONGEST_PAGE)
+        if words.most > 0:
+            ranked.legs[WORDS] = [hit for hit in words.hits if hit.id in wanted]
+            ranked.most = words.most
     return ranked
 
 

@@ -14,9 +14,9 @@ A text is compared with texts by the text-only spaces, which are far better at i
 such space, the text field of the image spaces is asked as well. A query of text and image at once asks the fields of
 both; a field that both would ask gets the mean of the two vectors.
 
-What the legs say of a document is added up as evidence: see `vlmsearch.search.relevance`. A document with a text has the
-leg ``words``, also where it shares none with the query; one without, which words find by the name of its file, is raised
-by that and never lowered.
+What the legs say of a document is added up as evidence: see `vlmsearch.search.relevance`. A document with a text has
+the leg ``words``, also where it shares none with the query; one without, which words find by the name of its file, is
+raised by that and never lowered.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def fuse(
     """One list of (id, relevance, legs), best first; equal ones are in the order of the ids.
 
     ``ranked`` is by leg: the name of a field, or ``words``; ``evidence`` says what a leg's values are worth. ``owned``
-    says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence of
-    some legs. ``behind`` has the values of documents that a leg did not list; one that it lacks counts as much as the
+    says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
+    of some legs. ``behind`` has the values of documents that a leg did not list; one that it lacks counts as much as the
     leg's last hit, which it is not better than.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}

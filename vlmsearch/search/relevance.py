@@ -24,12 +24,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.types import Field, Manifest, RelevanceFit, Vectors
+from vlmsearch.types import WORDS, Field, Manifest, RelevanceFit, Vectors
+
+if TYPE_CHECKING:
+    from vlmsearch.encoders.base import Encoder
+    from vlmsearch.stores.base import Store
 
 PRIOR = -3.5
 """The log-odds that a document which a leg found is relevant, before anything else is known of it."""
@@ -160,19 +165,11 @@ class Backgrounds:
         self._manifest: Manifest | None = None
         self._taken: dict[Field, tuple[Background, int, float]] = {}
 
-    def get(
-        self, manifest: Manifest, field: Field, count: Callable[[], int], sample: Callable[[], Vectors]
-    ) -> Background:
+    def get(self, store: Store, manifest: Manifest, field: Field) -> Background:
         """Return the background of a field.
 
-        Args:
-            manifest: The index's: another one has other backgrounds.
-            field: The field.
-            count: How many documents there are now; asked every ten seconds.
-            sample: Takes a new sample; called where the number has changed by more than a tenth.
-
-        Returns:
-            The background.
+        Every ten seconds the number of documents is looked at, and where it has changed by more than a tenth a new
+        sample is taken.
         """
         with self._lock:
             if manifest != self._manifest:
@@ -181,9 +178,9 @@ class Backgrounds:
             now = time.monotonic()
             if known is not None and now - known[2] < _FRESH_SECONDS:
                 return known[0]
-            documents = count()
+            documents = len(store)
             if known is None or abs(documents - known[1]) > 0.1 * known[1]:
-                known = (Background(sample()), documents, now)
+                known = (Background(store.sample(field, SAMPLE)), documents, now)
             self._taken[field] = (known[0], known[1], now)
             return known[0]
 
@@ -193,32 +190,39 @@ class Backgrounds:
             self._taken = {}
 
 
-def legs_evidence(
-    fits: Mapping[tuple[str, str], RelevanceFit],
-    queries: Mapping[Field, Vectors],
-    backgrounds: Mapping[Field, Background],
-    *,
-    by_text: bool,
-    text_only: Mapping[str, bool],
-) -> dict[str, Evidence]:
-    """Return the evidence function of each vector leg.
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """Say what the legs of one index are worth."""
 
-    Args:
-        fits: The encoder's.
-        queries: The vector, of shape (1, dim), that each field is asked for.
-        backgrounds: The index's.
-        by_text: Whether the query is nothing but a text; fits hold for those.
-        text_only: Whether the space of a name takes texts alone.
+    encoder: Encoder
+    store: Store
+    manifest: Manifest
+    backgrounds: Backgrounds
 
-    Returns:
-        By the legs' names.
-    """
-    found = {}
-    for field, vectors in queries.items():
-        fit = fits.get((field.space, field.modality)) if by_text else None
+    def evidence(
+        self, queries: Mapping[Field, Vectors], *, by_text: bool, most: float
+    ) -> dict[str, Callable[[float], float]]:
+        """Return the function from values to evidence of each leg.
+
+        Args:
+            queries: The vector, of shape (1, dim), that each field is asked for.
+            by_text: Whether the query is nothing but a text; fits hold for those.
+            most: The BM25 that a document could reach; 0 where no words are asked for.
+
+        Returns:
+            By the legs' names.
+        """
+        found: dict[str, Callable[[float], float]] = {
+            str(field): self._of_cosines(field, vectors[0], by_text=by_text) for field, vectors in queries.items()
+        }
+        return found | {WORDS: partial(words_evidence, most=most)} if most > 0 else found
+
+    def _of_cosines(self, field: Field, query: NDArray[np.float32], *, by_text: bool) -> Evidence:
+        fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None
+        if fit is not None and not fit.mean and not fit.deviation:
+            return Evidence(fit.cosine, fit.bias - PRIOR)
+        background = self.backgrounds.get(self.store, self.manifest, field)
         if fit is not None:
-            found[str(field)] = fitted_evidence(fit, backgrounds[field], vectors[0])
-        else:
-            alike = text_only[field.space] or (not by_text and field.modality == "image")
-            found[str(field)] = standing_out(backgrounds[field], vectors[0], alike=alike)
-    return found
+            return fitted_evidence(fit, background, query)
+        texts_alone = any(s.name == field.space and s.modalities == {"text"} for s in self.encoder.spaces)
+        return standing_out(background, query, alike=texts_alone or (not by_text and field.modality == "image"))

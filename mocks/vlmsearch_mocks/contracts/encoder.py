@@ -76,7 +76,7 @@ class EncoderContract(ABC):
         assert len({space.name for space in encoder.spaces}) == len(encoder.spaces)
         assert all(space.dim > 0 and space.modalities <= {"text", "image"} for space in encoder.spaces)
         kinds = {(space.name, modality) for space in encoder.spaces for modality in space.modalities}
-        assert encoder.floors.keys() <= kinds
+        assert encoder.relevance.keys() <= kinds
 
     def test_the_same_model_has_the_same_fingerprint(self, encoder: Encoder) -> None:
         with self.make_encoder() as again:

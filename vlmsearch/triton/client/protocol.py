@@ -11,9 +11,9 @@ from typing import get_args
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import ImageLimits
-from vlmsearch.types import Modality, Space
+from vlmsearch.types import Modality, RelevanceFit, Space
 
-FORMAT = 2
+FORMAT = 3
 ENSEMBLE = "vlm"
 PREPROCESS = "image_preprocess"
 TOKENIZE = "text_tokenize"
@@ -112,7 +112,7 @@ class Deployment:
     spaces: tuple[Space, ...]
     preprocess: Preprocess | None
     rooms: Mapping[str, int]
-    floors: Mapping[tuple[str, Modality], float]
+    relevance: Mapping[tuple[str, Modality], RelevanceFit]
     towers: Mapping[str, str]
     image_limits: ImageLimits
     max_text_bytes: int
@@ -126,7 +126,7 @@ class Deployment:
                 "spaces": [[space.name, space.dim, sorted(space.modalities)] for space in self.spaces],
                 "preprocess": asdict(self.preprocess) if self.preprocess else None,
                 "rooms": dict(self.rooms),
-                "floors": [[space, modality, floor] for (space, modality), floor in self.floors.items()],
+                "relevance": [[space, modality, asdict(fit)] for (space, modality), fit in self.relevance.items()],
                 "towers": dict(self.towers),
                 "image_limits": asdict(self.image_limits),
                 "max_text_bytes": self.max_text_bytes,
@@ -148,7 +148,7 @@ class Deployment:
                 spaces=tuple(Space(name, dim, frozenset(kinds)) for name, dim, kinds in data["spaces"]),
                 preprocess=Preprocess(**data["preprocess"]) if data["preprocess"] else None,
                 rooms=data["rooms"],
-                floors={(space, modality): floor for space, modality, floor in data["floors"]},
+                relevance={(space, kind): RelevanceFit(**fit) for space, kind, fit in data["relevance"]},
                 towers=data["towers"],
                 image_limits=ImageLimits(**data["image_limits"]),
                 max_text_bytes=data["max_text_bytes"],

@@ -161,7 +161,7 @@ def _deployment(bundles: Sequence[Bundle], options: RepoOptions) -> protocol.Dep
         spaces=tuple(bundle.space for bundle in bundles),
         preprocess=picture.preprocess if picture else None,
         rooms={bundle.space.name: bundle.text.room for bundle in bundles},
-        floors={(bundle.space.name, field): floor for bundle in bundles for field, floor in bundle.floors.items()},
+        relevance={(bundle.space.name, kind): fit for bundle in bundles for kind, fit in bundle.relevance.items()},
         towers=dict(sorted({**towers, protocol.TOKENIZE: together}.items())),
         image_limits=options.image_limits,
         max_text_bytes=options.max_text_bytes,
