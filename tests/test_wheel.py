@@ -16,6 +16,8 @@ def test_data_and_types_are_in_it_and_nothing_else(wheel: Path) -> None:
         "vlmsearch/_data/engines/demo-clip/bundle/bundle.json",
         "vlmsearch/_data/engines/demo-minilm/bundle/text.int8.onnx",
         "vlmsearch/_data/engines/clip-vit-base-patch32/recipe.toml",
+        "vlmsearch/_data/engines/pairs.jsonl",
+        "vlmsearch/_data/engines/unanswered.txt",
     ):
         assert name in names
     tops = {name.split("/")[0] for name in names}

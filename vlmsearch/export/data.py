@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,23 @@ class Samples:
     origin: dict[Tower, str]
     own: frozenset[Tower]
     scenes: tuple[Scene, ...] = ()
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A labelled text: the queries that it answers, each put in another way.
+
+    ``id`` is unique. Passages of one ``topic`` are close to each other, but only those whose ids are in ``also`` answer
+    these queries as well. ``question`` and ``paraphrase`` are a sentence each, ``keywords`` two to four words.
+    """
+
+    id: str
+    topic: str
+    text: str
+    question: str
+    keywords: str
+    paraphrase: str
+    also: tuple[str, ...] = ()
 
 
 def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool, fit: bool = True) -> tuple[Samples, Samples]:
@@ -74,6 +92,17 @@ def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool, fit: bool
 def sentences() -> list[str]:
     """The project's own English sentences."""
     return (data_folder("engines") / "calibration.txt").read_text(encoding="utf-8").splitlines()
+
+
+def passages() -> list[Passage]:
+    """The project's own labelled texts: four close ones a topic."""
+    lines = (data_folder("engines") / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    return [Passage(**{**fields, "also": tuple(fields["also"])}) for fields in map(json.loads, lines)]
+
+
+def unanswered() -> list[str]:
+    """Questions that none of the labelled texts answers."""
+    return (data_folder("engines") / "unanswered.txt").read_text(encoding="utf-8").splitlines()
 
 
 def _drawn(seeds: Sequence[int]) -> tuple[ImageSource, ...]:
