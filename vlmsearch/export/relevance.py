@@ -8,7 +8,6 @@ learns from are those that a search would have to tell apart: the nearest ones o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from vlmsearch.demo.queries import parse_query
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.models.bundle import data_folder
+from vlmsearch.export.data import passages
 from vlmsearch.search.relevance import PRIOR, SAMPLE, THRESHOLD, Background, fitted_evidence, to_relevance
 from vlmsearch.types import Modality, RelevanceFit, Vectors
 
@@ -71,7 +70,7 @@ def fit_encoder(
         captions = [scene.captions(1, 3, style="full")[0] for scene in drawn]
         sets["text"] = LabelledVectors(queries, encoder.encode_texts(captions)[space.name], relevant, topics, None)
     else:
-        sets["text"] = passages(encoder, space.name)
+        sets["text"] = passage_vectors(encoder, space.name)
     fits = {modality: fit(labelled) for modality, labelled in sets.items()}
     return {modality: (one, measure(sets[modality], one)) for modality, one in fits.items() if one is not None}
 
@@ -86,18 +85,17 @@ def scene_queries(scenes: Sequence[Scene]) -> tuple[list[str], NDArray[np.bool_]
     return asked, np.array([[query.fits(scene) for scene in scenes] for query in parsed])
 
 
-def passages(encoder: Encoder, space: str) -> LabelledVectors:
+def passage_vectors(encoder: Encoder, space: str) -> LabelledVectors:
     """Return the vectors of the project's labelled passages and of their queries."""
-    lines = (data_folder("engines") / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
-    entries = [json.loads(line) for line in lines]
-    numbers = {entry["id"]: number for number, entry in enumerate(entries)}
-    names = {name: number for number, name in enumerate(dict.fromkeys(entry["topic"] for entry in entries))}
-    topics = np.array([names[entry["topic"]] for entry in entries])
-    asked = [entry[kind] for entry in entries for kind in ("question", "keywords", "paraphrase")]
+    entries = passages()
+    numbers = {entry.id: number for number, entry in enumerate(entries)}
+    names = {name: number for number, name in enumerate(dict.fromkeys(entry.topic for entry in entries))}
+    topics = np.array([names[entry.topic] for entry in entries])
+    asked = [text for entry in entries for text in (entry.question, entry.keywords, entry.paraphrase)]
     relevant = np.zeros((len(asked), len(entries)), bool)
     for number, entry in enumerate(entries):
-        relevant[3 * number : 3 * number + 3, [number, *(numbers[other] for other in entry["also"])]] = True
-    documents = encoder.encode_texts([entry["text"] for entry in entries])[space]
+        relevant[3 * number : 3 * number + 3, [number, *(numbers[other] for other in entry.also)]] = True
+    documents = encoder.encode_texts([entry.text for entry in entries])[space]
     queries = encoder.encode_texts(asked, role="query")[space]
     return LabelledVectors(queries, documents, relevant, np.repeat(topics, 3), topics)
 

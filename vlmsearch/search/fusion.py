@@ -90,8 +90,8 @@ def fuse(
 
     ``ranked`` is by leg: the name of a field, or ``words``; ``evidence`` says what a leg's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
-    of some legs. ``behind`` has the values of documents that a leg did not list; one that it lacks counts as much as the
-    leg's last hit, which it is not better than.
+    of some legs. ``behind`` has the values of documents that a leg did not list; one that it lacks counts as much as
+    the leg's last hit, which it is not better than.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     if not all(0 <= share < math.inf for share in shares.values()):
