@@ -93,6 +93,17 @@ class MemoryStore(Store):
         names = np.array(ids, dtype=object)
         return [[Hit(ids[i], float(row[i])) for i in np.lexsort((names, -row))[:limit]] for row in cosines]
 
+    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        if self._manifest is None:
+            return []
+        dim_of(self.name, self._manifest.spaces, field)
+        with self._lock:
+            there = [id for id in dict.fromkeys(ids) if id in self._records and self._passes(id, where)]
+            found = {id: self._records[id].vectors[field] for id in there if field in self._records[id].vectors}
+        hits = [Hit(id, float(np.clip(vector @ vectors[0], -1.0, 1.0))) for id, vector in found.items()]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
     def sample(self, field: Field, count: int) -> Vectors:
         """Vectors of documents that are chosen at random, the same ones while nobody writes."""
         if self._manifest is None:

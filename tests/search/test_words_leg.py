@@ -135,8 +135,11 @@ class VersionedStore(MemoryStore):
             self.write([int(i) for i in rng.choice(60, self._replaced, replace=False)])
         return found
 
-    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[Hit]:
-        return [hit for hit in self.search(field, vectors, limit=1000, where=where)[0] if hit.id in ids]
+    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        return self._versioned(super().compare(field, vectors, ids, where))
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        return self._versioned(super().compare_words(query, ids, where))
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
         there = [id for id, version in versions.items() if self._versions.get(id) == version]

@@ -213,7 +213,7 @@ def test_a_page_is_full_and_of_one_piece_though_its_documents_are_replaced_all_t
 
             return answer
 
-        for name in ("search", "hits_of"):
+        for name in ("search", "compare"):
             setattr(store, name, replacing(getattr(store, name)))
         pipeline = Pipeline(NumberEncoder(), store)
         for number in range(5):

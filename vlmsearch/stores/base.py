@@ -103,6 +103,36 @@ class Store(Closable, ABC):
             ConfigError: The index has no such field.
         """
 
+    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Compare given documents with a query, as they are now.
+
+        Args:
+            field: Which vectors of the documents to compare with.
+            vectors: The query: float32 of shape (1, dim), of length one.
+            ids: Those of the documents.
+            where: What their metadata have to pass.
+
+        Returns:
+            Those that are there, pass and have a vector of the field, each with its exact cosine, best first; equal
+            cosines are in the order of the ids.
+
+        Raises:
+            ConfigError: The index has no such field.
+        """
+        manifest = self.manifest()
+        if manifest is None:
+            return []
+        dim_of(self.name, manifest.spaces, field)
+        passing = (
+            record
+            for record in self.records(list(dict.fromkeys(ids)))
+            if field in record.vectors and (where is None or where.matches(record.document.metadata))
+        )
+        hits = [
+            Hit(record.document.id, float(np.clip(record.vectors[field] @ vectors[0], -1, 1))) for record in passing
+        ]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
     def sample(self, field: Field, count: int) -> Vectors:
         """Return vectors of documents that are chosen at random.
 

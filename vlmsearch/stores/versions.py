@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from vlmsearch.stores.filters import Filter
-from vlmsearch.types import Document, Field, Hit, Vectors
+from vlmsearch.types import Document, Hit
 
 if TYPE_CHECKING:
-    from vlmsearch.stores.base import Store, WordSearch
+    from vlmsearch.stores.base import Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +22,10 @@ class VersionedHit(Hit):
 
 @runtime_checkable
 class Versioned(Protocol):
-    """A store whose hits have a ``version``, and that can read documents by it and compare some of them again."""
+    """A store whose hits have a ``version``, and that can read documents by it."""
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
         """Those documents that are still of the version that is given for their id."""
-
-    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
-        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
 
 
 def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> dict[str, Document]:
@@ -47,30 +43,13 @@ def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> d
 
 
 def compare_again(
-    store: Store,
-    field: Field,
-    vectors: Vectors,
-    hits: Sequence[Hit],
-    changed: Collection[str],
-    where: Filter | None,
-    *,
-    is_full: bool,
+    hits: Sequence[Hit], changed: Collection[str], compare: Callable[[Collection[str]], list[Hit]], *, is_full: bool
 ) -> list[Hit]:
-    """``hits`` with those of the documents that have ``changed`` as they are now.
+    """``hits`` with those of the documents that have ``changed`` as ``compare`` finds them now.
 
     ``is_full``: there may be more documents than hits, so that nobody knows the rank of one that comes after the last.
     """
+    least = hits[-1].score if is_full else -math.inf
     kept = [hit for hit in hits if hit.id not in changed]
-    if isinstance(store, Versioned):
-        least = hits[-1].score if is_full else -math.inf
-        kept += [hit for hit in store.hits_of(field, vectors, changed, where) if hit.score >= least]
-    return sorted(kept, key=lambda hit: (-hit.score, hit.id))
-
-
-def rank_again(
-    store: WordSearch, query: str, hits: Sequence[Hit], changed: Collection[str], where: Filter | None, *, limit: int
-) -> list[Hit]:
-    """``hits`` of words with those of the documents that have ``changed`` as they are now."""
-    kept = [hit for hit in hits if hit.id not in changed]
-    kept += [hit for hit in store.search_words(query, limit=limit, where=where).hits if hit.id in changed]
+    kept += [hit for hit in compare(changed) if hit.score >= least]
     return sorted(kept, key=lambda hit: (-hit.score, hit.id))

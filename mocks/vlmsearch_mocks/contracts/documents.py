@@ -53,6 +53,7 @@ class DocumentsSuite(StoreSuite):
             assert store.delete(["a"]) == 0
             assert store.search(IMAGE, unit_vectors(2), limit=3) == [[], []]
             assert store.sample(IMAGE, 3).shape == (0, 0)
+            assert store.compare(IMAGE, unit_vectors(1), ["a"]) == []
             assert store.manifest() is None
         assert sorted(tmp_path.rglob("*")) == before
 

@@ -157,6 +157,38 @@ class SearchSuite(StoreSuite):
         with pytest.raises(ConfigError, match="other/text"):
             store.search(Field("other", "text"), unit_vectors(1), limit=3)
 
+    # ---- given documents
+
+    def test_given_documents_are_compared_exactly(self, store: Store) -> None:
+        records = make_records(1500, (IMAGE, TEXT))
+        store.upsert([replace(r, vectors={IMAGE: r.vectors[IMAGE]}) if i % 2 else r for i, r in enumerate(records)])
+        query, some = unit_vectors(1, seed=5), [f"id-{i}" for i in (7, 1400, 3, 8, 1401, 3)]
+        for field, ids in ((IMAGE, some), (TEXT, ["id-1400", "id-8"])):
+            vector = query if field == IMAGE else unit_vectors(1, TEXT, seed=5)
+            wanted = [hit for hit in exact(records, field, vector[0]) if hit.id in ids]
+            hits = store.compare(field, vector, [*some, "unknown"])
+            assert [hit.id for hit in hits] == [hit.id for hit in wanted]
+            assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=TOLERANCE)
+        assert len(store.compare(IMAGE, query, [record.document.id for record in records])) == 1500
+        passing = store.compare(IMAGE, query, some, parse_filter({"number": {"$lt": 8}}))
+        assert {hit.id for hit in passing} == {"id-7", "id-3"}
+        assert store.compare(IMAGE, query, []) == store.compare(CAPTION, query, some) == []
+
+    def test_given_documents_are_compared_as_they_are_now(self, store: Store) -> None:
+        first = make_records(4)
+        store.upsert(first)
+        query = first[2].vectors[IMAGE][None]
+        assert store.compare(IMAGE, query, ["id-2"])[0].score == pytest.approx(1.0, abs=TOLERANCE)
+        store.upsert([replace(first[2], vectors={IMAGE: -query[0]}), replace(first[1], vectors={IMAGE: query[0]})])
+        store.delete(["id-0"])
+        hits = store.compare(IMAGE, query, ["id-0", "id-1", "id-2"])
+        assert [hit.id for hit in hits] == ["id-1", "id-2"]
+        assert [hit.score for hit in hits] == pytest.approx([1.0, -1.0], abs=TOLERANCE)
+
+    def test_comparing_an_unknown_field_is_an_error_that_names_it(self, store: Store) -> None:
+        with pytest.raises(ConfigError, match="other/text"):
+            store.compare(Field("other", "text"), unit_vectors(1), ["a"])
+
     # ---- samples
 
     def test_a_sample_has_vectors_of_documents_and_is_the_same_again(self, store: Store) -> None:

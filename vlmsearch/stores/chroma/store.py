@@ -25,7 +25,6 @@ from vlmsearch.stores.chroma.index import ChromaIndex, dump
 from vlmsearch.stores.chroma.vectors import DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
-from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import Document, Field, Hit, Record, Stamp, Vectors
 
@@ -162,9 +161,13 @@ class ChromaStore(ChromaIndex):
         found = self._vectors.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
         return [list(hits) for hits in found]
 
-    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
-        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
-        return self._vectors.hits_of(field, vectors, ids, where, self._versions_of(field))
+    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        manifest = self.manifest()
+        if manifest is None:
+            return []
+        dim_of(self.name, manifest.spaces, field)
+        return list(self._vectors.compare(field, vectors, ids, where, self._versions_of(field)))
 
     def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
         name = str(field)

@@ -161,10 +161,10 @@ class VectorRows:
                 return hits
             count *= 4 if is_short else 1
 
-    def hits_of(
+    def compare(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None, versions: Versions
     ) -> list[VersionedHit]:
-        """These documents by the versions that ``versions`` gives, compared with the one query vector."""
+        """These documents by the versions that ``versions`` gives, compared with the one query vector, best first."""
         compiled = None if where is None else compile_filter(where)
         found: list[VersionedHit] = []
         for _ in range(_MOST_LOOKS):
@@ -175,7 +175,7 @@ class VectorRows:
             ids = [row[VERSION_CHARS:] for row in rows if row not in cosines]
             if not ids or where is not None:
                 break  # otherwise those were replaced after their versions were read
-        return found
+        return sorted(found, key=lambda hit: (-hit.score, hit.id))
 
 
 def _key(row: str) -> Key:

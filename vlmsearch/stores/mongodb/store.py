@@ -181,10 +181,14 @@ class MongoStore(MongoIndex):
 
         return nearest(read() if condition else self._cache.load(field, read), vectors, limit)
 
-    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
-        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        manifest = self.manifest()
+        if manifest is None or not ids:
+            return []
+        dim_of(self.name, manifest.spaces, field)
         condition: Row = {"_id": {"$in": list(ids)}, **(compile_filter(where) if where else {})}
-        return self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0]
+        return list(self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0])
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """The vectors of a field of those of these documents that have one."""

@@ -41,7 +41,6 @@ from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
 from vlmsearch.stores.mongodb.values import document_of, fields_of, row_of, rows_of, stamp_of
 from vlmsearch.stores.mongodb_chroma.audit import Audit
-from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500
@@ -267,9 +266,13 @@ class MongoChromaStore(MongoIndex):
         found = self.vectors().search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
         return [list(hits) for hits in found]
 
-    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
-        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
-        return self.vectors().hits_of(field, vectors, ids, where, self._versions_of(field))
+    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        manifest = self.manifest()
+        if manifest is None:
+            return []
+        dim_of(self.name, manifest.spaces, field)
+        return list(self.vectors().compare(field, vectors, ids, where, self._versions_of(field)))
 
     def _versions_of(self, field: Field) -> Callable[[Collection[str]], dict[str, str]]:
         name = str(field)

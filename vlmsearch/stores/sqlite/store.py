@@ -227,11 +227,15 @@ class SqliteStore(GenerationalStore):
             hits = [VersionedHit(names[row], score, str(row)) for row, score in tables.words.scores(db, query, names)]
         return list(_in_order(hits))
 
-    def hits_of(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None) -> list[VersionedHit]:
-        """Those of the documents ``ids`` that pass ``where``, compared with the one query vector as they are now."""
+    def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        manifest = self.manifest()
+        if manifest is None:
+            return []
+        dim_of(self.name, manifest.spaces, field)
         with self._reading("search") as (db, tables):
             rows = list(_passing(db, tables, ids, where))
-            return _ranked(db, tables, field, vectors[0], np.array(rows, np.int64))
+            return list(_ranked(db, tables, field, vectors[0], np.array(rows, np.int64)))
 
     # ---- reading
 
