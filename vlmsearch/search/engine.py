@@ -6,8 +6,9 @@ runs, or from whose candidates ``without`` took too many, is asked again, deeper
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
 from vlmsearch.search.relevance import THRESHOLD, Judge
 from vlmsearch.stores.base import WordSearch
-from vlmsearch.stores.versions import compare_again, rank_again, read_documents
+from vlmsearch.stores.versions import compare_again, read_documents
 from vlmsearch.types import WORDS, Document, Field, Hit, Leg, Match, Matches, Modality, Record, Vectors
 
 if TYPE_CHECKING:
@@ -178,6 +179,8 @@ class Ranked:
 
     legs: dict[str, Sequence[Hit]] = field(default_factory=dict)
     most: float = 0.0
+    behind: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What legs say of documents that other legs found, and they did not list."""
 
     @property
     def ids(self) -> set[str]:
@@ -261,6 +264,7 @@ class _Search:
         """Find the best of the candidates, each with the document that its scores are of."""
         self.ranked, self.depth, self.is_whole = ranked, depth, True
         self.owned = self.store.fields(list(ranked.ids))
+        self._look_behind()
         documents: dict[str, Document] = {}
         for _ in range(_ATTEMPTS):
             best = self._relevant()
@@ -302,16 +306,32 @@ class _Search:
     ) -> list[tuple[str, float, dict[str, Leg]]]:
         """Each document that a leg found with the probability that it is what is asked for: (id, score, legs)."""
         evidence = self.judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
-        return fusion.fuse(ranked.legs, self.owned, evidence, weights)
+        return fusion.fuse(ranked.legs, self.owned, evidence, weights, behind=ranked.behind, most=ranked.most)
 
     def _compare_again(self, changed: Collection[str]) -> None:
-        where, legs = self.options.condition, self.ranked.legs
-        for one, vectors in self.asked.vectors.items():
-            hits = legs[str(one)]
-            is_full = len(hits) >= self.depth
-            legs[str(one)] = compare_again(self.store, one, vectors, hits, changed, where, is_full=is_full)
-        if WORDS in legs and isinstance(self.store, WordSearch):
-            legs[WORDS] = rank_again(self.store, self.asked.text, legs[WORDS], changed, where, limit=self.depth)
+        legs = self.ranked.legs
+        for leg, compare in self._comparisons().items():
+            legs[leg] = compare_again(legs[leg], changed, compare, is_full=len(legs[leg]) >= self.depth)
+
+    def _look_behind(self) -> None:
+        """Learn what legs that listed no more than their best say of what the other legs found."""
+        owners = {str(one): {id for id, fields in self.owned.items() if one in fields} for one in self.asked.vectors}
+        for leg, compare in self._comparisons().items():
+            hits = self.ranked.legs[leg]
+            missing = owners.get(leg, self.owned.keys()) - {hit.id for hit in hits}
+            if missing and len(hits) >= self.depth:
+                self.ranked.behind[leg] = {hit.id: hit.score for hit in compare(missing)}
+
+    def _comparisons(self) -> dict[str, Callable[[Collection[str]], list[Hit]]]:
+        """How each leg compares given documents."""
+        where = self.options.condition
+        found: dict[str, Callable[[Collection[str]], list[Hit]]] = {
+            str(one): partial(self.store.compare, one, vectors, where=where)
+            for one, vectors in self.asked.vectors.items()
+        }
+        if WORDS in self.ranked.legs and isinstance(self.store, WordSearch):
+            found[WORDS] = partial(self.store.compare_words, self.asked.text, where=where)
+        return found
 
     def result(self) -> Matches:
         """The page that was asked for."""
@@ -338,21 +358,9 @@ class _Search:
 
 def _compare(store: Store, part: Sought, ids: Sequence[str]) -> Ranked:
     """How each leg of a query sees the given documents, best first."""
-    records = store.records(ids)
-    ranked = Ranked()
-    for one, vectors in part.vectors.items():
-        having = [record for record in records if one in record.vectors]
-        if having:
-            cosines = np.array([record.vectors[one] for record in having]) @ vectors[0]
-            ranked.legs[str(one)] = _in_order(Hit(r.document.id, float(c)) for r, c in zip(having, cosines))
+    ranked = Ranked({str(one): store.compare(one, vectors, ids) for one, vectors in part.vectors.items()})
     if part.text and isinstance(store, WordSearch):
-        wanted = set(ids)
-        words = store.search_words(part.text, limit=LONGEST_PAGE)
-        if words.most > 0:
-            ranked.legs[WORDS] = [hit for hit in words.hits if hit.id in wanted]
-            ranked.most = words.most
+        most = store.search_words(part.text, limit=1).most
+        if most > 0:
+            ranked.legs[WORDS], ranked.most = store.compare_words(part.text, ids), most
     return ranked
-
-
-def _in_order(hits: Iterable[Hit]) -> list[Hit]:
-    return sorted(hits, key=lambda hit: (-hit.score, hit.id))

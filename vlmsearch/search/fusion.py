@@ -22,12 +22,12 @@ raised by that and never lowered.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.relevance import PRIOR, to_relevance
+from vlmsearch.search.relevance import DOUBT, PRIOR, Evidence, to_relevance, words_alone
 from vlmsearch.types import WORDS, Field, Hit, Leg, Space, Vectors
 
 DEPTH = 100
@@ -82,20 +82,23 @@ def check_legs(weights: Collection[str], spaces: Sequence[Space]) -> None:
 def fuse(
     ranked: Mapping[str, Sequence[Hit]],
     owned: Mapping[str, Collection[Field]],
-    evidence: Mapping[str, Callable[[float], float]],
+    evidence: Mapping[str, Evidence],
     weights: Mapping[str, float] | None = None,
+    *,
     behind: Mapping[str, Mapping[str, float]] | None = None,
+    most: float = 0.0,
 ) -> list[tuple[str, float, dict[str, Leg]]]:
     """One list of (id, relevance, legs), best first; equal ones are in the order of the ids.
 
     ``ranked`` is by leg: the name of a field, or ``words``; ``evidence`` says what a leg's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
     of some legs. ``behind`` has the values of documents that a leg did not list; one that it lacks counts as much as
-    the leg's last hit, which it is not better than.
+    the leg's last hit, which it is not better than. ``most`` is the BM25 that words could reach.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     if not all(0 <= share < math.inf for share in shares.values()):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
+    alone = words_alone(most) if most > 0 else None
     places = {name: {hit.id: (rank, hit.score) for rank, hit in enumerate(hits, 1)} for name, hits in ranked.items()}
     found: list[tuple[float, str, dict[str, Leg]]] = []
     for id in {hit.id for hits in ranked.values() for hit in hits} & owned.keys():
@@ -109,14 +112,13 @@ def fuse(
             elif name in fields or (name == WORDS and has_text):
                 value = (behind or {}).get(name, {}).get(id, hits[-1].score if name != WORDS and hits else 0.0)
                 legs[name] = Leg(None, value, evidence[name](value))
-        found.append((_log_odds(legs, shares, has_text=has_text), id, legs))
+        parts = {name: shares[name] * leg.evidence for name, leg in legs.items()}
+        if not has_text and WORDS in parts:  # found by the name of its file, which says nothing of it where it is not
+            del parts[WORDS]
+        log_odds = PRIOR + sum(parts.values())
+        if alone is not None and WORDS in legs and shares[WORDS]:
+            by_words = PRIOR + shares[WORDS] * alone(legs[WORDS].score) - (DOUBT if parts.keys() - {WORDS} else 0.0)
+            log_odds = by_words if parts.keys() == {WORDS} else max(log_odds, by_words)
+        found.append((log_odds, id, legs))
     found.sort(key=lambda one: (-one[0], one[1]))
     return [(id, to_relevance(log_odds), legs) for log_odds, id, legs in found]
-
-
-def _log_odds(legs: Mapping[str, Leg], shares: Mapping[str, float], *, has_text: bool) -> float:
-    parts = {name: shares[name] * leg.evidence for name, leg in legs.items()}
-    if has_text or WORDS not in parts:
-        return PRIOR + sum(parts.values())
-    seen = sum(part for name, part in parts.items() if name != WORDS)
-    return PRIOR + max(seen, max(seen, 0.0) + parts[WORDS])

@@ -12,7 +12,8 @@ adds nothing, so it counts neither for nor against it.
 * **Words.** BM25 divided by the square root of the most that a document could reach: without that, long queries would
   count more than short ones. BM25's terms are log-odds themselves (Robertson and Zaragoza, "The Probabilistic Relevance
   Framework: BM25 and Beyond", 2009), but words of one text depend on each other, hence a slope that was fitted beside
-  the text vectors of MiniLM.
+  the text vectors of MiniLM. Words that are met almost completely stand for themselves, whatever the vectors say: a
+  code, a number or the name of a file.
 
 No evidence goes below `FLOOR`: a caption may say nothing of what its picture shows.
 """
@@ -22,9 +23,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,9 +43,10 @@ THRESHOLD = 0.3
 """The relevance from which matches are shown where the index has no threshold of its own."""
 FLOOR = math.log(0.2)
 """The least evidence: one field in five of a relevant document says nothing of what was asked for."""
-WORDS_SLOPE, WORDS_BIAS = 1.3, -1.05
-NAME_SLOPE = 4.0
-"""What it counts that words meet more than half of what could be met, as a code or the name of a file does."""
+_BESIDE, _ALONE = (1.3, -1.05), (25.6, -2.9)
+"""Slope and bias of words beside what vectors say of the same text, and of words alone: the share of what is met."""
+DOUBT = 4.0
+"""What is taken off the evidence of words alone where vectors speak against them."""
 SAMPLE = 512
 """How many documents the background of an index is taken from."""
 _FEW = 32
@@ -143,18 +145,16 @@ def standing_out(background: Background, query: NDArray[np.float32], *, alike: b
     return Evidence(slope, -slope * share * median - _SLOPE * _STANDS_OUT - PRIOR)
 
 
-def words_evidence(score: float, most: float) -> float:
-    """Return what shared words are worth.
+def words_beside(most: float) -> Evidence:
+    """Return what BM25 is worth beside vectors of the same text; ``most`` is what a document could reach, above 0."""
+    slope, bias = _BESIDE
+    return Evidence(slope / math.sqrt(most), bias)
 
-    Args:
-        score: The document's BM25, 0 where it shares none.
-        most: The BM25 that a document could reach, above 0.
 
-    Returns:
-        The evidence, in nats.
-    """
-    raw = WORDS_SLOPE * score / math.sqrt(most) + WORDS_BIAS + NAME_SLOPE * max(score / most - 0.5, 0.0)
-    return float(np.logaddexp(raw, FLOOR))
+def words_alone(most: float) -> Evidence:
+    """Return what BM25 is worth by itself: a code, or the name of a file, says all where it is met."""
+    slope, bias = _ALONE
+    return Evidence(slope / most, bias)
 
 
 class Backgrounds:
@@ -199,9 +199,7 @@ class Judge:
     manifest: Manifest
     backgrounds: Backgrounds
 
-    def evidence(
-        self, queries: Mapping[Field, Vectors], *, by_text: bool, most: float
-    ) -> dict[str, Callable[[float], float]]:
+    def evidence(self, queries: Mapping[Field, Vectors], *, by_text: bool, most: float) -> dict[str, Evidence]:
         """Return the function from values to evidence of each leg.
 
         Args:
@@ -212,10 +210,8 @@ class Judge:
         Returns:
             By the legs' names.
         """
-        found: dict[str, Callable[[float], float]] = {
-            str(field): self._of_cosines(field, vectors[0], by_text=by_text) for field, vectors in queries.items()
-        }
-        return found | {WORDS: partial(words_evidence, most=most)} if most > 0 else found
+        found = {str(field): self._of_cosines(field, vectors[0], by_text=by_text) for field, vectors in queries.items()}
+        return found | {WORDS: words_beside(most)} if most > 0 else found
 
     def _of_cosines(self, field: Field, query: NDArray[np.float32], *, by_text: bool) -> Evidence:
         fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None
