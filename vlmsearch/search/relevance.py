@@ -43,9 +43,9 @@ THRESHOLD = 0.3
 """The relevance from which matches are shown where the index has no threshold of its own."""
 FLOOR = math.log(0.2)
 """The least evidence: one field in five of a relevant document says nothing of what was asked for."""
-_BESIDE, _ALONE = (1.3, -1.05), (25.6, -2.9)
+_BESIDE, _ALONE = (1.6, -1.4), (25.6, -2.9)
 """Slope and bias of words beside what vectors say of the same text, and of words alone: the share of what is met."""
-DOUBT = 4.0
+DOUBT = 5.0
 """What is taken off the evidence of words alone where vectors speak against them."""
 SAMPLE = 512
 """How many documents the background of an index is taken from."""
