@@ -34,7 +34,16 @@ from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.search.query import Query
-from vlmsearch.stores.base import Checkable, CheckReport, Described, Quarantine, Replaceable, Store, WordSearch
+from vlmsearch.stores.base import (
+    Checkable,
+    CheckReport,
+    Described,
+    Quarantine,
+    Replaceable,
+    Store,
+    Tunable,
+    WordSearch,
+)
 from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, Operator
 from vlmsearch.types import (
     Answer,
@@ -115,6 +124,7 @@ __all__ = [
     "Stamp",
     "Store",
     "TextTruncatedWarning",
+    "Tunable",
     "Vectors",
     "VlmsearchError",
     "WordHits",

@@ -45,6 +45,8 @@ HALVES = re.compile("[\ud800-\udfff]")
 LARGEST_INT = 2**63 - 1
 WORDS = "words"
 """What the leg is called that ranks documents by the words that they share with a query."""
+MIN_SCORE = "min_score"
+"""What the least relevance of a match is called in the tuning of an index."""
 
 
 @dataclass(frozen=True, order=True)
@@ -253,6 +255,8 @@ class Manifest:
         spaces: The encoder's.
         created: When, in ISO 8601 and UTC.
         language: How its words are compared: the code of a language, ``none`` or ``parts``; "" where it ranks no words.
+        tuning: What searches of this index use in place of defaults: how much legs count, by their names, and the least
+            relevance of a match, ``min_score``.
 
     Example:
         >>> space = Space("minilm", 384, frozenset({"text"}))
@@ -264,6 +268,7 @@ class Manifest:
     spaces: tuple[Space, ...]
     created: str
     language: str = ""
+    tuning: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.base import CheckReport, Store, check_manifest, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, Store, check_manifest, check_records, check_tuning, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.samples import Samples, sampling_key
 from vlmsearch.stores.words import FullText, most_score, words_of
@@ -56,6 +56,13 @@ class MemoryStore(Store):
     def manifest(self) -> Manifest | None:
         """What built this index, or None before the first `bind`."""
         return self._manifest
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Replace the tuning of the index."""
+        with self._lock:
+            manifest = self._needed()
+            check_tuning(self.name, values, manifest.spaces)
+            self._manifest = replace(manifest, tuning=dict(values))
 
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, all at once."""

@@ -39,6 +39,14 @@ def test_info_says_how_words_are_compared(store: MemoryStore) -> None:
     assert json.loads(shown("info", "--json"))["words"] == "parts"
 
 
+def test_info_says_how_the_index_is_tuned(store: MemoryStore) -> None:
+    assert "tuning" not in shown("info")
+    assert json.loads(shown("info", "--json"))["tuning"] == {}
+    store.tune({"words": 0.5, "min_score": 0.25})
+    assert "\ntuning      words 0.5, min_score 0.25\n" in shown("info")
+    assert json.loads(shown("info", "--json"))["tuning"] == {"words": 0.5, "min_score": 0.25}
+
+
 def test_a_search_shows_words_beside_the_fields(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(shown("search", "4711", "--encoder", "mock:", "--json"))["matches"]
     assert {id for id, legs in legs_of(found).items() if "words" in legs} == {"a"}

@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 from vlmsearch_mocks import MockMongo
-from vlmsearch_mocks.contracts import QuarantineContract, StoreContract, WordsContract
+from vlmsearch_mocks.contracts import QuarantineContract, StoreContract, TuningContract, WordsContract
 from vlmsearch_mocks.pair import MockStore, mock_chroma_store, mock_mongo_store
 
 from vlmsearch.stores.base import Store
 
 
-class TestMockPair(StoreContract, QuarantineContract, WordsContract):
+class TestMockPair(StoreContract, QuarantineContract, TuningContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return MockStore(str(tmp_path))
 
 
-class TestMockChroma(StoreContract, QuarantineContract):
+class TestMockChroma(StoreContract, QuarantineContract, TuningContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_chroma_store()
 
 
-class TestMockMongo(StoreContract, QuarantineContract, WordsContract):
+class TestMockMongo(StoreContract, QuarantineContract, TuningContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_mongo_store()
 
 
-class TestMockMongoWithVectorSearch(StoreContract, QuarantineContract, WordsContract):
+class TestMockMongoWithVectorSearch(StoreContract, QuarantineContract, TuningContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_mongo_store(vector_search=True)
 

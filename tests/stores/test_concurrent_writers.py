@@ -316,3 +316,33 @@ def test_when_a_write_counts_as_cut_off_does_not_depend_on_the_clock_of_its_mach
         assert (store.check().in_progress, store.check().clean) == (0, True)
         store.upsert(make_records(5, (IMAGE, TEXT)))
         assert store.check().documents == 5
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "sqlite"])
+def test_those_who_have_an_index_open_see_its_tuning_at_once(kind: Kind | Literal["sqlite"], tmp_path: Path) -> None:
+    world = file_world(tmp_path) if kind == "sqlite" else mock_world(kind)
+    with world.open() as store, world.open() as other:
+        for each in (store, other):
+            each.bind("encoder 1", SPACES)
+        for values in ({"words": 0.5}, {"min_score": 0.25}, {}):
+            store.tune(values)
+            manifest = other.manifest()
+            assert manifest is not None
+            assert manifest.tuning == values
+        threads = [
+            threading.Thread(target=each.tune, args=({"words": n},)) for n in range(4) for each in (store, other)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert store.manifest() == other.manifest()
+        store.tune({"words": 9.0})
+        built = store.beside("encoder 2", SPACES)
+        store.freeze(built)
+        store.switch(built)
+        manifest, before = store.manifest(), other.manifest()
+        assert manifest is not None
+        assert before is not None
+        assert (manifest.fingerprint, manifest.tuning) == ("encoder 2", {})
+        assert before.fingerprint == "encoder 1"

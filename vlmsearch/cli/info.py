@@ -35,6 +35,7 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
                 "created": manifest.created,
                 "spaces": [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in manifest.spaces],
                 "words": manifest.language if ranks_words and manifest.language else None,
+                "tuning": dict(manifest.tuning),
                 "failed": codes,
                 **({"rejects": listed} if rejects else {}),
             }
@@ -49,6 +50,8 @@ def info(store: str, rejects: bool, as_json: bool) -> None:
         click.echo(f"space       {space.name}: {' and '.join(sorted(space.modalities))}, {space.dim} dimensions")
     words = manifest.language or "not ranked by this index"
     click.echo(f"words       {words if ranks_words else 'not ranked by this store'}")
+    if manifest.tuning:
+        click.echo(f"tuning      {', '.join(f'{name} {value:g}' for name, value in manifest.tuning.items())}")
     failed = "not kept by this store" if codes is None else ", ".join(f"{n} {code}" for code, n in codes.items())
     click.echo(f"failed      {failed or 'none'}")
     for reject in quarantine or () if rejects else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError,
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.types import (
+    MIN_SCORE,
+    WORDS,
     Document,
     Field,
     Hit,
@@ -68,7 +71,7 @@ class Store(Closable, ABC):
         """Return what built this index. Nothing is created.
 
         Returns:
-            The manifest, or None where there is no index yet.
+            The manifest, with the tuning that the index has now, or None where there is no index yet.
         """
 
     @abstractmethod
@@ -337,6 +340,43 @@ class WordSearch(Protocol):
         Returns:
             Those that share at least one word with the query, best first; equal scores are in the order of the ids.
         """
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """Keep with an index how it is searched best: what some stores can do.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> with open_store("mock:") as store:
+        ...     isinstance(store, Tunable)
+        True
+    """
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Replace the tuning of the index, which `Store.manifest` returns from then on, in every process.
+
+        It belongs to the model that built the index: one that is put in its place begins without.
+
+        Args:
+            values: How much legs count, by their names, such as ``clip/image`` and ``words``, and the least relevance
+                of a match, ``min_score``; none to go back to the defaults.
+
+        Raises:
+            ConfigError: The store was never bound, has no such leg, or a value is out of its range.
+            BackendUnavailableError: The index takes no writes now.
+        """
+
+
+def check_tuning(name: str, values: Mapping[str, float], spaces: Sequence[Space]) -> None:
+    """Raise ConfigError where ``values`` cannot be the tuning of the index ``name``."""
+    legs = [*(str(field) for space in spaces for field in space.fields), WORDS]
+    for key, value in values.items():
+        if key not in (*legs, MIN_SCORE):
+            raise ConfigError(f"{name} has no {key!r} to tune; there are {', '.join(legs)} and {MIN_SCORE}")
+        if not 0 <= value <= (1 if key == MIN_SCORE else sys.float_info.max):
+            most = "from 0 to 1" if key == MIN_SCORE else "a number of at least 0"
+            raise ConfigError(f"{key} is {most}, not {value}")
 
 
 @runtime_checkable

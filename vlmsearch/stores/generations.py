@@ -9,6 +9,8 @@ before it begins and before it returns. So whatever returned is in the old gener
 returns, and the new generation can be made equal to the old one while nobody changes either. A process that is killed
 meanwhile leaves the old generation in use, complete and frozen, until the next one takes its work over.
 
+``tuning`` in the row ``index`` goes when another generation takes the place of this one: it belongs to the model.
+
 The row ``next`` names the run that builds it. Whoever takes it over puts the name of its own run there, and the writes
 of the run before fail. ``garbage`` in a row lists generations that are still to be removed, ``revision`` differs after
 every change of a row, and ``old`` is the generation that the last `switch` replaced.
@@ -21,13 +23,15 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Any, Literal
 
 from typing_extensions import Self
 
 from vlmsearch.errors import BackendUnavailableError, ConfigError, IndexMismatchError
-from vlmsearch.stores.base import Store, check_manifest
+from vlmsearch.stores.base import Store, check_manifest, check_tuning
 from vlmsearch.types import Manifest, Record, Space
 
 Slot = Literal["index", "next"]
@@ -101,11 +105,11 @@ class GenerationalStore(Store):
         BackendUnavailableError while the index takes no writes.
         """
         with self._opening:
-            if self.manifest() is None:
+            if self.as_opened() is None:
                 row = self._begin(fingerprint, spaces)
                 self.prepare(tuple(spaces), row["generation"])
                 self.fill_slot(self._slot, row)
-            manifest = self.manifest()
+            manifest = self.as_opened()
             if manifest is not None:
                 check_manifest(self.name, manifest, fingerprint, spaces)
                 self.check_in_use()
@@ -121,7 +125,15 @@ class GenerationalStore(Store):
         return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
 
     def manifest(self) -> Manifest | None:
-        """What built this index, or None where there is none."""
+        """What built this index, with the tuning that it has now, or None where there is none."""
+        manifest = self.as_opened()
+        if manifest is None:
+            return None
+        row = self.read_slot(self._slot) or {}
+        return replace(manifest, tuning=_tuning(row)) if _identity(row) == _identity(self._row or {}) else manifest
+
+    def as_opened(self) -> Manifest | None:
+        """What built this index, with the tuning that it had when it was opened, or None where there is none."""
         with self._opening:
             if self._opened is None:
                 row = self.read_slot(self._slot)
@@ -146,11 +158,11 @@ class GenerationalStore(Store):
                 f"{self.name} compares words by language={language or 'none at all'}, not {self._language}: that is "
                 "set when an index is made, so build a new one with `vlmsearch index PATHS --store NEW`"
             )
-        return Manifest(row["fingerprint"], spaces, row["created"], language)
+        return Manifest(row["fingerprint"], spaces, row["created"], language, _tuning(row))
 
     def needed(self) -> Manifest:
         """What built the index; ConfigError where there is none."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             raise ConfigError(f"{self.name} is not an index yet: bind it to an encoder before writing")
         return manifest
@@ -159,6 +171,14 @@ class GenerationalStore(Store):
         """Names and values, for people."""
         row = self.read_slot(self._slot) or {}
         return {"frozen": self._why_frozen(row)} if "change" in row else {}
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        """Replace the tuning of the index that is open here, in one step."""
+        check_tuning(self.name, values, self.needed().spaces)
+        self.check_in_use()
+        tuning = [[name, float(value)] for name, value in sorted(values.items())]
+        while not self._replace(self._slot, row := self._still_open(), {**row, "tuning": tuning}):
+            continue  # another process has changed the row meanwhile
 
     # ---- generations
 
@@ -343,6 +363,10 @@ def _next_row(built: Store) -> Mapping[str, Any]:
 def _generation_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a row says of its generation alone."""
     return {name: row[name] for name in _OF_A_GENERATION if name in row}
+
+
+def _tuning(row: Mapping[str, Any]) -> Mapping[str, float]:
+    return MappingProxyType(dict(row.get("tuning", ())))
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:

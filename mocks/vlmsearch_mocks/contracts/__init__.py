@@ -6,8 +6,8 @@ Subclass one as ``Test...``, say how the back end is made, and pytest runs it:
 ...     def make_store(self, tmp_path: Path) -> Store:
 ...         return MyStore(str(tmp_path / "index"))
 
-What only some back ends do has a suite of its own, to be subclassed beside: `QuarantineContract`
-and `WordsContract`.
+What only some back ends do has a suite of its own, to be subclassed beside: `QuarantineContract`,
+`TuningContract` and `WordsContract`.
 """
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"vlmsearch_mocks.contracts.{name}"
-        for name in ("documents", "quarantine", "search", "words", "encoder", "generator")
+        for name in ("documents", "quarantine", "search", "tuning", "words", "encoder", "generator")
     )
 )
 
@@ -24,6 +24,7 @@ from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
 from vlmsearch_mocks.contracts.quarantine import QuarantineContract  # noqa: E402
 from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
+from vlmsearch_mocks.contracts.tuning import TuningContract  # noqa: E402
 from vlmsearch_mocks.contracts.words import WordsContract  # noqa: E402
 
 
@@ -35,4 +36,11 @@ class StoreContract(DocumentsSuite, SearchSuite):
     """
 
 
-__all__ = ["EncoderContract", "GeneratorContract", "QuarantineContract", "StoreContract", "WordsContract"]
+__all__ = [
+    "EncoderContract",
+    "GeneratorContract",
+    "QuarantineContract",
+    "StoreContract",
+    "TuningContract",
+    "WordsContract",
+]

@@ -117,7 +117,7 @@ class ChromaIndex(GenerationalStore):
 
     def rejects(self) -> list[Reject]:
         """The quarantine list, by id."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return []
         rows = self._rejects.get(self._rejects.ids(), "uris")
         return [_load_reject(id, rows[id]) for id in sorted(rows)]
@@ -137,7 +137,7 @@ class ChromaIndex(GenerationalStore):
 
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the quarantine list; unknown ids are ignored."""
-        if self.manifest() is not None:
+        if self.as_opened() is not None:
             self._rejects.delete(ids)
 
     def close(self) -> None:

@@ -143,7 +143,7 @@ class ChromaStore(ChromaIndex):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, then their vectors, also those that a killed process left; returns how many were there."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return 0
         with self.in_use(), self._connection.writing():
             there = self._states(ids)
@@ -155,7 +155,7 @@ class ChromaStore(ChromaIndex):
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        if self.manifest() is None or not len(vectors) or limit < 1:
+        if self.as_opened() is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
         dim_of(self.name, self.needed().spaces, field)
         found = self._vectors.search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
@@ -163,7 +163,7 @@ class ChromaStore(ChromaIndex):
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return []
         dim_of(self.name, manifest.spaces, field)
@@ -179,7 +179,7 @@ class ChromaStore(ChromaIndex):
 
     def sample(self, field: Field, count: int) -> Vectors:
         """Vectors of documents that are chosen at random, the same ones as long as there are as many documents."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return np.empty((0, 0), np.float32)
         dim = dim_of(self.name, manifest.spaces, field)
@@ -192,14 +192,14 @@ class ChromaStore(ChromaIndex):
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return []
         contents = self._documents.get(ids, "uris")
         return [_load_document(id, contents[id]) for id in ids if id in contents]
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
         """Those documents that are still of the version that is given for their id."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return {}
         rows = self._documents.get_both(list(versions))
         return {
@@ -210,7 +210,7 @@ class ChromaStore(ChromaIndex):
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         return [] if manifest is None else self._vectors.records_of(ids, self._document_rows, manifest.fingerprint)
 
     def _document_rows(self, ids: Collection[str]) -> dict[str, DocumentRow]:
@@ -244,13 +244,13 @@ class ChromaStore(ChromaIndex):
 
     def ids(self) -> Iterator[str]:
         """All ids, as they were when this was called."""
-        return iter(self._documents.ids() if self.manifest() else ())
+        return iter(self._documents.ids() if self.as_opened() else ())
 
     def __len__(self) -> int:
-        return len(self._documents) if self.manifest() else 0
+        return len(self._documents) if self.as_opened() else 0
 
     def _states(self, ids: Collection[str]) -> dict[str, State]:
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return {}
         return {id: State.load(row) for id, row in self._documents.get(ids, "metadatas").items()}
 

@@ -113,7 +113,7 @@ class MongoIndex(GenerationalStore):
 
     def rows(self, ids: Collection[str], projection: Mapping[str, int], where: Row = LIVE) -> dict[str, Row]:
         """The rows of documents that pass ``where``, by id."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return {}
         found: dict[str, Row] = {}
         for some in pages(ids):
@@ -124,7 +124,7 @@ class MongoIndex(GenerationalStore):
     def scan(self, projection: Mapping[str, int], where: Row = LIVE) -> Iterator[list[Row]]:
         """The rows of all documents that pass ``where``, some at a time, in the order of their ids."""
         condition = dict(where)
-        while self.manifest() is not None:
+        while self.as_opened() is not None:
             page = self._find(condition, projection, "list documents", limit=PAGE)
             if page:
                 yield page
@@ -143,17 +143,17 @@ class MongoIndex(GenerationalStore):
         """All ids, in the order of their bytes."""
         for page in self.scan({"_id": 1}):
             yield from (row["_id"] for row in page)
-        if self.manifest() is not None:
+        if self.as_opened() is not None:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
 
     def __len__(self) -> int:
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return 0
         return self.run("count documents", lambda rows: rows.count_documents(LIVE))
 
     def sample(self, field: Field, count: int) -> Vectors:
         """Vectors of documents that are chosen at random, the same ones as long as there are as many documents."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return np.empty((0, 0), np.float32)
         dim = dim_of(self.name, manifest.spaces, field)
@@ -178,7 +178,7 @@ class MongoIndex(GenerationalStore):
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """The documents that share words with a query, best first; equal scores in the order of their ids."""
-        manifest, words = self.manifest(), search_string(query)
+        manifest, words = self.as_opened(), search_string(query)
         if manifest is None or not manifest.language or not words or limit < 1:
             return WordHits([], 0.0)
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
@@ -192,7 +192,7 @@ class MongoIndex(GenerationalStore):
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Those of the documents that pass a filter and share words with a query, best first, then by id."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None or not manifest.language:
             return []
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
@@ -218,7 +218,7 @@ class MongoIndex(GenerationalStore):
 
     def rejects(self) -> list[Reject]:
         """The quarantine list, by id."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return []
         return [
             reject_of(row) for row in self._quarantine("list failed inputs", lambda c: list(c.find({}).sort("_id", 1)))
@@ -234,7 +234,7 @@ class MongoIndex(GenerationalStore):
 
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the quarantine list; unknown ids are ignored."""
-        if self.manifest() is not None:
+        if self.as_opened() is not None:
             for some in pages(ids):
                 self._release({"_id": {"$in": some}})
 

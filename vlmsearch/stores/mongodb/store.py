@@ -157,7 +157,7 @@ class MongoStore(MongoIndex):
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        if self.manifest() is None or not len(vectors) or limit < 1:
+        if self.as_opened() is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
         dim_of(self.name, self.needed().spaces, field)
         found = self._nearest(field, vectors, limit, where)
@@ -183,7 +183,7 @@ class MongoStore(MongoIndex):
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None or not ids:
             return []
         dim_of(self.name, manifest.spaces, field)
@@ -197,7 +197,7 @@ class MongoStore(MongoIndex):
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return []
         rows = self.rows(ids, {"words": 0})
@@ -207,7 +207,7 @@ class MongoStore(MongoIndex):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents with their vectors; returns how many were there."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return 0
         count = 0
         with self.in_use(), self._changes.writing() as live:
@@ -221,7 +221,7 @@ class MongoStore(MongoIndex):
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """What there is, and writes that were cut off; a document and its vectors are one row, so they agree."""
-        unfinished, under_way = self._changes.writes() if self.manifest() is not None else ([], 0)
+        unfinished, under_way = self._changes.writes() if self.as_opened() is not None else ([], 0)
         if repair:
             self._changes.forget(unfinished)
         counts = {str(field): 0 for field in self._dims}

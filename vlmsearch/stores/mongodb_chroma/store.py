@@ -225,7 +225,7 @@ class MongoChromaStore(MongoIndex):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, then their vectors; returns how many were there."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return 0
         with self.in_use():
             return sum(self._delete(some) for some in pages(ids))
@@ -260,7 +260,7 @@ class MongoChromaStore(MongoIndex):
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        if self.manifest() is None or not len(vectors) or limit < 1:
+        if self.as_opened() is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
         dim_of(self.name, self.needed().spaces, field)
         found = self.vectors().search(field, vectors, limit=limit, where=where, versions=self._versions_of(field))
@@ -268,7 +268,7 @@ class MongoChromaStore(MongoIndex):
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return []
         dim_of(self.name, manifest.spaces, field)
@@ -291,7 +291,7 @@ class MongoChromaStore(MongoIndex):
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return []
         found = self.vectors().records_of(ids, self._document_rows, manifest.fingerprint)

@@ -158,7 +158,7 @@ class SqliteStore(GenerationalStore):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents with all that belongs to them; returns how many were there."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return 0
         with self.in_use(), self._writing("delete documents") as (db, tables):
             count = sum(tables.remove(db, some) for some in pages(ids))
@@ -169,7 +169,7 @@ class SqliteStore(GenerationalStore):
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
         dim_of(self.name, manifest.spaces, field)
@@ -184,7 +184,7 @@ class SqliteStore(GenerationalStore):
 
     def sample(self, field: Field, count: int) -> Vectors:
         """Vectors of documents that are chosen at random, the same ones while nobody writes."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return np.empty((0, 0), np.float32)
         dim_of(self.name, manifest.spaces, field)
@@ -202,7 +202,7 @@ class SqliteStore(GenerationalStore):
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """The documents whose words fit a query best, by BM25; equal scores in the order of the ids."""
-        if self.manifest() is None or limit < 1:
+        if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
         with self._reading("search words") as (db, tables):
             counts = tables.words.counts(db, query)
@@ -220,7 +220,7 @@ class SqliteStore(GenerationalStore):
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Those of the documents that pass a filter and share words with a query, best first, then by id."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return []
         with self._reading("search words") as (db, tables):
             names = _passing(db, tables, ids, where)
@@ -229,7 +229,7 @@ class SqliteStore(GenerationalStore):
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return []
         dim_of(self.name, manifest.spaces, field)
@@ -241,7 +241,7 @@ class SqliteStore(GenerationalStore):
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return []
         with self._reading("read documents") as (db, tables):
             rows = {id: row for some in pages(ids) for id, row in tables.rows(db, some).items()}
@@ -249,7 +249,7 @@ class SqliteStore(GenerationalStore):
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
         """Those documents that are still of the version that is given for their id."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return {}
         with self._reading("read documents") as (db, tables):
             found = list(tables.numbered(db, [int(version) for version in versions.values() if version]))
@@ -257,7 +257,7 @@ class SqliteStore(GenerationalStore):
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """The documents with these ids, their vectors and stamps, in the order of ``ids``; unknown ids are left out."""
-        manifest = self.manifest()
+        manifest = self.as_opened()
         if manifest is None:
             return []
         found: dict[str, Record] = {}
@@ -286,7 +286,7 @@ class SqliteStore(GenerationalStore):
         return {id: fields_of(names) for id, names in self._columns(ids, "fields")}
 
     def _columns(self, ids: Sequence[str], names: str) -> Iterator[tuple[str, ...]]:
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return
         with self._reading("read documents") as (db, tables):
             for some in pages(ids):
@@ -294,7 +294,7 @@ class SqliteStore(GenerationalStore):
 
     def ids(self) -> Iterator[str]:
         """All ids, in their order; those that are added or removed meanwhile may be among them or not."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return
         last = ""
         while True:
@@ -306,7 +306,7 @@ class SqliteStore(GenerationalStore):
             last = page[-1]
 
     def __len__(self) -> int:
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return 0
         with self._reading("count documents") as (db, tables):
             return tables.state(db).documents
@@ -321,7 +321,7 @@ class SqliteStore(GenerationalStore):
 
     def rejects(self) -> list[Reject]:
         """The quarantine list, by id."""
-        if self.manifest() is None:
+        if self.as_opened() is None:
             return []
         with self._reading("read the quarantine list") as (db, _):
             found = db.execute("SELECT id, code, message, digest, source FROM rejects ORDER BY id")
@@ -339,7 +339,7 @@ class SqliteStore(GenerationalStore):
 
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the quarantine list; unknown ids are ignored."""
-        if self.manifest() is not None and ids:
+        if self.as_opened() is not None and ids:
             with self._database.writing("write the quarantine list") as db:
                 db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
 
