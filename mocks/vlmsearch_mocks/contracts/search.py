@@ -196,7 +196,8 @@ class SearchSuite(StoreSuite):
         store.upsert(records)
         for field, dim in ((IMAGE, 32), (TEXT, 24)):
             sample = store.sample(field, 40)
-            assert (sample.shape, sample.dtype) == ((40, dim), np.float32)
+            assert sample.shape == (40, dim)
+            assert sample.dtype == np.dtype(np.float32)
             cosines = sample @ np.stack([record.vectors[field] for record in records]).T
             assert np.allclose(cosines.max(axis=1), 1, atol=TOLERANCE)
             assert len(set(cosines.argmax(axis=1).tolist())) == 40
