@@ -90,6 +90,7 @@ _MARKS = (  # signs that belong to the letter before them, and that \w leaves ou
     "\u0eb1-\u0ecd\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u109d\u17b4-\u17d3\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
 )
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
+_ASCII_WORD = re.compile("[a-z0-9]+")
 _CODE = re.compile(rf"(?:[^\W_]|[{_MARKS}])+(?:[-_./](?:[^\W_]|[{_MARKS}])+)*")
 _UNSPACED = (  # Thai, Lao, Myanmar, Khmer, kana and Han
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
@@ -201,28 +202,22 @@ def most_score(holding: Iterable[float], documents: float) -> float:
     return sum(idf(each, documents) * (K1 + 1) for each in holding)
 
 
-def stems(text: str, language: str) -> list[str]:
-    """Return the stems of a text's words, without case and diacritics, for stores that have no FTS5.
+def plain_words(text: str) -> list[str]:
+    """Return the words of a text in lower case, for stores that have no FTS5.
 
     Args:
         text: The text.
-        language: Of `LANGUAGES`, or ``none`` for words as they are.
 
     Returns:
-        The stems of all words, in their order. For ``en`` they are Snowball's, a little better than FTS5's.
+        All words, in their order.
 
     Example:
-        >>> stems("Two dogs, running", "en")
-        ['two', 'dog', 'run']
+        >>> plain_words("Two Dogs, running")
+        ['two', 'dogs', 'running']
     """
-    return [stem for _, stem in words_and_stems(text, language)]
-
-
-def words_and_stems(text: str, language: str) -> list[tuple[str, str]]:
-    """Return the words of a text, each with what `stems` returns for it."""
-    words = _WORD.findall(unicodedata.normalize("NFC", well_formed(text)).casefold())
-    pairs = [(word, _plain_stem(word, language)) for word in words]
-    return [(word, stem) for word, stem in pairs if stem]
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    return _WORD.findall(unicodedata.normalize("NFC", well_formed(text)).casefold())
 
 
 def query_words(query: str, language: str) -> dict[str, str]:
@@ -239,12 +234,13 @@ def query_words(query: str, language: str) -> dict[str, str]:
         >>> query_words("the dog and dogs", "en")
         {'dog': 'dog'}
     """
-    pairs = words_and_stems(query, language)
+    words = list(dict.fromkeys(plain_words(query)))
     if language == "en":
-        pairs = [pair for pair in pairs if pair[0] not in _ENGLISH_STOP_WORDS] or pairs
+        words = [word for word in words if word not in _ENGLISH_STOP_WORDS] or words
     found: dict[str, str] = {}
-    for word, stem in pairs:
-        found.setdefault(stem, word)
+    for word in words:
+        if stem := plain_stem(word, language):
+            found.setdefault(stem, word)
         if len(found) == MAX_QUERY_WORDS:
             break
     return found
@@ -481,8 +477,21 @@ _stemmer = lru_cache(maxsize=None)(_Stemmer)
 
 
 @lru_cache(maxsize=_Stemmer._MOST)  # noqa: SLF001 - of this module
-def _plain_stem(word: str, language: str) -> str:
-    """The stem of a word without diacritics; "" for a word that is nothing but these."""
+def plain_stem(word: str, language: str) -> str:
+    """Return the stem of one of the `plain_words`, without diacritics.
+
+    Args:
+        word: The word.
+        language: Of `LANGUAGES`, or ``none`` for words as they are.
+
+    Returns:
+        The stem; "" for a word that is nothing but diacritics. For ``en``, it is that of Snowball's English, a later
+        form of Porter's.
+
+    Example:
+        >>> plain_stem("dogs", "en")
+        'dog'
+    """
     stem = word if language == "none" else _stemmer(language)(word)
     if stem.isascii():
         return stem

@@ -206,15 +206,16 @@ def test_an_index_built_beside_another_has_its_language(mongo_address: str) -> N
 
 
 def test_a_text_index_that_was_not_made_in_time_is_made_by_the_next_bind(
-    mongo_address: str, client: "MongoClient[dict[str, Any]]"
+    mongo_address: str, client: "MongoClient[dict[str, Any]]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = f"//{mongo_address}/cut-off"
     with MongoStore(location, language="fr") as store:
         store.bind("e", SPACES)
-        store.upsert([make_record("a", "un chien")])
+        store.upsert([make_record("a", "un chien"), make_record("b", "un oiseau")])
     client["cut-off"][DOCUMENTS].drop_index("vlmsearch_words")
+    monkeypatch.setattr(mongo_words, "_SAMPLED", 1)
     with MongoStore(location) as store:
-        assert found(store, "chiens") == []
+        assert found(store, "chiens chats") == []
         store.bind("e", SPACES)
         assert found(store, "chiens") == ["a"]
 

@@ -4,9 +4,10 @@ MongoDB finds the documents, and its ``textScore`` says which are read: it grows
 and how large a part of its words it is, but does not count a rare word more than a frequent one. So the texts of the
 first ones, `_SPARE` more than are asked for, are scored again by BM25. How many documents hold a word is exact for an
 index of up to `_SAMPLED` documents and, in a larger one, for words that are in fewer than a hundredth of them; for
-others it is estimated from `_SAMPLED` documents, to within a third in two cases of three at worst, so that its idf is
-within 0.3. So is how long a document is on average. A sample is taken anew when the number of documents has changed
-by a thirtieth, or, for exact ones, when this process wrote.
+others it is estimated from a sample of `_SAMPLED`, with a standard error of at most a third of it, so that the idf of
+a word, in nats, is off by about 0.3 at worst. So is how long a document is on average. The sample is read again when
+the number of documents has changed by a thirtieth; of an index that it holds whole, when that number has changed or
+this object has written.
 
 A query that holds only stop words of the index's language finds nothing, for the index has no stop words in it.
 """
@@ -17,7 +18,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pymongo.errors import OperationFailure
 
@@ -25,8 +26,19 @@ from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.mongodb.connection import LIVE, Row, Rows
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.stores.words import K1, LANGUAGES, LEAST_IDF, MAX_QUERY_WORDS, B, check_language, idf, stems
+from vlmsearch.stores.words import (
+    K1,
+    LANGUAGES,
+    LEAST_IDF,
+    MAX_QUERY_WORDS,
+    B,
+    check_language,
+    idf,
+    plain_stem,
+    plain_words,
+)
 
+T = TypeVar("T")
 # https://www.mongodb.com/docs/manual/reference/text-search-languages/
 _LANGUAGES = {code: code for code in ("da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "none", "pt", "ro", "ru")}
 _LANGUAGES |= {"no": "nb", "sv": "sv", "tr": "tr"}
@@ -39,7 +51,7 @@ _SAMPLED = 1000
 """How many documents tell how often words are in others."""
 _FREQUENT = 10
 """In how many of these a word is whose documents are not counted one by one."""
-_SPARE = 300
+_SPARE = 100
 """How many more documents are scored than are asked for."""
 _STEPS = 30
 """Statistics are of an index whose size has changed by less than one part in so many."""
@@ -83,18 +95,10 @@ def create_text_index(rows: Rows, language: str) -> None:
 
 
 def find_words(rows: Rows, words: str, limit: int, condition: Row) -> list[Row]:
-    """Find the first rows that pass ``condition`` and share words with a `search_string`, by MongoDB's own score.
-
-    A collection that was dropped has no index either; it holds nothing.
-    """
+    """Find the first rows that pass ``condition`` and share words with a `search_string`, by MongoDB's own score."""
     score: Row = {"$meta": "textScore"}
     found = rows.find({"$text": {"$search": words}, **condition}, {"version": 1, "words": 1, "score": score})
-    try:
-        return list(found.sort([("score", score), ("_id", 1)]).limit(limit + _SPARE))
-    except OperationFailure as exc:
-        if exc.code != _INDEX_NOT_FOUND:
-            raise
-        return []
+    return _without_index(lambda: list(found.sort([("score", score), ("_id", 1)]).limit(limit + _SPARE)), [])
 
 
 class WordStatistics:
@@ -107,12 +111,14 @@ class WordStatistics:
     """
 
     def __init__(self, texts: Sequence[str], documents: int, language: str) -> None:
-        of_texts = [stems(text, language) for text in texts]
+        of_texts = list(map(plain_words, texts))
         self.documents = max(documents, len(texts)) if len(texts) == _SAMPLED else len(texts)
         self._language = language
         self._sampled = len(texts)
         self._mean_length = sum(map(len, of_texts)) / max(len(texts), 1)
-        self._in_sample = Counter(stem for each in of_texts for stem in set(each))
+        self._in_sample = Counter(
+            stem for each in of_texts for stem in {plain_stem(word, language) for word in set(each)}
+        )
         self._counts: dict[str, float] = {}
 
     def holding(self, stem: str, count: Callable[[], int]) -> float:
@@ -133,9 +139,9 @@ class WordStatistics:
         weights = {stem: idf(count, self.documents) * (K1 + 1) for stem, count in holding.items()}
         hits: list[VersionedHit] = []
         for row in rows:
-            words = stems(row["words"], self._language)
+            words = plain_words(row["words"])
             norm = K1 * (1 - B + B * len(words) / max(self._mean_length, 1))
-            shared = Counter(stem for stem in words if stem in weights)
+            shared = Counter(stem for word in words if (stem := plain_stem(word, self._language)) in weights)
             score = sum(weights[stem] * count / (count + norm) for stem, count in shared.items())
             hits.append(VersionedHit(row["_id"], score or least, row["version"]))
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
@@ -153,8 +159,18 @@ def size_class(size: int, writes: int) -> tuple[int, int]:
 
 
 def count_rows(rows: Rows, word: str) -> int:
-    """Count the rows that hold a word."""
-    return rows.count_documents({"$text": {"$search": word}})
+    """Count the rows that hold a word; none where there is no text index."""
+    return _without_index(lambda: rows.count_documents({"$text": {"$search": word}}), 0)
+
+
+def _without_index(call: Callable[[], T], otherwise: T) -> T:
+    """What ``call`` returns; ``otherwise`` where the collection was dropped, or its text index is yet to be made."""
+    try:
+        return call()
+    except OperationFailure as exc:
+        if exc.code != _INDEX_NOT_FOUND:
+            raise
+        return otherwise
 
 
 LEAST_SCORE = LEAST_IDF
