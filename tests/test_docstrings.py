@@ -26,6 +26,7 @@ MODULES = [
     "vlmsearch.media.limits",
     "vlmsearch.pipeline",
     "vlmsearch.registry",
+    "vlmsearch.rerankers.base",
     "vlmsearch.stores.base",
     "vlmsearch.stores.filters",
     "vlmsearch.types",
@@ -48,7 +49,7 @@ def functions() -> Iterator[tuple[str, Callable[..., object]]]:
             found = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
             if inspect.isfunction(found) and not name.startswith("_"):
                 yield f"{cls.__name__}.{name}", found
-    for name in ("open_encoder", "open_store", "open_generator", "back_ends", "load"):
+    for name in ("open_encoder", "open_store", "open_generator", "open_reranker", "back_ends", "load"):
         yield name, getattr(registry, name)
 
 

@@ -51,7 +51,7 @@ def test_what_a_signature_names_is_exported(name: str) -> None:
 
 
 def test_the_interfaces_are_exported() -> None:
-    for name in ("Encoder", "Generator", "Store"):
+    for name in ("Encoder", "Generator", "Reranker", "Store"):
         assert inspect.isabstract(getattr(vlmsearch, name))
     with pytest.raises(AttributeError, match="no attribute 'Index'"):
         _ = vlmsearch.Index

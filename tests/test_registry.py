@@ -280,7 +280,7 @@ def test_a_third_party_class_that_cannot_be_loaded_hides_no_other(place: str, mo
 
 
 def test_every_registered_back_end_that_is_installed_has_a_docstring() -> None:
-    kinds: tuple[Kind, ...] = ("encoder", "store", "generator")
+    kinds: tuple[Kind, ...] = ("encoder", "store", "generator", "reranker")
     for kind in kinds:
         for scheme in back_ends(kind):
             with contextlib.suppress(MissingDependencyError):

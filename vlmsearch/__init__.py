@@ -1,8 +1,8 @@
 """Multimodal retrieval with pluggable back ends: what an application and a back end import.
 
-`Pipeline` indexes, searches and answers. Its parts are an `Encoder`, a `Store` and a `Generator`: the built-in ones,
-opened by URLs, or classes of one's own. Everything else is a value that they take or give, an error that they raise,
-or a protocol for what only some back ends can do.
+`Pipeline` indexes, searches and answers. Its parts are an `Encoder`, a `Store`, a `Generator` and a `Reranker`: the
+built-in ones, opened by URLs, or classes of one's own. Everything else is a value that they take or give, an error
+that they raise, or a protocol for what only some back ends can do.
 
 Example:
     >>> from vlmsearch import Document, Pipeline
@@ -33,6 +33,7 @@ from vlmsearch.errors import (
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.pipeline import Pipeline
+from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.query import Query
 from vlmsearch.stores.base import (
     Checkable,
@@ -118,6 +119,7 @@ __all__ = [
     "Reject",
     "RejectCode",
     "Replaceable",
+    "Reranker",
     "Role",
     "Scalar",
     "Space",

@@ -1,11 +1,11 @@
 """URLs to back ends.
 
 A URL is ``scheme:location?option=value&...``. The scheme is an entry point of the group ``vlmsearch.encoders``,
-``vlmsearch.stores`` or ``vlmsearch.generators``; the location is the class's one positional argument and the options
-are its keyword-only arguments, converted by their annotations. Of an argument that is a dataclass, each field is an
-option: by its own name where the argument is called ``options``, else with the argument's name before it, as
-``hnsw_ef_search`` is the field ``ef_search`` of ``hnsw``. Any installed package can register its own, and names the
-extra that a back end needs as entry points do: ``name = "package.module:Class [extra]"``.
+``vlmsearch.stores``, ``vlmsearch.generators`` or ``vlmsearch.rerankers``; the location is the class's one positional
+argument and the options are its keyword-only arguments, converted by their annotations. Of an argument that is a
+dataclass, each field is an option: by its own name where the argument is called ``options``, else with the argument's
+name before it, as ``hnsw_ef_search`` is the field ``ef_search`` of ``hnsw``. Any installed package can register its
+own, and names the extra that a back end needs as entry points do: ``name = "package.module:Class [extra]"``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.generators.base import Generator
+    from vlmsearch.rerankers.base import Reranker
     from vlmsearch.stores.base import Store
 
-Kind = Literal["encoder", "store", "generator"]
+Kind = Literal["encoder", "store", "generator", "reranker"]
 T = TypeVar("T")
 _Group: TypeAlias = tuple[str, Callable[..., object]]
 """A keyword-only argument that is a dataclass, whose fields are options, and what makes it of some fields."""
@@ -157,11 +158,37 @@ def open_generator(url: str) -> Generator:
     return _open(url, "generator", Generator)  # type: ignore[type-abstract]
 
 
+def open_reranker(url: str) -> Reranker:
+    """Open the re-ranker that a URL names.
+
+    Args:
+        url: ``scheme:location?option=value``.
+
+    Returns:
+        The re-ranker, to be closed after use.
+
+    Raises:
+        ConfigError: The scheme, the location or an option is wrong; the message says what there is.
+        MissingDependencyError: The re-ranker needs a package that is not installed.
+        ModelUnavailableError: The model is not on this machine and cannot be fetched.
+
+    Example:
+        >>> from vlmsearch.types import Document
+        >>> with open_reranker("mock:") as reranker:
+        ...     scores = reranker.score("a dog", [Document("a", text="a dog"), Document("b", text="a car")])
+        >>> scores[0] > scores[1]
+        True
+    """
+    from vlmsearch.rerankers.base import Reranker
+
+    return _open(url, "reranker", Reranker)  # type: ignore[type-abstract]
+
+
 def back_ends(kind: Kind) -> dict[str, EntryPoint]:
     """Return the registered back ends of one kind, by scheme; none is imported.
 
     Args:
-        kind: ``encoder``, ``store`` or ``generator``.
+        kind: ``encoder``, ``store``, ``generator`` or ``reranker``.
 
     Returns:
         Their entry points.
@@ -179,7 +206,7 @@ def load(kind: Kind, scheme: str) -> Callable[..., object]:
     """Import the class that is registered for a scheme.
 
     Args:
-        kind: ``encoder``, ``store`` or ``generator``.
+        kind: ``encoder``, ``store``, ``generator`` or ``reranker``.
         scheme: The part of a URL before the colon.
 
     Returns:

@@ -18,6 +18,7 @@ from vlmsearch.errors import MissingDependencyError
 from vlmsearch_mocks.encoder import MockEncoder
 from vlmsearch_mocks.faults import Faults
 from vlmsearch_mocks.generator import MockGenerator
+from vlmsearch_mocks.reranker import MockReranker
 from vlmsearch_mocks.store import MemoryStore
 
 if TYPE_CHECKING:
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     from vlmsearch_mocks.mongo import MockMongo
     from vlmsearch_mocks.pair import MockStore
 
-__all__ = ["Faults", "MemoryStore", "MockChroma", "MockEncoder", "MockGenerator", "MockMongo", "MockStore"]
+__all__ = [
+    "Faults",
+    "MemoryStore",
+    "MockChroma",
+    "MockEncoder",
+    "MockGenerator",
+    "MockMongo",
+    "MockReranker",
+    "MockStore",
+]
 
 _LATE = {
     "MockChroma": "vlmsearch_mocks.chroma",

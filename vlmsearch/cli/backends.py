@@ -14,7 +14,7 @@ from vlmsearch.registry import Kind, back_ends, load
 @command()
 @json_option
 def backends(as_json: bool) -> None:
-    """List encoders, stores and generators, and whether each can be used here."""
+    """List encoders, stores, generators and re-rankers, and whether each can be used here."""
     rows = [(kind, scheme, *_state(kind, scheme)) for kind in get_args(Kind) for scheme in sorted(back_ends(kind))]
     if as_json:
         names = ("kind", "scheme", "usable", "what")

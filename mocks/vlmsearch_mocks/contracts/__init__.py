@@ -15,7 +15,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"vlmsearch_mocks.contracts.{name}"
-        for name in ("documents", "quarantine", "search", "tuning", "words", "encoder", "generator")
+        for name in ("documents", "quarantine", "search", "tuning", "words", "encoder", "generator", "reranker")
     )
 )
 
@@ -23,6 +23,7 @@ from vlmsearch_mocks.contracts.documents import DocumentsSuite  # noqa: E402 - a
 from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
 from vlmsearch_mocks.contracts.quarantine import QuarantineContract  # noqa: E402
+from vlmsearch_mocks.contracts.reranker import RerankerContract  # noqa: E402
 from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
 from vlmsearch_mocks.contracts.tuning import TuningContract  # noqa: E402
 from vlmsearch_mocks.contracts.words import WordsContract  # noqa: E402
@@ -40,6 +41,7 @@ __all__ = [
     "EncoderContract",
     "GeneratorContract",
     "QuarantineContract",
+    "RerankerContract",
     "StoreContract",
     "TuningContract",
     "WordsContract",

@@ -1,0 +1,1 @@
+"""Judges of how well a document answers a query, by reading both."""
