@@ -1,0 +1,130 @@
+"""Reading the first matches again, together with the query.
+
+A re-ranker's probability and that of the first stage are estimates of one thing from much the same evidence, so they
+are not multiplied but pooled: the new log-odds are the mean of both, ``weight`` of the re-ranker's (logarithmic opinion
+pool; Genest and Zidek, "Combining probability distributions", Statistical Science 1(1), 1986). A mean of two calibrated
+estimates stays on their scale, so that a document that was not read can be compared with one that was.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.rerankers.base import Reranker
+from vlmsearch.types import Document
+
+FIRST = 50
+"""How many matches are read unless the caller says otherwise."""
+WEIGHT = 0.8
+"""What the re-ranker's log-odds count; the first stage's count the rest."""
+_FEW, _MANY = 4, 32
+"""How many documents the first batch has, from which the speed is known, and any batch at most."""
+_LEAST = 1e-6
+"""Probabilities nearer to 0 or 1 count as this near."""
+
+
+@dataclass(frozen=True)
+class Reranked:
+    """One match in its new place: its id, its new score, and what the re-ranker gave; None where it gave nothing."""
+
+    id: str
+    score: float
+    judged: float | None
+
+
+def rerank(
+    query: str,
+    matches: Sequence[tuple[str, float, Document]],
+    reranker: Reranker,
+    *,
+    first: int = FIRST,
+    seconds: float | None = None,
+    weight: float = WEIGHT,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[Reranked]:
+    """Order matches anew by reading the first of them together with the query.
+
+    Args:
+        query: What was asked.
+        matches: The id, the score from 0 to 1 and the document of each match, best first.
+        reranker: What reads them.
+        first: How many are read.
+        seconds: When this long is over nothing more is read, and the order so far stands; None for no limit. Batches
+            are made as large as the speed so far lets fit.
+        weight: What the re-ranker's log-odds count, from 0 to 1.
+        clock: Where the time in seconds comes from.
+
+    Returns:
+        All matches, best first. One that was not read, or not judged, keeps its score and stands where that belongs;
+        among equal scores the earlier order stays.
+
+    Raises:
+        ConfigError: A number is out of its range.
+        BackendError: The re-ranker failed.
+    """
+    if first < 1 or not 0 <= weight <= 1 or (seconds is not None and not seconds > 0):
+        raise ConfigError(
+            f"a re-ranker reads at least 1 match, with a weight from 0 to 1 and in more than 0 seconds, not {first}, "
+            f"{weight} and {seconds}"
+        )
+    judged = _read(query, [document for _, _, document in matches[:first]], reranker, seconds, clock)
+    judged += [None] * (len(matches) - len(judged))
+    found = [
+        Reranked(id, score if given is None else pooled(given, score, weight), given)
+        for (id, score, _), given in zip(matches, judged)
+    ]
+    return sorted(found, key=lambda match: -match.score)
+
+
+def pooled(judged: float, score: float, weight: float = WEIGHT) -> float:
+    """Pool the probabilities of a re-ranker and of the first stage by the weighted mean of their log-odds.
+
+    >>> round(pooled(0.9, 0.5, 0.5), 3)
+    0.75
+    """
+    return 1 / (1 + math.exp(-weight * _log_odds(judged) - (1 - weight) * _log_odds(score)))
+
+
+def fit_weight(judged: NDArray[np.float64], scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> float:
+    """Find the weight, in hundredths, whose pooled probabilities make labels likeliest.
+
+    Args:
+        judged: What the re-ranker gave for some documents, (n,).
+        scores: What the first stage gave for them, (n,).
+        labels: Whether each was what was asked for, (n,).
+
+    Returns:
+        The weight of the re-ranker's log-odds.
+    """
+    one, other = (np.log(p / (1 - p)) for p in (np.clip(values, _LEAST, 1 - _LEAST) for values in (judged, scores)))
+    signs = np.where(labels, -1.0, 1.0)
+    weights = np.arange(101) / 100
+    losses = [float(np.logaddexp(0, signs * (weight * one + (1 - weight) * other)).mean()) for weight in weights]
+    return float(weights[int(np.argmin(losses))])
+
+
+def _log_odds(probability: float) -> float:
+    clipped = min(max(probability, _LEAST), 1 - _LEAST)
+    return math.log(clipped / (1 - clipped))
+
+
+def _read(
+    query: str, documents: Sequence[Document], reranker: Reranker, seconds: float | None, clock: Callable[[], float]
+) -> list[float | None]:
+    """What the re-ranker gives for as many of the documents, from the first on, as it can read in the time."""
+    judged: list[float | None] = []
+    begun = clock()
+    size = _MANY if seconds is None else _FEW
+    while len(judged) < len(documents) and size:
+        judged += reranker.score(query, documents[len(judged) : len(judged) + size])
+        if seconds is not None:
+            spent = max(clock() - begun, 1e-9)
+            size = max(0, min(_MANY, int((seconds - spent) * len(judged) / spent)))
+    return judged
