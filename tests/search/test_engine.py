@@ -11,7 +11,19 @@ import pytest
 from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
-from vlmsearch import ConfigError, Document, Field, Filter, Hit, InvalidInputError, Matches, Pipeline, Query, Store
+from vlmsearch import (
+    ConfigError,
+    Document,
+    Field,
+    Filter,
+    Hit,
+    InvalidInputError,
+    Matches,
+    Pipeline,
+    Query,
+    Scalar,
+    Store,
+)
 from vlmsearch.registry import open_store
 from vlmsearch.search import engine
 from vlmsearch.search.engine import Sought
@@ -43,7 +55,9 @@ def pipeline(store: Store) -> Pipeline:
 def notes() -> Iterator[Document]:
     pairs = [(colour, thing) for colour in COLOURS for thing in THINGS] * 2
     for i, (colour, thing) in enumerate(pairs):
-        metadata = {"colour": colour, "number": i} | ({"even": True} if i % 2 == 0 else {})
+        metadata: dict[str, Scalar] = {"colour": colour, "number": i}
+        if i % 2 == 0:
+            metadata["even"] = True
         yield Document(f"note-{i:02}", text=f"{colour} {thing}", metadata=metadata)
 
 
@@ -362,7 +376,12 @@ def test_a_batch_is_encoded_once_and_asks_each_field_once() -> None:
         pipeline.add(notes())
         pipeline.add(Document(f"picture-{i}", image=Image.new("RGB", (8, 8), (60 * i, 0, 0))) for i in range(4))
         pictures = [Image.new("RGB", (8, 8), colour) for colour in ("red", "black")]
-        queries = ["red star", "blue ring -red", Query(image=pictures[0]), Query("red star", image=pictures[1])]
+        queries: list[str | Query] = [
+            "red star",
+            "blue ring -red",
+            Query(image=pictures[0]),
+            Query("red star", image=pictures[1]),
+        ]
         queries.append(Query(like=["note-01"], without=[Query("red star")]))
         encoder.calls.clear()
         found = pipeline.search_many(queries, limit=6)
