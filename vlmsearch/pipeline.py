@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,8 +25,8 @@ from vlmsearch.answers.prompts import (
 )
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.registry import open_encoder, open_generator, open_store
-from vlmsearch.search.query import Query, SearchOptions, make_query
+from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, SearchOptions, make_query
 from vlmsearch.search.relevance import Backgrounds, Judge
 from vlmsearch.stores.base import CheckReport, check_manifest, check_store, quarantine_of
 from vlmsearch.types import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.generators.base import GenerationOptions, Generator
     from vlmsearch.indexing.sources import Item, Paths
+    from vlmsearch.rerankers.base import Reranker
     from vlmsearch.stores.base import Store
 
 DEFAULT_ENCODER = "onnx:default"
@@ -90,6 +92,8 @@ class Pipeline(Closable):
         self._process = os.getpid()
         self._checked: Manifest | None = None
         self._backgrounds = Backgrounds()
+        self._opening = threading.Lock()
+        self._rerankers: dict[str, Reranker] = {}
 
     @classmethod
     def open(
@@ -277,6 +281,9 @@ class Pipeline(Closable):
         weights: Mapping[str, float] | None = None,
         count: bool = False,
         facets: Collection[str] = (),
+        rerank: Reranker | str | None = None,
+        rerank_first: int = RERANK_FIRST,
+        rerank_seconds: float = RERANK_SECONDS,
     ) -> Matches:
         """Return the best matches for a text, an image, documents of the index, or several of these, best first.
 
@@ -305,6 +312,10 @@ class Pipeline(Closable):
                 out, 0 for those that are not asked at all.
             count: Whether to count the relevant documents: `Matches.total`.
             facets: Keys of the metadata whose values to count among the relevant documents: `Matches.facets`.
+            rerank: What reads the text with each of the first matches and judges them anew: a re-ranker, or the URL of
+                one, which stays open until the pipeline is closed.
+            rerank_first: How many matches it reads.
+            rerank_seconds: After how long it reads no more; the order so far stands.
 
         Returns:
             At most ``limit`` matches, with what is known of the others; none from an index that holds nothing.
@@ -336,6 +347,9 @@ class Pipeline(Closable):
             diversity=diversity,
             count=count,
             facets=facets,
+            rerank=self._reranker(rerank),
+            rerank_first=rerank_first,
+            rerank_seconds=rerank_seconds,
         )
         return self._search([query], options)[0]
 
@@ -351,6 +365,9 @@ class Pipeline(Closable):
         weights: Mapping[str, float] | None = None,
         count: bool = False,
         facets: Collection[str] = (),
+        rerank: Reranker | str | None = None,
+        rerank_first: int = RERANK_FIRST,
+        rerank_seconds: float = RERANK_SECONDS,
     ) -> list[Matches]:
         """Return the matches of several queries: encoded at once, with one call to the store for each field.
 
@@ -364,6 +381,9 @@ class Pipeline(Closable):
             weights: How much some legs count.
             count: Whether to count the relevant documents of each.
             facets: Keys of the metadata whose values to count.
+            rerank: What judges the first matches of each query anew.
+            rerank_first: How many matches of each query it reads.
+            rerank_seconds: After how long it reads no more of a query's matches.
 
         Returns:
             The matches of each query, in the order of the queries.
@@ -392,8 +412,20 @@ class Pipeline(Closable):
             diversity=diversity,
             count=count,
             facets=facets,
+            rerank=self._reranker(rerank),
+            rerank_first=rerank_first,
+            rerank_seconds=rerank_seconds,
         )
         return self._search([each if isinstance(each, Query) else make_query(each) for each in queries], options)
+
+    def _reranker(self, given: Reranker | str | None) -> Reranker | None:
+        """The re-ranker that is given, or that a URL names: opened once."""
+        if not isinstance(given, str):
+            return given
+        with self._opening:
+            if given not in self._rerankers:
+                self._rerankers[given] = open_reranker(given)
+            return self._rerankers[given]
 
     def _search(self, queries: Sequence[Query], options: SearchOptions) -> list[Matches]:
         from vlmsearch.search.engine import run
@@ -545,8 +577,8 @@ class Pipeline(Closable):
         return manifest
 
     def close(self) -> None:
-        """Close the encoder, the store and the generator."""
+        """Close the encoder, the store, the generator and the re-rankers that searches named."""
         with ExitStack() as stack:  # one that fails leaves none of the others open
-            for part in (self.generator, self.store, self.encoder):
+            for part in (*self._rerankers.values(), self.generator, self.store, self.encoder):
                 if part is not None:
                     stack.callback(part.close)

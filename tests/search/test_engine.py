@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from vlmsearch import (
     Matches,
     Pipeline,
     Query,
+    Reranker,
     Scalar,
     Store,
 )
@@ -419,3 +421,87 @@ def test_an_index_that_is_not_there_has_no_matches(tmp_path: Path) -> None:
     with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'none'}") as pipeline:
         assert pipeline.search_many(["a", "b"]) == [[], []]
         assert pipeline.search(like=["a"], facets=["year"]) == []
+
+
+# ---- re-ranked
+
+
+class Odd(Reranker):
+    """Finds odd numbers relevant and even ones not, and cannot judge a seventh."""
+
+    name = "odd"
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.read: list[str] = []
+        self.is_closed = False
+        self._seconds = seconds
+
+    def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:
+        self.read += [document.id for document in documents]
+        time.sleep(self._seconds)
+        numbers = [int(document.metadata["number"]) for document in documents]
+        return [None if number % 7 == 0 else 0.9 if number % 2 else 0.2 for number in numbers]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_reranker_judges_the_first_matches(pipeline: Pipeline) -> None:
+    plain, reranker = pipeline.search("red star", limit=40), Odd()
+    found = pipeline.search("red star", rerank=reranker, rerank_first=20, limit=40)
+    assert reranker.read == ids(plain)[:20]
+    judged = {match.document.id: match.score for match in found}
+    before = {match.document.id: match.score for match in plain}
+    numbers = {match.document.id: int(match.document.metadata["number"]) for match in plain}
+    assert judged.keys() == before.keys()
+    assert [match.score for match in found] == sorted(judged.values(), reverse=True)
+    assert {judged[id] for id in ids(plain)[:20] if numbers[id] % 7} == {0.9, 0.2}
+    kept = set(ids(plain)[20:]) | {id for id in before if numbers[id] % 7 == 0}
+    assert all(judged[id] == before[id] for id in kept)
+    strict = pipeline.search("red star", rerank=reranker, rerank_first=40, min_score=0.5, count=True, limit=40)
+    assert {id for id in ids(strict) if numbers[id] % 7} == {id for id in before if numbers[id] % 2 and numbers[id] % 7}
+    assert strict.total == len(strict)
+    pages = [pipeline.search("red star", rerank=reranker, rerank_first=20, limit=15)]
+    while pages[-1].cursor:
+        more = pages[-1].cursor
+        pages.append(pipeline.search("red star", rerank=reranker, rerank_first=20, limit=15, cursor=more))
+    assert [match for page in pages for match in page] == found
+    with pytest.raises(ConfigError, match="another query"):
+        pipeline.search("red star", cursor=pages[0].cursor)
+
+
+def test_a_reranker_ends_with_its_time(pipeline: Pipeline) -> None:
+    reranker = Odd(seconds=0.3)
+    found = pipeline.search("red star", rerank=reranker, rerank_seconds=0.1, limit=40)
+    assert 0 < len(reranker.read) < 40
+    assert len(found) == 40
+
+
+def test_a_reranker_reads_a_text(pipeline: Pipeline) -> None:
+    with pytest.raises(ConfigError, match="`rerank` needs a text"):
+        pipeline.search(like=["note-00"], rerank=Odd())
+    with pytest.raises(ConfigError, match=r"no reranker ('nonsense:'|is registered)"):
+        pipeline.search("red star", rerank="nonsense:")
+    with pytest.raises(ConfigError, match="`rerank_first` is from 1 to 10000, not 0"):
+        pipeline.search("red star", rerank=Odd(), rerank_first=0)
+    with pytest.raises(ConfigError, match="`rerank_seconds` is above 0, not 0"):
+        pipeline.search("red star", rerank=Odd(), rerank_seconds=0)
+
+
+def test_a_reranker_that_a_url_names_is_opened_once_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Odd] = []
+
+    def open_odd(url: str) -> Reranker:
+        assert url == "odd:"
+        opened.append(Odd())
+        return opened[-1]
+
+    monkeypatch.setattr("vlmsearch.pipeline.open_reranker", open_odd)
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+        pipeline.add(notes())
+        for turn in (1, 2):
+            pipeline.search("red star", rerank="odd:")
+            assert len(opened[0].read) == 40 * turn
+            assert not opened[0].is_closed
+    assert len(opened) == 1
+    assert opened[0].is_closed

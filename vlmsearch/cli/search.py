@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from vlmsearch.cli.common import (
+    SECONDS,
     ImagePath,
     PlainText,
     command,
@@ -28,6 +29,7 @@ from vlmsearch.cli.common import (
     where_option,
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS
 from vlmsearch.types import Matches
 
 _MOST = 10_000
@@ -69,6 +71,13 @@ _SHARE = click.FloatRange(0, 1)
 )
 @option("--all", "show_all", is_flag=True, help="Show what comes closest, however little it matches.")
 @option("--facet", "facets", multiple=True, type=PlainText(), metavar="KEY", help="Count the values of a metadata key.")
+@option("--rerank", metavar="URL", help="What reads the first matches and judges them anew, such as onnx:NAME.")
+@option(
+    "--rerank-first", type=click.IntRange(1, _MOST), default=RERANK_FIRST, show_default=True, help="How many it reads."
+)
+@option(
+    "--rerank-seconds", type=SECONDS, default=RERANK_SECONDS, show_default=True, help="After how long it reads no more."
+)
 @where_option
 @store_option
 @encoder_option
@@ -90,6 +99,9 @@ def search(
     min_score: float | None,
     show_all: bool,
     facets: tuple[str, ...],
+    rerank: str | None,
+    rerank_first: int,
+    rerank_seconds: float,
     where: Mapping[str, object] | None,
     store: str,
     encoder: str | None,
@@ -122,6 +134,9 @@ def search(
             diversity=diversity,
             min_score=0.0 if show_all else min_score,
             facets=facets,
+            rerank=rerank,
+            rerank_first=rerank_first,
+            rerank_seconds=rerank_seconds,
         )
     if html is not None:
         from vlmsearch.cli.contact_sheet import Section, write_sheet

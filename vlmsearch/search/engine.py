@@ -7,7 +7,7 @@ runs, or from whose candidates ``without`` took too many, is asked again, deeper
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from vlmsearch.search.arrange import count_values, diversify, sort_by_key
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
 from vlmsearch.search.relevance import THRESHOLD, Judge
+from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.versions import compare_again, read_documents
 from vlmsearch.types import WORDS, Document, Field, Hit, Leg, Match, Matches, Modality, Record, Vectors
@@ -64,6 +65,8 @@ def run(
     encoder, store = judge.encoder, judge.store
     if options.weights:
         fusion.check_legs(options.weights, encoder.spaces)
+    if options.rerank and not all(query.text for query in queries):
+        raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     cursors = [Cursor.start(query, options) for query in queries]
     sought = _encode(encoder, store, queries, image_limits, options.unasked)
     ranks_words = bool(judge.manifest.language) and isinstance(store, WordSearch) and WORDS not in options.unasked
@@ -225,7 +228,6 @@ class _Search:
     owned: dict[str, frozenset[Field]] = field(default_factory=dict)
     matches: list[Match] = field(default_factory=list)
     """The first `size` of the relevant documents."""
-    relevant: int = 0
     removed: int = 0
     """How many were relevant, but for what the query leaves out."""
     is_whole: bool = True
@@ -236,8 +238,10 @@ class _Search:
         """How many of the best must be known."""
         if self.options.takes_all:
             return LONGEST_PAGE
-        most = self.last + 1  # which says whether there is another page
-        return min(max(most, _DIVERSE) if self.options.diversity else most, LONGEST_PAGE)
+        least = [self.last + 1]  # one more says whether there is another page
+        least += [_DIVERSE] if self.options.diversity else []
+        least += [self.last + 1 + self.options.rerank_first] if self.options.rerank else []  # all of them may fall
+        return min(max(least), LONGEST_PAGE)
 
     @property
     def last(self) -> int:
@@ -267,8 +271,7 @@ class _Search:
         self._look_behind()
         documents: dict[str, Document] = {}
         for _ in range(_ATTEMPTS):
-            best = self._relevant()
-            self.relevant, best = len(best), best[: self.size]
+            best = self._relevant()[: self.size]
             unread = [id for id, _, _ in best if id not in documents]
             documents |= read_documents(self.store, unread, (hit for hits in self.ranked.legs.values() for hit in hits))
             changed = {id for id in unread if id not in documents}
@@ -281,9 +284,10 @@ class _Search:
         self.matches = [Match(documents[id], score, legs) for id, score, legs in best if id in documents]
 
     def _relevant(self) -> list[tuple[str, float, dict[str, Leg]]]:
-        """The candidates that are at least as likely as the threshold, with what the query leaves out taken off."""
+        """The candidates that are likely enough, best first, with what the query leaves out taken off."""
+        least = 0.0 if self.options.rerank else self.threshold  # a re-ranker may raise them
         found = self._scored(self.asked, self.ranked, self.options.weights)
-        found = [one for one in found if one[1] >= self.threshold and one[0] not in self.hidden]
+        found = [one for one in found if one[1] >= least and one[0] not in self.hidden]
         before = len(found)
         for part in self.asked.without:
             unwanted = self._scores([id for id, _, _ in found], part)
@@ -293,7 +297,7 @@ class _Search:
                 if unwanted.get(id, 0.0) < _EXCLUDED
             ]
         if self.asked.without:
-            found = sorted((one for one in found if one[1] >= self.threshold), key=lambda one: -one[1])
+            found = sorted((one for one in found if one[1] >= least), key=lambda one: -one[1])
         self.removed = before - len(found)
         return found
 
@@ -333,9 +337,21 @@ class _Search:
             found[WORDS] = partial(self.store.compare_words, self.asked.text, where=where)
         return found
 
+    def _reranked(self) -> list[Match]:
+        """The relevant documents, of which a re-ranker has read the first."""
+        options = self.options
+        if options.rerank is None:
+            return self.matches
+        first, rest = self.matches[: options.rerank_first], self.matches[options.rerank_first :]
+        given = [(match.document.id, match.score, match.document) for match in first]
+        judged = rerank(self.asked.text, given, options.rerank, seconds=options.rerank_seconds)
+        by_id = {match.document.id: match for match in first}
+        found = [replace(by_id[id], score=score) for id, score, _ in judged] + rest
+        return sorted((match for match in found if match.score >= self.threshold), key=lambda match: -match.score)
+
     def result(self) -> Matches:
         """The page that was asked for."""
-        options, matches = self.options, self.matches
+        options, matches = self.options, self._reranked()
         facets = count_values(matches, options.facets)
         if options.sort != "relevance":
             matches = sort_by_key(matches, options.sort)
@@ -350,7 +366,7 @@ class _Search:
         return Matches(
             page,
             cursor=self.cursor.after([*matches[: options.offset], *page]) if len(left) > len(page) else None,
-            total=min(self.relevant, LONGEST_PAGE) if options.takes_all else None,
+            total=len(matches) if options.takes_all else None,
             facets=facets,
             threshold=self.threshold,
         )

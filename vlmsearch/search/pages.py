@@ -67,7 +67,8 @@ def _digest(id: str) -> bytes:
 
 def _digest_of(query: Query, options: SearchOptions) -> bytes:
     """What tells this query from others: all that decides which documents there are, and in which order."""
-    chosen = (options.where, options.weights, options.min_score, options.sort, options.diversity)
+    reranker = (options.rerank.name, options.rerank_first) if options.rerank else None
+    chosen = (options.where, options.weights, options.min_score, options.sort, options.diversity, reranker)
     text = repr([_identity(query), *map(_identity, query.without), chosen])
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_QUERY_BYTES).digest()
 

@@ -6,14 +6,22 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.types import ImageSource
 
+if TYPE_CHECKING:
+    from vlmsearch.rerankers.base import Reranker
+
 LONGEST_PAGE = 10_000
 """How many matches one search can go through: of a page, of those before it, and of the set that is sorted."""
+RERANK_FIRST = 50
+"""How many matches a re-ranker reads."""
+RERANK_SECONDS = 1.0
+"""After how long a re-ranker begins no other batch."""
 _EXCLUSION = re.compile(r'(?<!\S)-(?:"([^"]*)"|([^\W\d_]\S*))')
 
 
@@ -109,6 +117,9 @@ class SearchOptions:
     diversity: float = 0.0
     count: bool = False
     facets: Collection[str] = ()
+    rerank: Reranker | None = None
+    rerank_first: int = RERANK_FIRST
+    rerank_seconds: float = RERANK_SECONDS
 
     def __post_init__(self) -> None:
         if not isinstance(self.limit, int) or not 1 <= self.limit <= LONGEST_PAGE:
@@ -127,6 +138,10 @@ class SearchOptions:
             raise ConfigError("matches are sorted by a key or chosen for `diversity`, not both")
         if isinstance(self.facets, str):
             raise ConfigError(f"`facets` is a list of keys of the metadata, such as [{self.facets!r}]")
+        if not isinstance(self.rerank_first, int) or not 1 <= self.rerank_first <= LONGEST_PAGE:
+            raise ConfigError(f"`rerank_first` is from 1 to {LONGEST_PAGE}, not {self.rerank_first!r}")
+        if not isinstance(self.rerank_seconds, (int, float)) or not self.rerank_seconds > 0:
+            raise ConfigError(f"`rerank_seconds` is above 0, not {self.rerank_seconds!r}")
         _ = self.condition
 
     @cached_property
