@@ -27,6 +27,7 @@ MODULES = [
     "vlmsearch.pipeline",
     "vlmsearch.registry",
     "vlmsearch.rerankers.base",
+    "vlmsearch.search.query",
     "vlmsearch.stores.base",
     "vlmsearch.stores.filters",
     "vlmsearch.types",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +71,19 @@ def diversify(
     return [matches[i] for i in order]
 
 
-def _similarities(records: Sequence[Record | None]) -> NDArray[np.float64]:
+def _similarities(records: Sequence[Record | None]) -> NDArray[np.floating[Any]]:
     """The mean cosine of each two over the fields that both have."""
-    total = np.zeros((len(records), len(records)))
+    total = np.zeros((len(records), len(records)), np.float32)
     shared = np.zeros_like(total)
-    fields: set[Field] = {field for record in records if record for field in record.vectors}
-    for field in sorted(fields):
-        rows = [i for i, record in enumerate(records) if record and field in record.vectors]
-        vectors = np.array([record.vectors[field] for record in records if record and field in record.vectors])
-        total[np.ix_(rows, rows)] += vectors @ vectors.T
-        shared[np.ix_(rows, rows)] += 1
+    dims: dict[Field, int] = {}
+    for record in records:
+        dims |= {field: len(vector) for field, vector in record.vectors.items()} if record else {}
+    for field, dim in dims.items():
+        vectors = np.zeros((len(records), dim), np.float32)
+        has = np.zeros((len(records), 1), np.float32)
+        for i, record in enumerate(records):
+            if record and field in record.vectors:
+                vectors[i], has[i] = record.vectors[field], 1
+        total += vectors @ vectors.T
+        shared += has @ has.T
     return total / np.maximum(shared, 1)

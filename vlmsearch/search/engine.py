@@ -1,7 +1,7 @@
 """The run of a search: encode, ask every field, fuse, leave out, arrange.
 
-A batch of queries is encoded at once and goes to the store with one call a field. A query that others change while it
-runs, or from whose candidates ``without`` took too many, is asked again, deeper.
+A batch of queries is encoded at once and goes to the store with one call a field. A query whose page is not full, and
+behind whose candidates there may be more, is asked again, deeper; so is one whose documents others replace meanwhile.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _ATTEMPTS = 10
 """How often documents that were replaced meanwhile are looked at again, and how often all is searched again."""
 _DIVERSE = 500
 """How many of the best matches `diversify` chooses from; the others follow in their order."""
+_DEPTH_OF_ALL = 1000
+"""How deep a search begins that wants all relevant documents."""
 _EXCLUDED = 0.5
 """How likely a document is what a query leaves out before it is removed, whatever its score."""
 
@@ -76,7 +78,7 @@ def run(
         _Search(judge, asked, options, cursor, hidden=_named_in(query))
         for query, asked, cursor in zip(queries, sought, cursors)
     ]
-    depth = max([fusion.DEPTH, *(search.size + len(search.hidden) for search in searches)])
+    depth = max([fusion.DEPTH, *(search.least_depth for search in searches)])
     pending = searches
     for _ in range(_ATTEMPTS):
         found = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
@@ -228,8 +230,8 @@ class _Search:
     owned: dict[str, frozenset[Field]] = field(default_factory=dict)
     matches: list[Match] = field(default_factory=list)
     """The first `size` of the relevant documents."""
-    removed: int = 0
-    """How many were relevant, but for what the query leaves out."""
+    may_go_on: bool = False
+    """Whether there may be relevant documents behind the candidates."""
     is_whole: bool = True
     """Whether nothing that was found is lost."""
 
@@ -249,6 +251,13 @@ class _Search:
         return len(self.cursor.shown) + self.options.offset + self.options.limit
 
     @property
+    def least_depth(self) -> int:
+        """How many candidates each leg gives at first."""
+        if self.options.takes_all and self.threshold:
+            return _DEPTH_OF_ALL
+        return self.size + len(self.hidden)
+
+    @property
     def threshold(self) -> float:
         """How likely a document is what was asked for before it is shown."""
         return THRESHOLD if self.options.min_score is None else self.options.min_score
@@ -261,8 +270,8 @@ class _Search:
     @property
     def needs_more(self) -> bool:
         """Whether a deeper search may find what is missing in the page."""
-        found, is_full = len(self.matches), any(len(hits) >= self.depth for hits in self.ranked.legs.values())
-        return (found < self.last and not self.is_whole) or (found < self.size and self.removed > 0 and is_full)
+        found = len(self.matches)
+        return (found < self.last and not self.is_whole) or (found < self.size and self.may_go_on)
 
     def take(self, ranked: Ranked, depth: int) -> None:
         """Find the best of the candidates, each with the document that its scores are of."""
@@ -287,8 +296,9 @@ class _Search:
         """The candidates that are likely enough, best first, with what the query leaves out taken off."""
         least = 0.0 if self.options.rerank else self.threshold  # a re-ranker may raise them
         found = self._scored(self.asked, self.ranked, self.options.weights)
-        found = [one for one in found if one[1] >= least and one[0] not in self.hidden]
-        before = len(found)
+        found = [one for one in found if one[1] >= least]
+        self.may_go_on = self._ends_among({id for id, _, _ in found})
+        found = [one for one in found if one[0] not in self.hidden]
         for part in self.asked.without:
             unwanted = self._scores([id for id, _, _ in found], part)
             found = [
@@ -298,8 +308,12 @@ class _Search:
             ]
         if self.asked.without:
             found = sorted((one for one in found if one[1] >= least), key=lambda one: -one[1])
-        self.removed = before - len(found)
         return found
+
+    def _ends_among(self, relevant: Collection[str]) -> bool:
+        """Whether a leg that has more to give still gave relevant documents at its end."""
+        full = (hits for hits in self.ranked.legs.values() if len(hits) >= self.depth)
+        return any(hit.id in relevant for hits in full for hit in hits[-max(len(hits) // 10, 1) :])
 
     def _scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
         """How likely each of these documents is what the query leaves out."""

@@ -51,7 +51,7 @@ class Cursor:
 
     def has(self, match: Match) -> bool:
         """Whether a page has shown the document."""
-        return _digest(match.document.id) in self.shown
+        return bool(self.shown) and _digest(match.document.id) in self.shown
 
     def after(self, page: Iterable[Match]) -> str | None:
         """The cursor of the next page, as a string; None where `LONGEST_PAGE` documents are shown."""
