@@ -1,11 +1,11 @@
 """Searches of every kind, on several stores."""
 
-import math
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +27,9 @@ from vlmsearch import (
     Store,
 )
 from vlmsearch.registry import open_store
-from vlmsearch.search import engine
-from vlmsearch.search.engine import Sought
+from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.stores.sqlite.store import SqliteStore
-from vlmsearch.types import WORDS, ImageSource, Leg, Role, Vectors
+from vlmsearch.types import ImageSource, Role, Vectors
 
 COLOURS = ("red", "green", "blue", "yellow")
 THINGS = ("star", "ring", "heart", "circle", "cross")
@@ -63,31 +62,6 @@ def notes() -> Iterator[Document]:
         yield Document(f"note-{i:02}", text=f"{colour} {thing}", metadata=metadata)
 
 
-@pytest.fixture
-def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores that are probabilities: even odds at a cosine of 0.45."""
-
-    def relevances(
-        sought: Sought,
-        ranked: Mapping[str, Sequence[Hit]],
-        owned: Mapping[str, Collection[Field]],
-        weights: Mapping[str, float] | None = None,
-    ) -> list[tuple[str, float, dict[str, Leg]]]:
-        legs: dict[str, dict[str, Leg]] = {}
-        for name, hits in ranked.items():
-            for rank, hit in enumerate(hits, 1):
-                legs.setdefault(hit.id, {})[name] = Leg(rank, hit.score)
-        found = [(id, probability(of), of) for id, of in legs.items() if id in owned]
-        return sorted(found, key=lambda one: (-one[1], one[0]))
-
-    def probability(legs: Mapping[str, Leg]) -> float:
-        cosine = max((leg.score for name, leg in legs.items() if name != WORDS), default=-1.0)
-        return 1 / (1 + math.exp(-20 * (cosine - 0.45)))
-
-    monkeypatch.setattr(engine, "relevances", relevances)
-    monkeypatch.setattr(engine, "DEFAULT_THRESHOLD", 0.5)
-
-
 def ids(matches: Sequence[object]) -> list[str]:
     return [match.document.id for match in matches]  # type: ignore[attr-defined]
 
@@ -99,11 +73,11 @@ def texts(matches: Matches) -> set[str]:
 # ---- the threshold
 
 
-@pytest.mark.usefixtures("calibrated")
 def test_what_is_below_the_threshold_is_not_shown(pipeline: Pipeline) -> None:
     found = pipeline.search("star", limit=40)
     assert texts(found) == {f"{colour} star" for colour in COLOURS}
-    assert (len(found), found.threshold) == (8, 0.5)
+    assert (len(found), found.threshold) == (8, THRESHOLD)
+    assert all(match.score >= THRESHOLD for match in found)
     strict = pipeline.search("red star", min_score=0.999)
     assert texts(strict) == {"red star"}
     assert (len(strict), strict.threshold, strict.cursor) == (2, 0.999, None)
@@ -115,13 +89,13 @@ def test_what_is_below_the_threshold_is_not_shown(pipeline: Pipeline) -> None:
 
 
 def test_more_like_documents_leaves_these_out(pipeline: Pipeline) -> None:
-    found = pipeline.search(like="note-00", limit=40)
+    found = pipeline.search(like="note-00", limit=40, min_score=0)
     assert found[0].document.text == "red star"
     assert len(found) == 39
     assert "note-00" not in ids(found)
     assert set(found[0].legs) == {"minilm/text", "clip/image"} & set(found[0].legs)
     assert found[0].legs["minilm/text"].score == pytest.approx(1, abs=1e-5)
-    both = pipeline.search(like=["note-00", "note-06"], limit=40)  # red star, green ring
+    both = pipeline.search(like=["note-00", "note-06"], limit=40, min_score=0)  # red star, green ring
     assert {match.document.text for match in both[:6]} == {"red star", "green ring", "red ring", "green star"}
     mixed = pipeline.search("heart", like=["note-00"], limit=3)
     assert mixed[0].document.text == "red heart"
@@ -139,25 +113,24 @@ def test_a_photo_is_like_photos_and_like_its_caption(tmp_path: Path) -> None:
         pipeline.add(Document(colour, image=picture(colour)) for colour in ("red", "darkred", "blue", "green"))
         pipeline.add(Document("captioned", text="a dog", image=picture("navy")))
         pipeline.add([Document("dog", text="a dog and a cat"), Document("car", text="some car")])
-        legs = {match.document.id: match.legs for match in pipeline.search(like=["red"], limit=10)}
+        legs = {match.document.id: match.legs for match in pipeline.search(like=["red"], limit=10, min_score=0)}
         assert legs["darkred"]["clip/image"].rank == 2  # itself is the first, and not in the result
         assert set(legs) == {"darkred", "blue", "green", "captioned", "dog", "car"}
-        found = pipeline.search(like=["captioned"], limit=10)
+        found = pipeline.search(like=["captioned"], limit=10, min_score=0)
         by = {match.document.id: match.legs for match in found}
         assert by["blue"]["clip/image"].rank == 2
         assert by["dog"]["minilm/text"].score > by["car"]["minilm/text"].score
 
 
 @pytest.mark.parametrize("arguments", [{"like": ["note-00", "nobody"]}, {"text": "star", "without": ["nobody"]}])
-def test_an_id_that_is_not_there_is_named(pipeline: Pipeline, arguments: dict[str, object]) -> None:
+def test_an_id_that_is_not_there_is_named(pipeline: Pipeline, arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="has no document 'nobody': `like` and `without` name ids"):
-        pipeline.search(**arguments)  # type: ignore[arg-type]
+        pipeline.search(**arguments)
 
 
 # ---- without
 
 
-@pytest.mark.usefixtures("calibrated")
 def test_what_is_left_out_is_judged_in_every_candidate(pipeline: Pipeline) -> None:
     plain = pipeline.search("star", limit=40)
     assert texts(plain) == {f"{colour} star" for colour in COLOURS}
@@ -172,7 +145,6 @@ def test_what_is_left_out_is_judged_in_every_candidate(pipeline: Pipeline) -> No
     assert "red star" not in texts(by_id)
 
 
-@pytest.mark.usefixtures("calibrated")
 def test_an_image_can_be_left_out() -> None:
     pictures = {colour: Image.new("RGB", (16, 16), colour) for colour in ("red", "darkred", "white", "pink")}
     with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
@@ -185,7 +157,6 @@ def test_an_image_can_be_left_out() -> None:
         ]
 
 
-@pytest.mark.usefixtures("calibrated")
 def test_a_page_is_full_however_many_of_the_best_are_left_out(tmp_path: Path) -> None:
     with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         pipeline.add(Document(f"best-{i:03}", text="red star") for i in range(350))
@@ -203,25 +174,26 @@ def test_a_page_is_full_however_many_of_the_best_are_left_out(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "options", [{}, {"sort": "-number"}, {"diversity": 0.4}, {"where": {"colour": "red"}}, {"weights": {"words": 0}}]
 )
-def test_pages_are_the_parts_of_one_long_one(pipeline: Pipeline, options: dict[str, object]) -> None:
-    whole = pipeline.search("red star", limit=40, **options)  # type: ignore[arg-type]
+def test_pages_are_the_parts_of_one_long_one(pipeline: Pipeline, options: dict[str, Any]) -> None:
+    options = {"min_score": 0} | options
+    whole = pipeline.search("red star", limit=40, **options)
     assert whole.cursor is None
-    pages = [pipeline.search("red star", limit=7, **options)]  # type: ignore[arg-type]
+    pages = [pipeline.search("red star", limit=7, **options)]
     while pages[-1].cursor:
-        pages.append(pipeline.search("red star", limit=7, cursor=pages[-1].cursor, **options))  # type: ignore[arg-type]
+        pages.append(pipeline.search("red star", limit=7, cursor=pages[-1].cursor, **options))
     assert [match for page in pages for match in page] == whole
     assert [len(page) for page in pages[:-1]] == [7] * (len(pages) - 1)
     assert pages[-1]
-    passed = pipeline.search("red star", limit=3, offset=5, **options)  # type: ignore[arg-type]
+    passed = pipeline.search("red star", limit=3, offset=5, **options)
     assert passed == whole[5:8]
     assert passed.cursor is not None
-    rest = pipeline.search("red star", limit=40, cursor=passed.cursor, **options)  # type: ignore[arg-type]
+    rest = pipeline.search("red star", limit=40, cursor=passed.cursor, **options)
     assert rest == whole[8:]
-    assert pipeline.search("red star", offset=100, **options) == []  # type: ignore[arg-type]
+    assert pipeline.search("red star", offset=100, **options) == []
 
 
 @pytest.mark.parametrize("options", [{}, {"sort": "number"}, {"diversity": 0.3}])
-def test_pages_repeat_and_skip_nothing_while_others_write(store: Store, options: dict[str, object]) -> None:
+def test_pages_repeat_and_skip_nothing_while_others_write(store: Store, options: dict[str, Any]) -> None:
     pipeline = Pipeline(MockEncoder(), store)
     words = np.random.default_rng(7).choice([*COLOURS, *THINGS], (300, 4)).tolist()
     pipeline.add(Document(f"kept-{i:03}", text=" ".join(words[i]), metadata={"number": i}) for i in range(120))
@@ -229,7 +201,7 @@ def test_pages_repeat_and_skip_nothing_while_others_write(store: Store, options:
     shown: list[str] = []
     cursor: str | None = None
     for turn in range(100):
-        page = pipeline.search("red star", limit=10, cursor=cursor, **options)  # type: ignore[arg-type]
+        page = pipeline.search("red star", limit=10, cursor=cursor, min_score=0, **options)
         shown += ids(page)
         cursor = page.cursor
         if cursor is None:
@@ -260,10 +232,10 @@ def test_pages_are_whole_while_a_thread_writes(tmp_path: Path) -> None:
     try:
         for _ in range(3):
             shown: list[str] = []
-            page = pipeline.search("red star", limit=15)
+            page = pipeline.search("red star", limit=15, min_score=0)
             shown += ids(page)
             while page.cursor:
-                page = pipeline.search("red star", limit=15, cursor=page.cursor)
+                page = pipeline.search("red star", limit=15, cursor=page.cursor, min_score=0)
                 shown += ids(page)
             assert len(shown) == len(set(shown))
             assert {id for id in shown if id.startswith("kept")} == {f"kept-{i:03}" for i in range(150)}
@@ -276,7 +248,7 @@ def test_a_cursor_is_of_one_query(pipeline: Pipeline) -> None:
     cursor = pipeline.search("red star", where={"number": {"$lt": 30}}, limit=5).cursor
     assert cursor is not None
     assert len(pipeline.search("red star", where={"number": {"$lt": 30}}, limit=9, cursor=cursor)) == 9
-    others: list[dict[str, object]] = [
+    others: list[dict[str, Any]] = [
         {"text": "red star"},
         {"text": "red ring", "where": {"number": {"$lt": 30}}},
         {"text": "red star", "where": {"number": {"$lt": 30}}, "sort": "number"},
@@ -285,7 +257,7 @@ def test_a_cursor_is_of_one_query(pipeline: Pipeline) -> None:
     ]
     for other in others:
         with pytest.raises(ConfigError, match="the cursor is of another query: all but the limit stays the same"):
-            pipeline.search(cursor=cursor, **other)  # type: ignore[arg-type]
+            pipeline.search(cursor=cursor, **other)
     for wrong in ("", "x", "é", "AAAA", cursor[:-1], cursor + "AAAA", "A" * len(cursor)):
         with pytest.raises(ConfigError, match="cursor"):
             pipeline.search("red star", where={"number": {"$lt": 30}}, cursor=wrong)
@@ -298,15 +270,15 @@ def test_images_have_pages_too(tmp_path: Path) -> None:
     with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
         pipeline.add(Document(str(i), image=Image.new("RGB", (8, 8), (i, 0, 0))) for i in range(0, 250, 25))
         for image in images:
-            first = pipeline.search(image=image, limit=6)
+            first = pipeline.search(image=image, limit=6, min_score=0)
             assert first.cursor
-            assert len({*ids(first), *ids(pipeline.search(image=image, limit=6, cursor=first.cursor))}) == 10
+            rest = pipeline.search(image=image, limit=6, cursor=first.cursor, min_score=0)
+            assert len({*ids(first), *ids(rest)}) == 10
 
 
 # ---- sorted, counted, diverse
 
 
-@pytest.mark.usefixtures("calibrated")
 def test_sorting_and_counting_keep_the_relevant_set(pipeline: Pipeline) -> None:
     found = pipeline.search("star", sort="-number", limit=3, facets=["colour", "even"])
     relevant = pipeline.search("star", limit=40)
@@ -334,7 +306,7 @@ def test_all_relevant_documents_are_sorted_and_counted_beyond_the_first_hundred(
 
 def test_diverse_matches_repeat_nothing_early(pipeline: Pipeline) -> None:
     plain = [match.document.text for match in pipeline.search("red star", limit=2)]
-    diverse = [match.document.text for match in pipeline.search("red star", limit=2, diversity=0.7)]
+    diverse = [match.document.text for match in pipeline.search("red star", limit=2, diversity=0.3)]
     assert plain == ["red star", "red star"]
     assert diverse[0] == "red star"
     assert diverse[1] != "red star"
@@ -447,8 +419,8 @@ class Odd(Reranker):
 
 
 def test_a_reranker_judges_the_first_matches(pipeline: Pipeline) -> None:
-    plain, reranker = pipeline.search("red star", limit=40), Odd()
-    found = pipeline.search("red star", rerank=reranker, rerank_first=20, limit=40)
+    plain, reranker = pipeline.search("red star", limit=40, min_score=0), Odd()
+    found = pipeline.search("red star", rerank=reranker, rerank_first=20, limit=40, min_score=0)
     assert reranker.read == ids(plain)[:20]
     judged = {match.document.id: match.score for match in found}
     before = {match.document.id: match.score for match in plain}
@@ -461,10 +433,10 @@ def test_a_reranker_judges_the_first_matches(pipeline: Pipeline) -> None:
     strict = pipeline.search("red star", rerank=reranker, rerank_first=40, min_score=0.5, count=True, limit=40)
     assert {id for id in ids(strict) if numbers[id] % 7} == {id for id in before if numbers[id] % 2 and numbers[id] % 7}
     assert strict.total == len(strict)
-    pages = [pipeline.search("red star", rerank=reranker, rerank_first=20, limit=15)]
+    options: dict[str, Any] = {"rerank": reranker, "rerank_first": 20, "limit": 15, "min_score": 0}
+    pages = [pipeline.search("red star", **options)]
     while pages[-1].cursor:
-        more = pages[-1].cursor
-        pages.append(pipeline.search("red star", rerank=reranker, rerank_first=20, limit=15, cursor=more))
+        pages.append(pipeline.search("red star", cursor=pages[-1].cursor, **options))
     assert [match for page in pages for match in page] == found
     with pytest.raises(ConfigError, match="another query"):
         pipeline.search("red star", cursor=pages[0].cursor)
@@ -472,7 +444,7 @@ def test_a_reranker_judges_the_first_matches(pipeline: Pipeline) -> None:
 
 def test_a_reranker_ends_with_its_time(pipeline: Pipeline) -> None:
     reranker = Odd(seconds=0.3)
-    found = pipeline.search("red star", rerank=reranker, rerank_seconds=0.1, limit=40)
+    found = pipeline.search("red star", rerank=reranker, rerank_seconds=0.1, limit=40, min_score=0)
     assert 0 < len(reranker.read) < 40
     assert len(found) == 40
 
