@@ -9,6 +9,7 @@ from PIL import Image
 
 from tests.support.cli import ok, run
 from tests.support.terminal import on_a_terminal
+from vlmsearch.search.relevance import THRESHOLD
 
 SETTINGS = {"VLMSEARCH_STORE": "sqlite:index", "VLMSEARCH_ENCODER": "mock:"}
 COLOURS = ("red", "green", "blue")
@@ -41,23 +42,26 @@ def answer(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_like_and_without_take_texts_images_and_ids(folder: Path) -> None:
-    assert found(folder, "--like", "red star")[0] != "red star"
-    several = found(folder, "--like", "red star", "--like", "blue ring", "--limit", "20")
+    assert found(folder, "--like", "red star", "--all")[0] != "red star"
+    several = found(folder, "--like", "red star", "--like", "blue ring", "--all", "--limit", "20")
+    assert len(several) == 10
     assert not {"red star", "blue ring"} & set(several)
-    assert "red star" in found(folder, "star", "--limit", "20")
-    assert "red star" not in found(folder, "star", "--without-like", "red star", "--limit", "20")
-    assert "red star" not in found(folder, "star", "--without", "red star", "--limit", "20")
-    assert "picture red" in found(folder, "star", "--limit", "20")
-    assert "picture red" not in found(folder, "star", "--without-image", "red.png", "--limit", "20")
-    assert answer(folder, "star -ring")["matches"] == answer(folder, "star", "--without", "ring")["matches"]
+    assert set(found(folder, "star")) == {"red star", "green star", "blue star"}
+    for without in (["--without-like", "red star"], ["--without", "red"]):
+        assert set(found(folder, "star", *without)) == {"green star", "blue star"}
+    assert answer(folder, "star -red")["matches"] == answer(folder, "star", "--without", "red")["matches"]
+    picture = ["--image", "red.png", "--all", "--limit", "20"]
+    assert found(folder, *picture)[0] == "picture red"
+    assert "picture red" not in found(folder, *picture, "--without-image", "red.png")
 
 
 def test_pages_follow_each_other(folder: Path) -> None:
-    whole = found(folder, "red star", "--limit", "12")
+    whole = found(folder, "red star", "--all", "--limit", "12")
     assert len(whole) == 12
-    assert [id for page in ("1", "2", "3") for id in found(folder, "red star", "--limit", "4", "--page", page)] == whole
-    first = answer(folder, "red star", "--limit", "5")
-    rest = answer(folder, "red star", "--limit", "10", "--cursor", first["cursor"])
+    pages = [found(folder, "red star", "--all", "--limit", "4", "--page", page) for page in ("1", "2", "3")]
+    assert [id for page in pages for id in page] == whole
+    first = answer(folder, "red star", "--all", "--limit", "5")
+    rest = answer(folder, "red star", "--all", "--limit", "10", "--cursor", first["cursor"])
     assert [match["id"] for page in (first, rest) for match in page["matches"]] == whole
     assert rest["cursor"] is None
 
@@ -65,40 +69,46 @@ def test_pages_follow_each_other(folder: Path) -> None:
 def test_matches_are_sorted_and_counted(folder: Path) -> None:
     arguments = ("star", "--sort", "-number", "--limit", "2", "--facet", "colour", "--facet", "number")
     result = answer(folder, *arguments)
-    assert [match["metadata"]["number"] for match in result["matches"]] == [8, 7]
-    assert result["total"] == 12
-    assert sorted((each["value"], each["count"]) for each in result["facets"]["colour"]) == [
-        ("blue", 3),
-        ("green", 3),
-        ("red", 3),
-    ]
+    assert [match["metadata"]["number"] for match in result["matches"]] == [2, 1]
+    assert result["total"] == 3
+    counts = {key: {each["value"]: each["count"] for each in values} for key, values in result["facets"].items()}
+    assert counts == {"colour": {"red": 1, "green": 1, "blue": 1}, "number": {0: 1, 1: 1, 2: 1}}
     lines = ok("search", *arguments, cwd=folder, **SETTINGS).splitlines()
     assert lines[2] == "colour\tdocuments"
-    assert sorted(lines[3:6]) == ["blue\t3", "green\t3", "red\t3"]
-    assert sorted(found(folder, "star", "--diverse", "0.9", "--limit", "12")) == sorted(
-        found(folder, "star", "--limit", "12")
-    )
+    assert sorted(lines[3:6]) == ["blue\t1", "green\t1", "red\t1"]
+    everything = ("star", "--limit", "12", "--all")
+    assert sorted(found(folder, *everything, "--diverse", "0.9")) == sorted(found(folder, *everything))
 
 
 def test_nothing_matches_and_how_to_see_the_rest(folder: Path) -> None:
     for arguments, said in (
-        (["--where", '{"number": 99}'], "Nothing matches.\n"),
-        (["--where", '{"number": 99}', "--min-score", "0.5"], "Nothing matches: --all shows what comes closest.\n"),
-        (["--limit", "10", "--page", "7"], "Nothing matches on page 7.\n"),
+        (["elephants"], "Nothing matches: --all shows what comes closest.\n"),
+        (["star", "--where", '{"number": 99}', "--all"], "Nothing matches.\n"),
+        (["star", "--page", "7", "--all"], "Nothing matches on page 7.\n"),
     ):
-        done = run("search", "red star", *arguments, cwd=folder, **SETTINGS)
+        done = run("search", *arguments, cwd=folder, **SETTINGS)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
     assert len(found(folder, "elephants", "--all", "--limit", "20")) == 12
-    assert answer(folder, "red star", "--min-score", "0.5")["threshold"] == 0.5
+    assert answer(folder, "elephants") == {"matches": [], "cursor": None, "threshold": THRESHOLD}
+    assert answer(folder, "star", "--min-score", "0.5")["threshold"] == 0.5
 
 
 def test_a_terminal_shows_that_there_is_more(folder: Path) -> None:
-    shown = on_a_terminal("search", "red star", "--limit", "3", "--page", "2", cwd=folder, environment=SETTINGS)
+    shown = on_a_terminal("search", "red star", "--limit", "2", "--page", "2", cwd=folder, environment=SETTINGS)
     assert b"More: --page 3" in shown
-    none = on_a_terminal(
-        "search", "star", "--where", '{"number": 99}', "--min-score", "0.5", cwd=folder, environment=SETTINGS
-    )
+    none = on_a_terminal("search", "elephants", cwd=folder, environment=SETTINGS)
     assert b"Nothing matches: --all shows what comes closest." in none
+
+
+def test_a_leg_that_did_not_list_a_match_has_no_rank(folder: Path) -> None:
+    matches = {each["id"]: each for each in answer(folder, "star", "--all", "--limit", "20")["matches"]}
+    legs = matches["red ring"]["legs"]
+    assert legs["minilm/text"]["rank"] is not None
+    assert (legs["words"]["rank"], legs["words"]["score"]) == (None, 0.0)
+    assert legs["words"]["evidence"] < 0 < matches["red star"]["legs"]["words"]["evidence"]
+    shown = on_a_terminal("search", "star", "--all", "--limit", "20", cwd=folder, environment=SETTINGS)
+    assert b"minilm/text #1" in shown
+    assert b"None" not in shown
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
 from vlmsearch.stores.filters import TOO_DEEP
-from vlmsearch.types import Manifest, Match
+from vlmsearch.types import Leg, Manifest, Match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -298,8 +298,16 @@ def match_json(match: Match) -> dict[str, object]:
         "text": document.text,
         "image": str(document.image) if document.image is not None else None,
         "metadata": dict(document.metadata),
-        "legs": {name: {"rank": leg.rank, "score": round(leg.score, 6)} for name, leg in match.legs.items()},
+        "legs": {
+            name: {"rank": leg.rank, "score": round(leg.score, 6), "evidence": round(leg.evidence, 6)}
+            for name, leg in match.legs.items()
+        },
     }
+
+
+def found_by(match: Match) -> list[tuple[str, Leg]]:
+    """The legs that listed a match, by name."""
+    return [(name, leg) for name, leg in sorted(match.legs.items()) if leg.rank is not None]
 
 
 def print_matches(matches: Sequence[Match]) -> None:
@@ -315,7 +323,7 @@ def print_matches(matches: Sequence[Match]) -> None:
 
     rows = []
     for match in matches:
-        legs = "  ".join(f"{name} #{leg.rank} {leg.score:.2f}" for name, leg in sorted(match.legs.items()))
+        legs = "  ".join(f"{name} #{leg.rank} {leg.score:.2f}" for name, leg in found_by(match))
         text = " ".join((match.document.text or "").split())
         rows.append((f"{match.score:.3f}", short_path(match.document.id), text[:160], Text(legs, "dim")))
     names = ("score", "document", "text", "found by")

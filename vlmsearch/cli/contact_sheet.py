@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from vlmsearch.cli.common import short_path
+from vlmsearch.cli.common import found_by, short_path
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.images import thumbnail
 from vlmsearch.types import ImageSource, Match
@@ -100,7 +100,7 @@ def _card(match: Match) -> str:
     document = match.document
     text = " ".join((document.text or "").split())
     picture = _image(document.image, text or document.id) if document.image is not None else ""
-    legs = " · ".join(f"{html.escape(name)} #{leg.rank} ({leg.score:.2f})" for name, leg in sorted(match.legs.items()))
+    legs = " · ".join(f"{html.escape(name)} #{leg.rank} ({leg.score:.2f})" for name, leg in found_by(match))
     caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
     return (
         f'<li{"" if picture else " class=alone"}>{picture}<div class="body">{caption}'
