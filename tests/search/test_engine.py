@@ -145,6 +145,20 @@ def test_what_is_left_out_is_judged_in_every_candidate(pipeline: Pipeline) -> No
     assert "red star" not in texts(by_id)
 
 
+@pytest.mark.parametrize("language", ["en", "none", "parts", "de"])
+def test_a_document_that_says_a_word_that_is_left_out_is_left_out_whatever_else_it_says(language: str) -> None:
+    long = "star over the wide water with many boats, a harbour, some hills and one small red sail"
+    with Pipeline(MockEncoder(), MemoryStore(language=language)) as pipeline:
+        pipeline.add([Document("long", text=long), Document("short", text="star over water")])
+        assert ids(pipeline.search("star over water", min_score=0)) == ["short", "long"]
+        for without in ("sail", "the sail" if language == "en" else "sail"):
+            assert ids(pipeline.search("star over water", without=without, min_score=0)) == ["short"]
+        assert ids(pipeline.search("star over water -sail", min_score=0)) == ["short"]
+        assert ids(pipeline.search("star over water -sails", min_score=0)) == (
+            ["short"] if language in ("en", "de") else ["short", "long"]
+        )
+
+
 def test_an_image_can_be_left_out() -> None:
     pictures = {colour: Image.new("RGB", (16, 16), colour) for colour in ("red", "darkred", "white", "pink")}
     with Pipeline(MockEncoder(), MemoryStore()) as pipeline:

@@ -23,6 +23,7 @@ from vlmsearch.search.relevance import THRESHOLD, Judge
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.versions import compare_again, read_documents
+from vlmsearch.stores.words import LANGUAGES, query_words
 from vlmsearch.types import WORDS, Document, Field, Hit, Leg, Match, Matches, Modality, Record, Vectors
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ _DIVERSE = 500
 """How many of the best matches `diversify` chooses from; the others follow in their order."""
 _DEPTH_OF_ALL = 1000
 """How deep a search begins that wants all relevant documents."""
-_EXCLUDED = 0.5
-"""How likely a document is what a query leaves out before it is removed, whatever its score."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +303,7 @@ class _Search:
             found = [
                 (id, score * (1 - unwanted.get(id, 0.0)), legs)
                 for id, score, legs in found
-                if unwanted.get(id, 0.0) < _EXCLUDED
+                if unwanted.get(id, 0.0) < THRESHOLD
             ]
         if self.asked.without:
             found = sorted((one for one in found if one[1] >= least), key=lambda one: -one[1])
@@ -316,8 +315,15 @@ class _Search:
         return any(hit.id in relevant for hits in full for hit in hits[-max(len(hits) // 10, 1) :])
 
     def _scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
-        """How likely each of these documents is what the query leaves out."""
-        return {id: score for id, score, _ in self._scored(part, _compare(self.store, part, ids))}
+        """How likely each of these documents is what the query leaves out.
+
+        Where that is a single word, a document that says it surely is, whatever else it says.
+        """
+        ranked = _compare(self.store, part, ids)
+        scores = {id: score for id, score, _ in self._scored(part, ranked)}
+        if part.by_text and WORDS in ranked.legs and _is_word(part.text, self.judge.manifest.language):
+            scores |= {hit.id: 1.0 for hit in ranked.legs[WORDS]}
+        return scores
 
     def _scored(
         self, asked: Sought, ranked: Ranked, weights: Mapping[str, float] | None = None
@@ -384,6 +390,11 @@ class _Search:
             facets=facets,
             threshold=self.threshold,
         )
+
+
+def _is_word(text: str, language: str) -> bool:
+    """Whether a text is one word, beside such as "the"."""
+    return len(query_words(text, language if language in LANGUAGES else "none")) == 1
 
 
 def _compare(store: Store, part: Sought, ids: Sequence[str]) -> Ranked:
