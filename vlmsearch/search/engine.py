@@ -362,12 +362,12 @@ class _Search:
         options = self.options
         if options.rerank is None:
             return self.matches
-        first, rest = self.matches[: options.rerank_first], self.matches[options.rerank_first :]
-        given = [(match.document.id, match.score, match.document) for match in first]
-        judged = rerank(self.asked.text, given, options.rerank, seconds=options.rerank_seconds)
-        by_id = {match.document.id: match for match in first}
-        found = [replace(by_id[id], score=score) for id, score, _ in judged] + rest
-        return sorted((match for match in found if match.score >= self.threshold), key=lambda match: -match.score)
+        given = [(match.document.id, match.score, match.document) for match in self.matches]
+        judged = rerank(
+            self.asked.text, given, options.rerank, first=options.rerank_first, seconds=options.rerank_seconds
+        )
+        by_id = {match.document.id: match for match in self.matches}
+        return [replace(by_id[each.id], score=each.score) for each in judged if each.score >= self.threshold]
 
     def result(self) -> Matches:
         """The page that was asked for."""
