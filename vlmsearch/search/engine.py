@@ -19,7 +19,7 @@ from vlmsearch.search import fusion
 from vlmsearch.search.arrange import count_values, diversify, sort_by_key
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
-from vlmsearch.search.relevance import THRESHOLD, Judge
+from vlmsearch.search.relevance import Judge
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.versions import compare_again, read_documents
@@ -259,7 +259,7 @@ class _Search:
     @property
     def threshold(self) -> float:
         """How likely a document is what was asked for before it is shown."""
-        return THRESHOLD if self.options.min_score is None else self.options.min_score
+        return self.judge.threshold if self.options.min_score is None else self.options.min_score
 
     @property
     def store(self) -> Store:
@@ -303,7 +303,7 @@ class _Search:
             found = [
                 (id, score * (1 - unwanted.get(id, 0.0)), legs)
                 for id, score, legs in found
-                if unwanted.get(id, 0.0) < THRESHOLD
+                if unwanted.get(id, 0.0) < self.judge.threshold
             ]
         if self.asked.without:
             found = sorted((one for one in found if one[1] >= least), key=lambda one: -one[1])
@@ -330,7 +330,8 @@ class _Search:
     ) -> list[tuple[str, float, dict[str, Leg]]]:
         """Each document that a leg found with the probability that it is what is asked for: (id, score, legs)."""
         evidence = self.judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
-        return fusion.fuse(ranked.legs, self.owned, evidence, weights, behind=ranked.behind, most=ranked.most)
+        shares = {**self.judge.weights, **(weights or {})}
+        return fusion.fuse(ranked.legs, self.owned, evidence, shares, behind=ranked.behind, most=ranked.most)
 
     def _compare_again(self, changed: Collection[str]) -> None:
         legs = self.ranked.legs

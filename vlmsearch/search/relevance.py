@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.types import WORDS, Field, Manifest, RelevanceFit, Vectors
+from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -198,6 +198,16 @@ class Judge:
     store: Store
     manifest: Manifest
     backgrounds: Backgrounds
+
+    @property
+    def threshold(self) -> float:
+        """The relevance from which a match is shown: what the index was tuned to, or `THRESHOLD`."""
+        return self.manifest.tuning.get(MIN_SCORE, THRESHOLD)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """What legs count in this index, where it was tuned."""
+        return {leg: weight for leg, weight in self.manifest.tuning.items() if leg != MIN_SCORE}
 
     def evidence(self, queries: Mapping[Field, Vectors], *, by_text: bool, most: float) -> dict[str, Evidence]:
         """Return the function from values to evidence of each leg.
