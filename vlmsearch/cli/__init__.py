@@ -22,6 +22,7 @@ _COMMANDS = {
     "index": "Index images and texts.",
     "search": "Find documents by a text, an image or documents like them.",
     "ask": "Answer a question from what is found.",
+    "eval": "Measure how well an index answers queries, compare and tune.",
     "delete": "Remove documents from an index.",
     "info": "Show what is in an index and what built it.",
     "demo": "Draw a gallery, index it and search it, offline.",

@@ -1,0 +1,453 @@
+"""How good a search is: measured on judged queries, compared with another, and tuned.
+
+The measures of a ranking are those of trec_eval, computed by ir-measures (MacAvaney, Macdonald and Ounis, "Streamlining
+Evaluation with ir-measures", ECIR 2022). A query that nothing in the index answers has no ranking to measure; it counts
+in these:
+
+==============================  ======================================================================================
+``F1 shown``                    of the matches that reach the threshold, by query; 1 where nothing is shown and nothing
+                                is right, as in SQuAD 2.0 (Rajpurkar, Jia and Liang, ACL 2018)
+``precision of no match``       of the queries for which nothing is shown, the share that nothing answers
+``recall of no match``          of the queries that nothing answers, the share for which nothing is shown
+==============================  ======================================================================================
+
+Intervals are percentiles of 2,000 bootstrap samples of the queries (Efron, "Bootstrap Methods", Annals of Statistics
+7(1), 1979), at 95 %. Two searches are compared by Fisher's randomisation test on the differences of each query
+(Smucker, Allan and Carterette, "A Comparison of Statistical Significance Tests for Information Retrieval Evaluation",
+CIKM 2007).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.search.fusion import image_fields, text_fields
+from vlmsearch.search.judged import JudgedQuery, Judgements
+from vlmsearch.types import WORDS, ImageSource, Match, Space
+
+FUSED = "fused"
+"""What the search with all legs is called beside each leg alone."""
+THRESHOLD = 0.5
+"""The score that a match needs to be shown, in an index that was not tuned."""
+MIN_SCORE = "min_score"
+"""What the threshold is called among tuned values."""
+SIGNIFICANT = 0.05
+SHOWN_F1 = "F1 shown"
+NO_MATCH_PRECISION = "precision of no match"
+NO_MATCH_RECALL = "recall of no match"
+
+_SAMPLES = 2_000
+_PERMUTATIONS = 20_000
+_ROUNDS = 20
+"""So many times a part of the permutations, to hold fewer at once."""
+_FOLDS = 5
+_STEPS = {2: 10, 3: 6}
+_THRESHOLDS = tuple(round(number / 100, 2) for number in range(1, 100))
+
+Values: TypeAlias = Mapping[str, float]
+"""One measure of each query, by its id."""
+Progress: TypeAlias = Callable[[], None]
+"""Called after each search."""
+
+
+class Searches(Protocol):
+    """What is measured: a pipeline."""
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 10,
+        weights: Mapping[str, float] | None = None,
+    ) -> Sequence[Match]:
+        """Return the best matches."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a query found, best first: ids with their scores, and how many seconds it took."""
+
+    scores: Mapping[str, float]
+    seconds: float
+
+    def shown(self, threshold: float) -> list[str]:
+        """The ids that reach a threshold."""
+        return [id for id, score in self.scores.items() if score >= threshold]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over queries with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    queries: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one leg alone, or of all of them fused.
+
+    Attributes:
+        estimates: By the name of the measure; a measure that no query has is left out.
+        values: The measures of each query.
+        found: What each query found.
+        p50: The median time of a search, in seconds.
+        p95: What 95 % of the searches do not exceed, in seconds.
+    """
+
+    estimates: Mapping[str, Estimate]
+    values: Mapping[str, Values]
+    found: Mapping[str, Found]
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a measure differs between two searches, query by query.
+
+    Attributes:
+        measure: Its name.
+        before: The mean of the search that it is compared with.
+        after: The mean of this search.
+        low: Where the 95 % interval of the difference begins.
+        high: Where it ends.
+        p: How likely a difference as large is by chance, in either direction.
+    """
+
+    measure: str
+    before: float
+    after: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was chosen for an index, and what it gains on queries that had no part in the choice.
+
+    Attributes:
+        values: What to keep with the index: weights by legs, and ``min_score``; empty where nothing is better.
+        order: What the best weights change of the ranking; None where nothing answers any of the queries.
+        shown: What the best weights, if they are kept, and the best threshold change of what is shown.
+        parts: In how many parts the queries were divided.
+    """
+
+    values: Mapping[str, float]
+    order: Difference | None
+    shown: Difference
+    parts: int
+
+
+def ranking_measures(limit: int) -> dict[str, str]:
+    """The names of the measures of a ranking, and what ir-measures calls them."""
+    return {
+        "precision@1": "P@1",
+        f"recall@{limit}": f"R@{limit}",
+        f"nDCG@{limit}": f"nDCG@{limit}",
+        f"MRR@{limit}": f"RR@{limit}",
+    }
+
+
+def order_measure(limit: int) -> str:
+    """The measure by which rankings are tuned and judged."""
+    return f"nDCG@{limit}"
+
+
+def asked_legs(queries: Iterable[JudgedQuery], spaces: Sequence[Space], *, has_words: bool) -> dict[str, set[str]]:
+    """The legs that queries ask, in a fixed order, each with the ids of the queries that ask it."""
+    legs: dict[str, set[str]] = {}
+    for query in queries:
+        fields = text_fields(spaces) if query.text else []
+        fields += image_fields(spaces) if query.image else []
+        names = [*map(str, fields), *([WORDS] if query.text and has_words else [])]
+        for name in names:
+            legs.setdefault(name, set()).add(query.id)
+    order = [str(each) for space in spaces for each in space.fields] + [WORDS]
+    return {name: legs[name] for name in order if name in legs}
+
+
+def search_all(
+    pipeline: Searches,
+    queries: Sequence[JudgedQuery],
+    *,
+    limit: int,
+    weights: Mapping[str, float] | None = None,
+    only: str | None = None,
+    on_search: Progress = lambda: None,
+) -> dict[str, Found]:
+    """What each query finds, by its id, with the index's own weights unless others are given.
+
+    ``only`` leaves out what that leg did not find. The first query is asked once before, so that what is loaded once
+    does not count.
+    """
+    if queries:
+        _search(pipeline, queries[0], limit, weights)
+    found = {}
+    for query in queries:
+        start = time.perf_counter()
+        matches = _search(pipeline, query, limit, weights)
+        seconds = time.perf_counter() - start
+        kept = [match for match in matches if only is None or only in match.legs]
+        found[query.id] = Found({match.document.id: match.score for match in kept}, seconds)
+        on_search()
+    return found
+
+
+def _search(pipeline: Searches, query: JudgedQuery, limit: int, weights: Mapping[str, float] | None) -> Sequence[Match]:
+    """All matches, also those below the threshold."""
+    return pipeline.search(query.text, image=query.image, limit=limit, weights=weights)
+
+
+def evaluate(
+    pipeline: Searches,
+    queries: Sequence[JudgedQuery],
+    legs: Mapping[str, Collection[str]],
+    *,
+    limit: int,
+    threshold: float,
+    on_search: Progress = lambda: None,
+) -> dict[str, Measured]:
+    """Measure each leg alone, on the queries that ask it, and last all of them fused.
+
+    Args:
+        pipeline: What searches.
+        queries: What is asked.
+        legs: What `asked_legs` gives.
+        limit: How many matches of each query count.
+        threshold: The score that a match needs to be shown.
+        on_search: Called after each search.
+
+    Raises:
+        MissingDependencyError: ir-measures is not installed.
+    """
+    load_measures()
+    measured = {}
+    for leg, ids in legs.items():
+        own = [query for query in queries if query.id in ids]
+        alone = {each: float(each == leg) for each in legs}
+        found = search_all(pipeline, own, limit=limit, weights=alone, only=leg, on_search=on_search)
+        measured[leg] = measure(found, own, limit=limit, threshold=threshold)
+    found = search_all(pipeline, queries, limit=limit, on_search=on_search)
+    measured[FUSED] = measure(found, queries, limit=limit, threshold=threshold)
+    return measured
+
+
+def measure(found: Mapping[str, Found], queries: Sequence[JudgedQuery], *, limit: int, threshold: float) -> Measured:
+    """Measure what queries found."""
+    judged = {query.id: query.relevant for query in queries}
+    values = dict(ranking_values({id: list(each.scores) for id, each in found.items()}, judged, limit))
+    values[SHOWN_F1] = shown_f1(found, judged, threshold)
+    estimates = {name: estimate(list(each.values())) for name, each in values.items() if each}
+    unanswered = np.array([not judged[id] for id in found])
+    empty = np.array([not each.shown(threshold) for each in found.values()])
+    both = np.asarray(unanswered & empty, float)
+    for name, of in ((NO_MATCH_PRECISION, empty), (NO_MATCH_RECALL, unanswered)):
+        if of.any():
+            estimates[name] = estimate(both, of.astype(float))
+    seconds = [each.seconds for each in found.values()]
+    p50, p95 = (float(np.percentile(seconds, part)) for part in (50, 95))
+    return Measured(estimates, values, found, p50, p95)
+
+
+def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, limit: int) -> dict[str, Values]:
+    """The measures of rankings, best first, for the queries that something answers; a query without one has 0."""
+    answered = {id: grades for id, grades in judged.items() if grades}
+    names = ranking_measures(limit)
+    found = _calculate(list(names.values()), answered, {id: rankings.get(id, ()) for id in answered})
+    return {name: found[measure] for name, measure in names.items()}
+
+
+def shown_f1(found: Mapping[str, Found], judged: Judgements, threshold: float) -> Values:
+    """The F1 of what is shown of each query; of one that nothing answers, whether nothing is shown."""
+    shown = {id: each.shown(threshold) for id, each in found.items()}
+    answered = {id: judged[id] for id in found if judged[id]}
+    values = _calculate(["SetF"], answered, {id: shown[id] for id in answered})["SetF"]
+    return {id: values[id] if id in values else float(not shown[id]) for id in found}
+
+
+def load_measures() -> None:
+    """Raise MissingDependencyError where ir-measures is not installed."""
+    try:
+        import ir_measures  # noqa: F401
+    except ModuleNotFoundError as exc:
+        raise MissingDependencyError(
+            f"measuring needs {exc.name}, which is not installed: pip install 'vlmsearch[eval]'"
+        ) from exc
+
+
+def _calculate(measures: Sequence[str], judged: Judgements, rankings: Mapping[str, Sequence[str]]) -> dict[str, Values]:
+    if not judged:
+        return {name: {} for name in measures}
+    load_measures()
+    import ir_measures
+
+    grades = {id: dict(each) for id, each in judged.items()}
+    scores = {id: {one: float(-place) for place, one in enumerate(each)} for id, each in rankings.items() if each}
+    parsed = {str(each): each for each in map(ir_measures.parse_measure, measures)}
+    values: dict[str, dict[str, float]] = {name: dict.fromkeys(judged, 0.0) for name in measures}
+    if scores:
+        for metric in ir_measures.iter_calc(list(parsed.values()), grades, scores):
+            values[str(metric.measure)][metric.query_id] = float(metric.value)
+    return dict(values)
+
+
+def estimate(values: Sequence[float] | NDArray[np.float64], of: NDArray[np.float64] | None = None) -> Estimate:
+    """The mean of what each query has, or the sum as a share of the sum of ``of``, with its 95 % interval."""
+    have = np.asarray(values, float)
+    whole = np.ones_like(have) if of is None else of
+    samples = np.random.default_rng(0).integers(len(have), size=(_SAMPLES, len(have)))
+    sums = whole[samples].sum(1)
+    shares = have[samples].sum(1)[sums > 0] / sums[sums > 0]
+    low, high = np.percentile(shares, (2.5, 97.5))
+    return Estimate(float(have.sum() / whole.sum()), float(low), float(high), int(whole.sum()))
+
+
+def compare(measure: str, before: Values, after: Values) -> Difference:
+    """How a measure of the same queries differs; ConfigError where they are not the same."""
+    if before.keys() != after.keys():
+        same = len(before.keys() & after.keys())
+        raise ConfigError(
+            f"{measure} was measured of {len(before)} queries before and is of {len(after)} now, of which {same} are "
+            "the same: compare with a report of the same queries"
+        )
+    ids = sorted(after)
+    first, second = (np.array([values[id] for id in ids]) for values in (before, after))
+    gains = second - first
+    around = estimate(gains)
+    random = np.random.default_rng(0)
+    by_chance = 0
+    for _ in range(_ROUNDS):
+        signs = random.integers(2, size=(_PERMUTATIONS // _ROUNDS, len(gains))) * 2 - 1
+        by_chance += int((np.abs(signs @ gains) >= abs(gains.sum()) - 1e-9).sum())
+    p = (by_chance + 1) / (_PERMUTATIONS + 1)
+    return Difference(measure, float(first.mean()), float(second.mean()), around.low, around.high, p)
+
+
+def drops(differences: Sequence[Difference], measures: Collection[str]) -> list[Difference]:
+    """Which of some measures dropped significantly, by Holm's correction for how many are looked at."""
+    looked_at = sorted((each for each in differences if each.measure in measures), key=lambda each: each.p)
+    found = []
+    for place, each in enumerate(looked_at):
+        if each.p > SIGNIFICANT / (len(looked_at) - place):
+            break
+        found += [each] if each.after < each.before else []
+    return found
+
+
+def tune(
+    pipeline: Searches,
+    queries: Sequence[JudgedQuery],
+    legs: Mapping[str, Collection[str]],
+    *,
+    present: Mapping[str, float],
+    limit: int,
+    on_search: Progress = lambda: None,
+) -> Tuning:
+    """Choose the weights of the legs and the threshold by cross-validation.
+
+    The queries are divided into five parts. Each part is measured with the weights that are best for the ranking of
+    the queries of the other four (nDCG) and then with the threshold that shows best what answers them (F1). What has
+    the better mean over all parts than the present setting is chosen again on all queries, and kept.
+
+    Args:
+        pipeline: What searches.
+        queries: What is asked.
+        legs: What `asked_legs` gives.
+        present: The values that the index has: `Manifest.tuning`.
+        limit: How many matches of each query count.
+        on_search: Called after each search.
+
+    Raises:
+        ConfigError: There are fewer queries than parts.
+        MissingDependencyError: ir-measures is not installed.
+    """
+    if len(queries) < 2 * _FOLDS:
+        raise ConfigError(f"tuning needs at least {2 * _FOLDS} queries, better a hundred; there are {len(queries)}")
+    load_measures()
+    own = {name: value for name, value in present.items() if name != MIN_SCORE}
+    threshold = present.get(MIN_SCORE, THRESHOLD)
+    settings: list[Mapping[str, float] | None] = [None, *lattice(list(legs))]
+    tried = [
+        _Tried(search_all(pipeline, queries, limit=limit, weights=weights, on_search=on_search), queries, limit)
+        for weights in settings
+    ]
+    parts = split(queries)
+    answered = {query.id for query in queries if query.relevant}
+    best, picks, gain = 0, [0] * len(parts), None
+    if answered:
+        orders = [each.order for each in tried]
+        picks = [_best(orders, answered - part) for part in parts]
+        held_out = {id: orders[pick][id] for pick, part in zip(picks, parts) for id in part & answered}
+        gain = compare(order_measure(limit), orders[0], held_out)
+        best = _best(orders, answered) if gain.after > gain.before else 0
+    picks = picks if best else [0] * len(parts)
+    every = {query.id for query in queries}
+    before = tried[0].shown(threshold)
+    still = {id: tried[pick].shown(threshold)[id] for pick, part in zip(picks, parts) for id in part}
+    moved = {
+        id: tried[pick].shown(_best_threshold(tried[pick], every - part))[id]
+        for pick, part in zip(picks, parts)
+        for id in part
+    }
+    moves = sum(moved.values()) > sum(still.values())
+    weights = settings[best] or own
+    kept = {**weights, MIN_SCORE: _best_threshold(tried[best], every) if moves else threshold}
+    shown = compare(SHOWN_F1, before, moved if moves else still)
+    return Tuning(kept if best or moves else {}, gain, shown, len(parts))
+
+
+def lattice(legs: Sequence[str]) -> list[dict[str, float]]:
+    """Weights that sum to the number of legs, in even steps: equal ones first, then the nearest to these."""
+    steps = _STEPS.get(len(legs), len(legs))
+    counts = (each for each in itertools.product(range(steps + 1), repeat=len(legs)) if sum(each) == steps)
+    weights = [tuple(round(count * len(legs) / steps, 4) for count in each) for each in counts]
+    return [dict(zip(legs, each)) for each in sorted(weights, key=lambda each: sum((one - 1) ** 2 for one in each))]
+
+
+def split(queries: Sequence[JudgedQuery], parts: int = _FOLDS) -> list[set[str]]:
+    """The ids of queries in parts of one size, each with its share of those that nothing answers."""
+    random = np.random.default_rng(0)
+    groups = ([query.id for query in queries if bool(query.relevant) is answered] for answered in (True, False))
+    dealt = [id for group in groups for id in (group[place] for place in random.permutation(len(group)))]
+    return [set(dealt[number::parts]) for number in range(parts)]
+
+
+class _Tried:
+    """What was found with one setting, measured: nDCG of each query, and F1 at any threshold."""
+
+    def __init__(self, found: Mapping[str, Found], queries: Sequence[JudgedQuery], limit: int) -> None:
+        self._found = found
+        self._judged = {query.id: query.relevant for query in queries}
+        self._shown: dict[float, Values] = {}
+        rankings = {id: list(each.scores) for id, each in found.items()}
+        self.order = ranking_values(rankings, self._judged, limit)[order_measure(limit)]
+
+    def shown(self, threshold: float) -> Values:
+        if threshold not in self._shown:
+            self._shown[threshold] = shown_f1(self._found, self._judged, threshold)
+        return self._shown[threshold]
+
+
+def _best(measured: Sequence[Values], ids: Collection[str]) -> int:
+    """The first of those with the highest sum over some queries."""
+    return int(np.argmax([round(sum(values[id] for id in ids), 9) for values in measured]))
+
+
+def _best_threshold(tried: _Tried, ids: Collection[str]) -> float:
+    """The middle one of the thresholds with the highest F1."""
+    sums = [round(sum(tried.shown(threshold)[id] for id in ids), 9) for threshold in _THRESHOLDS]
+    best = [threshold for threshold, value in zip(_THRESHOLDS, sums) if value == max(sums)]
+    return best[len(best) // 2]
