@@ -1,0 +1,191 @@
+"""`vlmsearch eval` on an index of notes, each of which answers one query."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+from vlmsearch_mocks import MemoryStore, MockEncoder
+
+from tests.stores.test_small_store import SmallStore
+from tests.support.cli import ok, run
+from vlmsearch import Document, Manifest, MissingDependencyError, Pipeline, Store
+from vlmsearch.cli import cli
+
+THINGS = ["dog", "car", "boat", "tree", "house", "river", "bread", "stone", "cloud", "lamp", "chair", "clock"]
+ON = ("--store", "sqlite:./index", "--encoder", "mock:")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    notes = [{"id": thing, "text": f"this note is of the {thing}"} for thing in THINGS]
+    (tmp_path / "notes.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    queries: list[dict[str, object]] = [{"query": f"the {thing}", "relevant": [thing]} for thing in THINGS]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(query) + "\n" for query in queries))
+    ok("index", "notes.jsonl", *ON, cwd=tmp_path)
+    return tmp_path
+
+
+def test_each_leg_and_all_fused_are_measured(folder: Path) -> None:
+    found = json.loads(ok("eval", "queries.jsonl", *ON, "--json", cwd=folder))
+    assert (found["queries"], found["without_answer"], found["limit"]) == (12, 0, 10)
+    assert list(found["legs"]) == ["clip/image", "minilm/text", "words", "fused"]
+    for leg in ("minilm/text", "words", "fused"):
+        assert found["legs"][leg]["measures"]["nDCG@10"] == {"value": 1, "low": 1, "high": 1}
+        assert 0 < found["legs"][leg]["p50"] <= found["legs"][leg]["p95"]
+    assert found["legs"]["clip/image"]["measures"]["nDCG@10"]["value"] == 0, "there are no images"
+    lines = ok("eval", "queries.jsonl", *ON, "--limit", "1", cwd=folder).splitlines()
+    assert "12 queries, 0 of them without an answer; the first 1 matches count" in lines[0]
+    assert lines[1].split("\t") == ["", "clip/image", "minilm/text", "words", "fused"]
+    assert lines[2].split("\t")[1:] == ["0.000 (0.000 to 0.000)", *["1.000 (1.000 to 1.000)"] * 3]
+    assert [line.split("\t")[0] for line in lines[2:]] == [
+        *("precision@1", "recall@1", "nDCG@1", "MRR@1", "F1 shown"),
+        *(["precision of no match"] if "precision of no match" in "\n".join(lines) else []),
+        *("queries", "p50", "p95"),
+    ]
+
+
+def test_a_report_holds_each_query_and_a_later_run_that_finds_less_fails(folder: Path) -> None:
+    done = run("eval", "queries.jsonl", *ON, "--report", "first.json", cwd=folder)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "wrote first.json")
+    report = json.loads((folder / "first.json").read_text())
+    dog = report["by_query"]["fused"]["1"]
+    assert (dog["query"], dog["relevant"], next(iter(dog["found"]))) == ("the dog", {"dog": 1}, "dog")
+    assert dog["measures"]["nDCG@10"] == 1
+    same = json.loads(ok("eval", "queries.jsonl", *ON, "--compare", "first.json", "--json", cwd=folder))
+    assert {each["p"] for each in same["compared"]} == {1}
+    assert same["dropped"] == []
+    ok("delete", *THINGS[:8], "--store", "sqlite:./index", cwd=folder)
+    worse = run("eval", "queries.jsonl", *ON, "--compare", "first.json", cwd=folder)
+    assert worse.returncode == 1
+    assert "Note: 8 of 12 relevant documents are not in the index and count as not found: 'dog'," in worse.stderr
+    assert worse.stderr.splitlines()[-1].startswith("Significantly lower: ")
+    assert "nDCG@10" in worse.stderr.splitlines()[-1]
+    row = next(line.split("\t") for line in reversed(worse.stdout.splitlines()) if line.startswith("nDCG@10"))
+    assert (row[1], row[2], row[3][:6]) == ("1.000", "0.333", "-0.667")
+    assert float(row[4]) == pytest.approx(2 / 2**8, abs=0.003)
+    other = run("eval", "queries.jsonl", *ON, "--compare", "first.json", "--limit", "5", cwd=folder)
+    assert other.returncode == 1
+    assert other.stderr.splitlines()[-1] == "Error: the report is of the first 10 matches: give --limit 10"
+
+
+def test_another_setting_is_compared_with(folder: Path) -> None:
+    silent = "weights=minilm/text:1,clip/image:0,words:0 min_score=0"
+    found = json.loads(ok("eval", "queries.jsonl", *ON, "--compare", silent, "--json", cwd=folder))
+    differences = {each["measure"]: each for each in found["compared"]}
+    assert differences["nDCG@10"]["before"] == differences["nDCG@10"]["after"] == 1
+    assert differences["F1 shown"]["before"] < 0.4, "one of ten or more that are shown is right"
+    ok("index", "notes.jsonl", "--store", "sqlite:./other", "--encoder", "mock:", cwd=folder)
+    ok("delete", *THINGS[:8], "--store", "sqlite:./other", cwd=folder)
+    found = json.loads(ok("eval", "queries.jsonl", *ON, "--compare", "store=sqlite:./other", "--json", cwd=folder))
+    differences = {each["measure"]: each for each in found["compared"]}
+    assert (differences["nDCG@10"]["before"], differences["nDCG@10"]["after"]) == (pytest.approx(1 / 3), 1)
+    assert found["dropped"] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("away.json", "'away.json' is neither the file of a report nor some of weights=LEG:NUMBER"),
+        ("colour=red", "'colour=red' is neither the file of a report"),
+        ("weights=words:much", "the weight of 'words' is a number, not 'much'"),
+        ("notes.jsonl", "notes.jsonl is not a report of `vlmsearch eval --report`"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_wrong_usage(setting: str, message: str, folder: Path) -> None:
+    done = run("eval", "queries.jsonl", *ON, "--compare", setting, cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_ids_that_the_index_does_not_have_are_named(folder: Path) -> None:
+    (folder / "wrong.jsonl").write_text('{"query": "a dog", "relevant": ["x"]}\n')
+    done = run("eval", "wrong.jsonl", *ON, cwd=folder)
+    assert done.returncode == 1
+    assert "Error: none of the relevant documents ('x') is in sqlite:index, whose ids are such as '" in done.stderr
+
+
+def test_files_are_named_by_paths_relative_to_the_queries_and_images_are_queries(folder: Path) -> None:
+    (folder / "photos").mkdir()
+    for colour in ("red", "blue"):
+        Image.new("RGB", (32, 32), colour).save(folder / "photos" / f"{colour}.png")
+    ok("index", "photos", *ON, cwd=folder)
+    rows = [{"image": f"photos/{name}.png", "relevant": [f"photos/{name}.png"]} for name in ("red", "blue")]
+    (folder / "images.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = json.loads(ok("eval", "images.jsonl", *ON, "--json", cwd=folder))
+    assert list(found["legs"]) == ["clip/image", "clip/text", "fused"]
+    assert found["legs"]["fused"]["measures"]["precision@1"]["value"] == 1
+
+
+def test_trec_and_beir_are_read(folder: Path) -> None:
+    (folder / "topics.tsv").write_text("1\tthe dog\n2\tthe car\n")
+    (folder / "qrels.txt").write_text("1 0 dog 1\n2 0 boat 1\n")
+    found = json.loads(ok("eval", "topics.tsv", "--qrels", "qrels.txt", *ON, "--json", cwd=folder))
+    assert found["legs"]["words"]["measures"]["precision@1"]["value"] == 0.5
+    beir = folder / "beir"
+    (beir / "qrels").mkdir(parents=True)
+    (beir / "queries.jsonl").write_text('{"_id": "1", "text": "the dog"}\n{"_id": "2", "text": "the car"}\n')
+    (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tdog\t1\n2\tboat\t1\n")
+    again = json.loads(ok("eval", "beir", *ON, "--json", cwd=folder))
+    assert again["legs"]["words"]["measures"] == found["legs"]["words"]["measures"]
+
+
+class Tuned(MemoryStore):
+    """Keeps what is tuned."""
+
+    values: Mapping[str, float] = {}
+
+    def tune(self, values: Mapping[str, float]) -> None:
+        self.values = dict(values)
+
+    def manifest(self) -> Manifest | None:
+        manifest = super().manifest()
+        return replace(manifest, tuning=self.values) if manifest else None
+
+
+def evaluate(store: Store, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    monkeypatch.setattr("vlmsearch.registry.open_store", lambda url: store)
+    return CliRunner().invoke(cli, ["eval", *arguments, "--encoder", "mock:"])
+
+
+def test_tuning_is_kept_in_the_index_and_used_by_the_next_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Tuned()
+    store.tune({"min_score": 1e-9})  # all is shown
+    pipeline = Pipeline(MockEncoder(), store)
+    pipeline.add([Document(thing, text=f"this note is of the {thing}") for thing in THINGS])
+    rows: list[dict[str, Any]] = [{"query": f"the {thing}", "relevant": [thing]} for thing in THINGS]
+    rows += [{"query": f"where is {place}", "relevant": []} for place in ("Rome", "Oslo", "Lima", "Cairo")]
+    file = folder / "some.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = evaluate(store, monkeypatch, str(file), "--tune", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["without_answer"] == 4
+    assert found["tuning"]["shown"]["after"] > found["tuning"]["shown"]["before"]
+    assert store.values == found["tuning"]["values"]
+    assert 0.01 <= store.values["min_score"] < 1
+    again = json.loads(evaluate(store, monkeypatch, str(file), "--json").stdout)
+    assert again["min_score"] == store.values["min_score"]
+    shown = evaluate(store, monkeypatch, str(file), "--tune").stdout.splitlines()
+    assert any(line.startswith("Tuned on 4 of 5 parts of the queries in turn") for line in shown)
+    assert shown[-1].startswith(("Kept in the index: ", "Nothing is better than the present setting"))
+
+
+def test_a_store_that_cannot_keep_what_is_tuned_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SmallStore()
+    Pipeline(MockEncoder(), store).add(Document("dog", text="a dog"))
+    done = evaluate(store, monkeypatch, str(folder / "queries.jsonl"), "--tune")
+    assert done.exit_code == 1
+    assert str(done.exception) == "small cannot keep what is tuned: leave out --tune"
+
+
+def test_without_the_package_of_measures_it_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ir_measures", None)
+    done = evaluate(MemoryStore(), monkeypatch, str(folder / "queries.jsonl"))
+    assert isinstance(done.exception, MissingDependencyError)
+    assert "pip install 'vlmsearch[eval]'" in str(done.exception)
