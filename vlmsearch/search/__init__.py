@@ -1,1 +1,1 @@
-"""Queries: which fields are asked, and how their ranked lists become one."""
+"""Queries: which fields are asked, how their ranked lists become one, and how good what they find is."""
