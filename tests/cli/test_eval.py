@@ -42,7 +42,7 @@ def test_each_leg_and_all_fused_are_measured(folder: Path) -> None:
     lines = ok("eval", "queries.jsonl", *ON, "--limit", "1", cwd=folder).splitlines()
     assert "12 queries, 0 of them without an answer; the first 1 matches count" in lines[0]
     assert lines[1].split("\t") == ["", "clip/image", "minilm/text", "words", "fused"]
-    assert lines[2].split("\t")[1:] == ["0.000 (0.000 to 0.000)", *["1.000 (1.000 to 1.000)"] * 3]
+    assert lines[2].split("\t")[1:] == ["0.000 (0.00-0.00)", *["1.000 (1.00-1.00)"] * 3]
     assert [line.split("\t")[0] for line in lines[2:]] == [
         *("precision@1", "recall@1", "nDCG@1", "MRR@1", "F1 shown"),
         *(["precision of no match"] if "precision of no match" in "\n".join(lines) else []),

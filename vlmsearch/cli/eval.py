@@ -30,7 +30,18 @@ from vlmsearch.cli.common import (
 from vlmsearch.cli.index import progress
 from vlmsearch.errors import ConfigError
 from vlmsearch.search import evaluation
-from vlmsearch.search.evaluation import FUSED, MIN_SCORE, SHOWN_F1, THRESHOLD, Difference, Measured, Tuning, Values
+from vlmsearch.search.evaluation import (
+    FUSED,
+    MIN_SCORE,
+    NO_MATCH_PRECISION,
+    NO_MATCH_RECALL,
+    SHOWN_F1,
+    THRESHOLD,
+    Difference,
+    Measured,
+    Tuning,
+    Values,
+)
 from vlmsearch.search.judged import JudgedQuery, read_queries
 from vlmsearch.stores.base import Tunable, WordSearch
 
@@ -143,7 +154,7 @@ def eval(
     if as_json:
         print_json(result)
     else:
-        _print(result, measured, differences, tuning)
+        _print(result, limit, measured, differences, tuning)
     if dropped:
         lower = " and ".join(each.measure for each in dropped)
         click.echo(f"Significantly lower: {lower}", err=True)
@@ -283,18 +294,20 @@ def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, o
 
 def _print(
     result: Mapping[str, object],
+    limit: int,
     measured: Mapping[str, Measured],
     differences: Sequence[Difference] | None,
     tuning: Tuning | None,
 ) -> None:
-    names = list(dict.fromkeys(name for each in measured.values() for name in each.estimates))
+    every = (*evaluation.ranking_measures(limit), SHOWN_F1, NO_MATCH_PRECISION, NO_MATCH_RECALL)
+    names = [name for name in every if any(name in each.estimates for each in measured.values())]
     rows = [(name, *(_cell(each, name) for each in measured.values())) for name in names]
     rows.append(("queries", *(str(len(each.found)) for each in measured.values())))
     rows.append(("p50", *(f"{each.p50 * 1e3:.1f} ms" for each in measured.values())))
     rows.append(("p95", *(f"{each.p95 * 1e3:.1f} ms" for each in measured.values())))
     click.echo(
         f"{result['store']}, {result['model']}: {result['queries']} queries, {result['without_answer']} of them "
-        f"without an answer; the first {result['limit']} matches count, and those from {result['min_score']} are shown"
+        f"without an answer; the first {limit} matches count, and those from {result['min_score']} are shown"
     )
     print_table(("", *measured), rows, left=("",))
     if differences is not None:
@@ -319,4 +332,4 @@ def _difference(each: Difference) -> tuple[str, str, str, str]:
 
 def _cell(measured: Measured, name: str) -> str:
     each = measured.estimates.get(name)
-    return f"{each.value:.3f} ({each.low:.3f} to {each.high:.3f})" if each is not None else ""
+    return f"{each.value:.3f} ({each.low:.2f}-{each.high:.2f})" if each is not None else ""
