@@ -168,7 +168,7 @@ def test_tuning_is_kept_in_the_index_and_used_by_the_next_run(folder: Path, monk
     assert found["without_answer"] == 4
     assert found["tuning"]["shown"]["after"] > found["tuning"]["shown"]["before"]
     assert store.values == found["tuning"]["values"]
-    assert 0.01 <= store.values["min_score"] < 1
+    assert 1e-4 < store.values["min_score"] < 1
     again = json.loads(evaluate(store, monkeypatch, str(file), "--json").stdout)
     assert again["min_score"] == store.values["min_score"]
     shown = evaluate(store, monkeypatch, str(file), "--tune").stdout.splitlines()

@@ -1,7 +1,6 @@
 """Measures against figures that were computed by hand or by scipy; comparing and tuning on planted searches."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -270,7 +269,9 @@ def test_a_threshold_alone_keeps_the_weights_that_are_there() -> None:
     planted = Planted({text: {VECTORS: {answer: 0.3}} for text, answer in right.items()})
     present = {VECTORS: 0.7, "min_score": 0.9}
     got = evaluation.tune(planted, queries_of(right), {VECTORS: set(right)}, present=present, limit=10)
-    assert got.values == {VECTORS: 0.7, "min_score": pytest.approx(statistics.median(range(1, 31)) / 100, abs=0.011)}
+    assert got.values.keys() == {VECTORS, "min_score"}
+    assert got.values[VECTORS] == 0.7
+    assert 0.01 < got.values["min_score"] < 0.1, "the middle one of those up to 0.3, in log-odds"
 
 
 def test_tuning_needs_some_queries() -> None:

@@ -20,6 +20,7 @@ CIKM 2007).
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ _ROUNDS = 20
 """So many times a part of the permutations, to hold fewer at once."""
 _FOLDS = 5
 _STEPS = {2: 10, 3: 6}
-_THRESHOLDS = tuple(round(number / 100, 2) for number in range(1, 100))
+_THRESHOLDS = tuple(round(1 / (1 + math.exp(-number / 10)), 4) for number in range(-70, 71))
+"""From 0.0009 to 0.9991, in even steps of log-odds: relevances crowd near 0 and 1."""
 
 Values: TypeAlias = Mapping[str, float]
 """One measure of each query, by its id."""
@@ -431,14 +433,15 @@ class _Tried:
     def __init__(self, found: Mapping[str, Found], queries: Sequence[JudgedQuery], limit: int) -> None:
         self._found = found
         self._judged = {query.id: query.relevant for query in queries}
-        self._shown: dict[float, Values] = {}
+        self._f1: dict[tuple[str, tuple[str, ...]], float] = {}
         rankings = {id: list(each.scores) for id, each in found.items()}
         self.order = ranking_values(rankings, self._judged, limit)[order_measure(limit)]
 
     def shown(self, threshold: float) -> Values:
-        if threshold not in self._shown:
-            self._shown[threshold] = shown_f1(self._found, self._judged, threshold)
-        return self._shown[threshold]
+        shown = {id: (id, tuple(each.shown(threshold))) for id, each in self._found.items()}
+        new = {id: self._found[id] for id, what in shown.items() if what not in self._f1}
+        self._f1 |= {shown[id]: value for id, value in shown_f1(new, self._judged, threshold).items()}
+        return {id: self._f1[what] for id, what in shown.items()}
 
 
 def _best(measured: Sequence[Values], ids: Collection[str]) -> int:
