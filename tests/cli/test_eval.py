@@ -2,8 +2,6 @@
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,9 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.stores.test_small_store import SmallStore
 from tests.support.cli import ok, run
-from vlmsearch import Document, Manifest, MissingDependencyError, Pipeline, Store
+from vlmsearch import Document, MissingDependencyError, Pipeline, Store
 from vlmsearch.cli import cli
+from vlmsearch.stores.sqlite.store import SqliteStore
 
 THINGS = ["dog", "car", "boat", "tree", "house", "river", "bread", "stone", "cloud", "lamp", "chair", "clock"]
 ON = ("--store", "sqlite:./index", "--encoder", "mock:")
@@ -135,45 +134,27 @@ def test_trec_and_beir_are_read(folder: Path) -> None:
     assert again["legs"]["words"]["measures"] == found["legs"]["words"]["measures"]
 
 
-class Tuned(MemoryStore):
-    """Keeps what is tuned."""
-
-    values: Mapping[str, float] = {}
-
-    def tune(self, values: Mapping[str, float]) -> None:
-        self.values = dict(values)
-
-    def manifest(self) -> Manifest | None:
-        manifest = super().manifest()
-        return replace(manifest, tuning=self.values) if manifest else None
+def test_tuning_is_kept_in_the_index_and_used_by_the_next_run(folder: Path) -> None:
+    rows: list[dict[str, Any]] = [{"query": f"the {thing}", "relevant": [thing]} for thing in THINGS]
+    rows += [{"query": f"where is {place}", "relevant": []} for place in ("Rome", "Oslo", "Lima", "Cairo")]
+    (folder / "some.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with SqliteStore(str(folder / "index")) as store:
+        store.tune({"min_score": 1e-9})  # all is shown
+    found = json.loads(ok("eval", "some.jsonl", *ON, "--tune", "--json", cwd=folder))
+    assert found["without_answer"] == 4
+    assert found["tuning"]["shown"]["after"] > found["tuning"]["shown"]["before"]
+    tuning = json.loads(ok("info", "--store", "sqlite:./index", "--json", cwd=folder))["tuning"]
+    assert tuning == found["tuning"]["values"]
+    assert 1e-4 < tuning["min_score"] < 1
+    again = ok("eval", "some.jsonl", *ON, "--tune", cwd=folder).splitlines()
+    assert again[0].endswith(f"and those from {tuning['min_score']} are shown")
+    assert any(line.startswith("Tuned on 4 of 5 parts of the queries in turn") for line in again)
+    assert again[-1].startswith(("Kept in the index: ", "Nothing is better than the present setting"))
 
 
 def evaluate(store: Store, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
     monkeypatch.setattr("vlmsearch.registry.open_store", lambda url: store)
     return CliRunner().invoke(cli, ["eval", *arguments, "--encoder", "mock:"])
-
-
-def test_tuning_is_kept_in_the_index_and_used_by_the_next_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Tuned()
-    store.tune({"min_score": 1e-9})  # all is shown
-    pipeline = Pipeline(MockEncoder(), store)
-    pipeline.add([Document(thing, text=f"this note is of the {thing}") for thing in THINGS])
-    rows: list[dict[str, Any]] = [{"query": f"the {thing}", "relevant": [thing]} for thing in THINGS]
-    rows += [{"query": f"where is {place}", "relevant": []} for place in ("Rome", "Oslo", "Lima", "Cairo")]
-    file = folder / "some.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = evaluate(store, monkeypatch, str(file), "--tune", "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["without_answer"] == 4
-    assert found["tuning"]["shown"]["after"] > found["tuning"]["shown"]["before"]
-    assert store.values == found["tuning"]["values"]
-    assert 1e-4 < store.values["min_score"] < 1
-    again = json.loads(evaluate(store, monkeypatch, str(file), "--json").stdout)
-    assert again["min_score"] == store.values["min_score"]
-    shown = evaluate(store, monkeypatch, str(file), "--tune").stdout.splitlines()
-    assert any(line.startswith("Tuned on 4 of 5 parts of the queries in turn") for line in shown)
-    assert shown[-1].startswith(("Kept in the index: ", "Nothing is better than the present setting"))
 
 
 def test_a_store_that_cannot_keep_what_is_tuned_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,6 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.search import evaluation
 from vlmsearch.search.evaluation import (
     FUSED,
-    MIN_SCORE,
     NO_MATCH_PRECISION,
     NO_MATCH_RECALL,
     SHOWN_F1,
@@ -44,6 +43,7 @@ from vlmsearch.search.evaluation import (
 )
 from vlmsearch.search.judged import JudgedQuery, read_queries
 from vlmsearch.stores.base import Tunable, WordSearch
+from vlmsearch.types import MIN_SCORE
 
 if TYPE_CHECKING:
     from vlmsearch.pipeline import Pipeline

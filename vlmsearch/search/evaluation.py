@@ -32,14 +32,12 @@ from numpy.typing import NDArray
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.search.fusion import image_fields, text_fields
 from vlmsearch.search.judged import JudgedQuery, Judgements
-from vlmsearch.types import WORDS, ImageSource, Match, Space
+from vlmsearch.types import MIN_SCORE, WORDS, ImageSource, Match, Space
 
 FUSED = "fused"
 """What the search with all legs is called beside each leg alone."""
 THRESHOLD = 0.5
 """The score that a match needs to be shown, in an index that was not tuned."""
-MIN_SCORE = "min_score"
-"""What the threshold is called among tuned values."""
 SIGNIFICANT = 0.05
 SHOWN_F1 = "F1 shown"
 NO_MATCH_PRECISION = "precision of no match"
@@ -398,12 +396,11 @@ def tune(
     picks = picks if best else [0] * len(parts)
     every = {query.id for query in queries}
     before = tried[0].shown(threshold)
-    still = {id: tried[pick].shown(threshold)[id] for pick, part in zip(picks, parts) for id in part}
-    moved = {
-        id: tried[pick].shown(_best_threshold(tried[pick], every - part))[id]
-        for pick, part in zip(picks, parts)
-        for id in part
-    }
+    still, moved = {}, {}
+    for pick, part in zip(picks, parts):
+        here, there = (tried[pick].shown(each) for each in (threshold, _best_threshold(tried[pick], every - part)))
+        still.update({id: here[id] for id in part})
+        moved.update({id: there[id] for id in part})
     moves = sum(moved.values()) > sum(still.values())
     weights = settings[best] or own
     kept = {**weights, MIN_SCORE: _best_threshold(tried[best], every) if moves else threshold}
