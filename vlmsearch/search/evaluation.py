@@ -448,6 +448,9 @@ def _best(measured: Sequence[Values], ids: Collection[str]) -> int:
 
 def _best_threshold(tried: _Tried, ids: Collection[str]) -> float:
     """The middle one of the thresholds with the highest F1."""
-    sums = [round(sum(tried.shown(threshold)[id] for id in ids), 9) for threshold in _THRESHOLDS]
+    sums = []
+    for threshold in _THRESHOLDS:
+        shown = tried.shown(threshold)
+        sums.append(round(sum(shown[id] for id in ids), 9))
     best = [threshold for threshold, value in zip(_THRESHOLDS, sums) if value == max(sums)]
     return best[len(best) // 2]
