@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tests.support.collections import write_cisi
 from vlmsearch.bench.collections import read_cisi
+from vlmsearch.bench.peers import measure_peers
 from vlmsearch.bench.words import gain, measure_words
 from vlmsearch.cli import cli
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.registry import open_encoder, open_store
 
 
@@ -50,3 +52,41 @@ def test_what_cannot_be_measured_is_named(folder: Path, tmp_path: Path) -> None:
         measure_words(read_cisi(folder), encoder, store)
         with pytest.raises(ConfigError, match="holds documents already: give an empty store"):
             measure_words(read_cisi(folder), encoder, store)
+
+
+def test_searches_are_measured_beside_each_other(folder: Path, tmp_path: Path) -> None:
+    steps: list[tuple[str, int, int]] = []
+    with open_encoder("mock:") as encoder:
+        (ours,) = measure_peers(
+            read_cisi(folder), encoder, tmp_path, [], tmp_path, rounds=2, progress=lambda *step: steps.append(step)
+        )
+        with open_store("mock:") as store:
+            expected = measure_words(read_cisi(folder), encoder, store)["search"]
+    assert (ours.name, ours.settings) == ("vlmsearch", "defaults")
+    assert ours.ndcg == pytest.approx(expected)
+    assert ours.index_seconds
+    assert ours.index_seconds > 0
+    assert ours.query_ms > 0
+    assert steps == [("vlmsearch indexes", 0, 2), ("all answer the queries", 1, 2)]
+
+
+def test_peers_that_cannot_be_measured_are_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*options: str) -> Result:
+        return CliRunner().invoke(cli, ["bench", "words", str(folder), "--encoder", "mock:", *options])
+
+    checkpoint = ("--from", str(tmp_path))
+    for peer in ("txtai", "lancedb"):
+        monkeypatch.setitem(sys.modules, peer, None)
+        result = run("--peers", peer, *checkpoint)
+        assert isinstance(result.exception, MissingDependencyError)
+        assert str(result.exception) == (
+            f"{peer} cannot be measured without {peer}: pip install {peer} sentence-transformers"
+        )
+    result = run("--peers", "txtai")
+    assert result.exit_code == 2
+    assert "--peers needs --from DIR: the checkpoint that the peers load" in result.stderr
+    result = run("--peers", "elastic", *checkpoint)
+    assert result.exit_code == 2
+    assert "some of txtai, lancedb, not elastic" in result.stderr
+    with open_encoder("mock:") as encoder, pytest.raises(ConfigError, match="holds no model that the peers can load"):
+        measure_peers(read_cisi(folder), encoder, tmp_path, ["txtai"], tmp_path, progress=lambda *_: None)
