@@ -1,4 +1,4 @@
-"""`vlmsearch bench words`: a small collection in CISI's format, and gains that were computed by hand."""
+"""`vlmsearch bench words`: a small collection in CISI's format, and figures that were computed by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.support.collections import write_cisi
 from vlmsearch.bench.collections import read_cisi
 from vlmsearch.bench.peers import measure_peers
-from vlmsearch.bench.words import gain, measure_words
+from vlmsearch.bench.words import measure_words, ndcg
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.registry import open_encoder, open_store
@@ -24,13 +24,10 @@ def folder(tmp_path: Path) -> Path:
     return write_cisi(tmp_path / "judged")
 
 
-def test_a_gain_is_discounted_and_a_share_of_the_best() -> None:
+def test_what_was_found_is_measured_as_a_share_of_the_best(folder: Path) -> None:
     best = 1 + 1 / math.log2(3)
-    assert gain(["a", "b"], {"a", "b"}) == pytest.approx(1)
-    assert gain(["x", "a"], {"a"}) == pytest.approx(1 / math.log2(3))
-    assert gain(["b", "x", "a"], {"a", "b"}) == pytest.approx((1 + 0.5) / best)
-    assert gain([*"xxxxxxxxxx", "a"], {"a"}) == 0, "only ten count"
-    assert gain([str(n) for n in range(10)], {str(n) for n in range(40)}) == pytest.approx(1)
+    found = {"1": ["2", "1"], "2": ["4", "1", "2"]}
+    assert ndcg(read_cisi(folder), found) == pytest.approx((1 / math.log2(3) + (1 + 0.5) / best) / 2)
 
 
 def test_words_vectors_and_both_are_measured(folder: Path) -> None:

@@ -11,7 +11,7 @@ import importlib
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from vlmsearch.bench.collections import LabelledCollection
-from vlmsearch.bench.words import CUT, gain
+from vlmsearch.bench.words import CUT, ndcg
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.pipeline import Pipeline
@@ -159,7 +159,7 @@ def _ask(
                 found[number] = search(collection.queries[number])
                 times[place].append(time.perf_counter() - begun)
             if turn == 0:
-                scores.append(_ndcg(collection, found))
+                scores.append(ndcg(collection, found))
     return [
         SearchFigures(name, settings, score, seconds, statistics.median(each) * 1000)
         for (name, settings, _, seconds), score, each in zip(searches, scores, times, strict=True)
@@ -213,7 +213,7 @@ class _Txtai:
             self._index_again(collection.documents, TxtaiSettings(normalize, stopwords))
             for weight in _WEIGHTS:
                 found = {number: self._ask(collection.queries[number], weight) for number in collection.answered}
-                scores[TxtaiSettings(normalize, stopwords, weight)] = _ndcg(collection, found)
+                scores[TxtaiSettings(normalize, stopwords, weight)] = ndcg(collection, found)
         for query in asked:
             del self._known[query]
         best = max(scores, key=lambda each: scores[each])
@@ -292,7 +292,7 @@ class _LanceDB:
                 found = {
                     number: self._ask(collection.queries[number], vector, each) for number, vector in vectors.items()
                 }
-                scores[each] = _ndcg(collection, found)
+                scores[each] = ndcg(collection, found)
         best = max(scores, key=lambda each: scores[each])
         self._index_again(best.remove_stop_words)
         return str(best), lambda query: self._ask(query, self._vector(query), best)
@@ -318,10 +318,6 @@ class _LanceDB:
 
 def _ids(query: Any) -> list[str]:
     return [row["id"] for row in query.to_list()[:CUT]]
-
-
-def _ndcg(collection: LabelledCollection, found: Mapping[str, Sequence[str]]) -> float:
-    return statistics.mean(gain(found[number], collection.relevance[number]) for number in collection.answered)
 
 
 def _load(peer: str, modules: Sequence[str]) -> list[Any]:
