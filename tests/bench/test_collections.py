@@ -76,6 +76,9 @@ def test_scored_pairs_become_queries_with_and_without_answers(tmp_path: Path) ->
         "A train leaves.,A bus arrives.,1.8\n"
         "A train leaves.,A ship sinks.,1.0\n"
         "A man runs.,A man walks.,2.5\n"
+        "Two old trains are leaving the station.,A lorry waits.,0.5\n"
+        "The old king dies.,A queen is crowned.,1.2\n"
+        "An old king died.,A new law.,0.0\n"
         "A boy sings.,a boy sings,5.0\n"
         "A boy sings.,A boy is singing.,4.0\n"
     )
@@ -88,12 +91,14 @@ def test_scored_pairs_become_queries_with_and_without_answers(tmp_path: Path) ->
     assert graded == {
         "A cat sleeps.": {"A cat is asleep.": 2, "A cat, it seems, dozes.": 1},
         "A train leaves.": {},
+        "Two old trains are leaving the station.": {},
         "A boy sings.": {"a boy sings": 2, "A boy is singing.": 2},
     }
     assert set(texts.values()) == {
         "A cat is asleep.", "A cat, it seems, dozes.", "A dog barks.", "A kitten naps.", "A bus arrives.",
-        "A ship sinks.", "A man runs.", "A man walks.", "a boy sings", "A boy is singing.",
-    }, "a document is no query, and what is paired with a query stays"  # fmt: skip
+        "A ship sinks.", "A man runs.", "A man walks.", "a boy sings", "A boy is singing.", "A lorry waits.",
+        "The old king dies.", "An old king died.", "A queen is crowned.", "A new law.",
+    }, "no document is a query, and a sentence that another may answer is not asked for"  # fmt: skip
     file.write_text("one,two,three\n")
     with pytest.raises(ConfigError, match="each row needs two sentences and a score"):
         read_sts(file)
@@ -162,5 +167,5 @@ def test_the_shared_collections_have_the_sizes_they_are_known_for() -> None:
     for collection in (cisi, sts, photos):
         check(collection)
     assert (len(cisi.documents), len(cisi.answered), len(cisi.unanswered)) == (1460, 76, 0)
-    assert (len(sts.documents), len(sts.answered), len(sts.unanswered)) == (2090, 257, 563)
+    assert (len(sts.documents), len(sts.answered), len(sts.unanswered)) == (2162, 257, 491)
     assert (len(photos.documents), len(photos.answered), len(photos.unanswered)) == (300, 1200, 0)

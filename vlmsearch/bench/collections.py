@@ -36,6 +36,10 @@ _EQUAL = 4.0
 """The STS benchmark's score from which two sentences mean the same but for details that do not matter."""
 _SIMILAR = 3.0
 """The score from which they mean about the same, but important details differ."""
+_NEARLY = 0.5
+"""The share of words from which two sentences that nobody compared may mean the same."""
+_LITTLE = "a an and are at by for from his her in is it its of on s some that the to was were with"
+"""Words that say little."""
 _UNLIKE = 2.0
 """The score below which they share a topic at most."""
 
@@ -106,8 +110,9 @@ def read_sts(file: Path) -> LabelledCollection:
 
     The queries with an answer are first sentences of pairs that score at least 4, and the sentences they are paired
     with have grade 2, or 1 from a score of 3. The queries without an answer are first sentences all of whose pairs
-    score below 2. The documents are all other sentences, once each. A document that says the same as a query but for
-    case and punctuation has grade 2 as well. Pairs that nobody scored count as not relevant, which is not always true.
+    score below 2, and which share less than half of their words with each sentence that nobody compared them with. The
+    documents are all other sentences, once each. A document that says the same as a query but for case and punctuation
+    has grade 2 as well. Other pairs that nobody scored count as not relevant, which is not always true.
 
     Raises:
         ConfigError: The file cannot be read, or its rows are of another form.
@@ -120,16 +125,19 @@ def read_sts(file: Path) -> LabelledCollection:
     for one, other, score in rows:
         if _plain(one) != _plain(other):
             scores[one][other] = scores[other][one] = score
+    sentences = dict.fromkeys(itertools.chain.from_iterable((one, other) for one, other, _ in rows))
+    stems = {text: _stems(text) for text in sentences}
     queries: dict[str, None] = {}
     kept: set[str] = set()
     for one, partners in ((one, scores[one]) for one, _, _ in rows):
         best = max(partners.values(), default=_SIMILAR)
-        is_unanswered = best < _UNLIKE
+        is_unanswered = best < _UNLIKE and not any(
+            _share(stems[one], stems[text]) >= _NEARLY for text in sentences if text != one and text not in partners
+        )
         answers = {partner for partner, score in partners.items() if score >= (0 if is_unanswered else _SIMILAR)}
         if one not in kept and (is_unanswered or best >= _EQUAL) and not answers & queries.keys():
             queries[one] = None
             kept |= answers
-    sentences = dict.fromkeys(itertools.chain.from_iterable((one, other) for one, other, _ in rows))
     documents = {text: f"sentence-{number}" for number, text in enumerate(sentences) if text not in queries}
     same: dict[str, dict[str, int]] = defaultdict(dict)
     for text, id in documents.items():
@@ -277,6 +285,16 @@ def _cisi_entries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
             else:
                 lines.append(line)
         yield number.strip(), {letter: "\n".join(each).strip() for letter, each in parts.items()}
+
+
+def _stems(text: str) -> frozenset[str]:
+    """The beginnings of the words of a sentence, but for those that say little: the forms of a word are equal."""
+    return frozenset(word[:4] for word in _plain(text).split()) - set(_LITTLE.split())
+
+
+def _share(one: frozenset[str], other: frozenset[str]) -> float:
+    """The Jaccard similarity of two sets."""
+    return len(one & other) / max(1, len(one | other))
 
 
 def _plain(text: str) -> str:
