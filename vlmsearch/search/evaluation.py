@@ -32,12 +32,11 @@ from numpy.typing import NDArray
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.search.fusion import image_fields, text_fields
 from vlmsearch.search.judged import JudgedQuery, Judgements
+from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.types import MIN_SCORE, WORDS, ImageSource, Match, Space
 
 FUSED = "fused"
 """What the search with all legs is called beside each leg alone."""
-THRESHOLD = 0.5
-"""The score that a match needs to be shown, in an index that was not tuned."""
 SIGNIFICANT = 0.05
 SHOWN_F1 = "F1 shown"
 NO_MATCH_PRECISION = "precision of no match"
@@ -68,6 +67,7 @@ class Searches(Protocol):
         image: ImageSource | None = None,
         limit: int = 10,
         weights: Mapping[str, float] | None = None,
+        min_score: float | None = None,
     ) -> Sequence[Match]:
         """Return the best matches."""
 
@@ -208,7 +208,7 @@ def search_all(
 
 def _search(pipeline: Searches, query: JudgedQuery, limit: int, weights: Mapping[str, float] | None) -> Sequence[Match]:
     """All matches, also those below the threshold."""
-    return pipeline.search(query.text, image=query.image, limit=limit, weights=weights)
+    return pipeline.search(query.text, image=query.image, limit=limit, weights=weights, min_score=0.0)
 
 
 def evaluate(
