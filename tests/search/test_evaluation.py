@@ -43,7 +43,9 @@ class Planted:
         image: ImageSource | None = None,
         limit: int = 10,
         weights: Mapping[str, float] | None = None,
+        min_score: float | None = None,
     ) -> Sequence[Match]:
+        assert min_score == 0
         self.asked.append((str(text), weights))
         legs = self.values[str(text)]
         shares = {leg: (weights or {}).get(leg, 1.0) for leg in legs}

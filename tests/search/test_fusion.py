@@ -1,8 +1,22 @@
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
 from vlmsearch import ConfigError, Field, Hit, Leg, Space
 from vlmsearch.search.fusion import fuse, image_fields, query_vectors, text_fields
+from vlmsearch.search.relevance import (
+    DOUBT,
+    FLOOR,
+    PRIOR,
+    Evidence,
+    to_log_odds,
+    to_relevance,
+    words_alone,
+    words_beside,
+)
+from vlmsearch.types import WORDS
 
 CLIP = Space("clip", 2, frozenset(("text", "image")))
 MINILM = Space("minilm", 3, frozenset(("text",)))
@@ -36,75 +50,105 @@ def test_a_query_of_text_and_image_shares_a_field_by_the_mean() -> None:
     np.testing.assert_array_equal(asked[MINILM_TEXT], text["minilm"])
 
 
-def test_first_everywhere_scores_one_and_legs_keep_rank_and_score() -> None:
-    ranked = {str(CLIP_IMAGE): [Hit("a", 0.3), Hit("b", 0.2)], str(MINILM_TEXT): [Hit("a", 0.9)]}
-    (first, score, legs), (second, lower, _) = fuse(ranked, {"a": BOTH, "b": BOTH})
+COSINES = Evidence(20.0, -6.0)
+"""Even odds at a cosine of 0.3 in place of the prior."""
+EVIDENCE = {str(field): COSINES for field in BOTH} | {WORDS: words_beside(10.0)}
+
+
+def found(
+    ranked: Mapping[str, Sequence[Hit]],
+    owned: Mapping[str, Collection[Field]],
+    weights: Mapping[str, float] | None = None,
+    **options: Any,
+) -> dict[str, float]:
+    """The log-odds of each document, best first."""
+    return {id: to_log_odds(score) for id, score, _ in fuse(ranked, owned, EVIDENCE, weights, **options)}
+
+
+def test_evidence_is_added_to_the_prior_and_legs_keep_what_they_said() -> None:
+    ranked = {str(CLIP_IMAGE): [Hit("a", 0.5), Hit("b", 0.4)], str(MINILM_TEXT): [Hit("a", 0.45)]}
+    (first, score, legs), (second, lower, _) = fuse(ranked, {"a": BOTH, "b": [CLIP_IMAGE]}, EVIDENCE)
     assert (first, second) == ("a", "b")
-    assert score == pytest.approx(1.0)
-    assert lower == pytest.approx(61 / 62 / 2)
-    assert legs == {str(CLIP_IMAGE): Leg(1, 0.3), str(MINILM_TEXT): Leg(1, 0.9)}
+    parts = [COSINES(0.5), COSINES(0.45)]
+    assert to_log_odds(score) == pytest.approx(PRIOR + sum(parts))
+    assert to_log_odds(lower) == pytest.approx(PRIOR + COSINES(0.4))
+    assert legs == {str(CLIP_IMAGE): Leg(1, 0.5, parts[0]), str(MINILM_TEXT): Leg(1, 0.45, parts[1])}
 
 
-def test_being_in_two_lists_beats_being_first_in_one() -> None:
-    ranked = {str(CLIP_IMAGE): [Hit("x", 0.4), Hit("both", 0.3)], str(MINILM_TEXT): [Hit("y", 0.9), Hit("both", 0.8)]}
-    assert [id for id, _, _ in fuse(ranked, dict.fromkeys(("x", "y", "both"), BOTH))] == ["both", "y", "x"]
+def test_two_fields_that_speak_for_a_document_beat_one() -> None:
+    ranked = {str(CLIP_IMAGE): [Hit("x", 0.5), Hit("both", 0.48)], str(MINILM_TEXT): [Hit("both", 0.48)]}
+    assert list(found(ranked, {"x": [CLIP_IMAGE], "both": BOTH})) == ["both", "x"]
 
 
-def test_a_document_is_not_measured_by_a_field_it_lacks() -> None:
-    ranked = {
-        str(CLIP_IMAGE): [Hit("photo", 0.4), Hit("captioned", 0.3)],
-        str(MINILM_TEXT): [Hit("note", 0.9), Hit("captioned", 0.8)],
-    }
-    fused = fuse(ranked, {"photo": [CLIP_IMAGE], "note": [CLIP_TEXT, MINILM_TEXT], "captioned": BOTH})
-    assert [id for id, _, _ in fused] == ["note", "photo", "captioned"]
-    assert [score for _, score, _ in fused] == pytest.approx([1.0, 1.0, 61 / 62])
+def test_a_field_that_a_document_lacks_counts_neither_for_nor_against_it() -> None:
+    ranked = {str(CLIP_IMAGE): [Hit("photo", 0.4)], str(MINILM_TEXT): [Hit("note", 0.4)]}
+    odds = found(ranked, {"photo": [CLIP_IMAGE], "note": [MINILM_TEXT]})
+    assert odds["photo"] == odds["note"] == pytest.approx(PRIOR + COSINES(0.4))
+
+
+def test_a_caption_that_says_nothing_takes_little_off_a_picture() -> None:
+    ranked = {str(CLIP_IMAGE): [Hit("a", 0.5)], str(MINILM_TEXT): [Hit("a", -0.3)]}
+    assert found(ranked, {"a": BOTH})["a"] == pytest.approx(PRIOR + COSINES(0.5) + FLOOR, abs=0.01)
 
 
 def test_a_document_that_is_gone_is_left_out() -> None:
-    assert [id for id, _, _ in fuse({str(CLIP_IMAGE): [Hit("gone", 0.4), Hit("a", 0.3)]}, {"a": BOTH})] == ["a"]
+    assert list(found({str(CLIP_IMAGE): [Hit("gone", 0.4), Hit("a", 0.3)]}, {"a": BOTH})) == ["a"]
 
 
-def test_weights_decide_between_fields() -> None:
-    ranked = {str(CLIP_IMAGE): [Hit("picture", 0.4)], str(MINILM_TEXT): [Hit("text", 0.9)]}
-    owned = {"picture": BOTH, "text": BOTH}
-    assert fuse(ranked, owned, {str(CLIP_IMAGE): 3.0})[0][0] == "picture"
-    assert fuse(ranked, owned, {str(CLIP_IMAGE): 0.0})[0][0] == "text"
+def test_equal_ones_are_in_the_order_of_their_ids() -> None:
+    hits = [Hit(id, 0.4) for id in "cab"]
+    assert list(found({str(CLIP_IMAGE): hits}, {id: [CLIP_IMAGE] for id in "abc"})) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("weights", [{str(CLIP_IMAGE): -1.0}, {str(CLIP_IMAGE): 0.0}])
-def test_weights_that_make_no_sense_are_refused(weights: dict[str, float]) -> None:
+def test_what_a_leg_did_not_list_counts_as_it_says_or_as_its_last_hit() -> None:
+    ranked = {str(CLIP_IMAGE): [Hit("a", 0.5), Hit("b", 0.4)], str(MINILM_TEXT): [Hit("c", 0.45)]}
+    owned = {"a": [CLIP_IMAGE], "b": [CLIP_IMAGE], "c": BOTH}
+    fused = {id: legs for id, _, legs in fuse(ranked, owned, EVIDENCE, behind={str(CLIP_IMAGE): {"c": 0.1}})}
+    assert fused["c"][str(CLIP_IMAGE)] == Leg(None, 0.1, COSINES(0.1))
+    fused = {id: legs for id, _, legs in fuse(ranked, owned, EVIDENCE)}
+    assert fused["c"][str(CLIP_IMAGE)] == Leg(None, 0.4, COSINES(0.4))
+
+
+def test_weights_multiply_the_evidence() -> None:
+    ranked = {str(CLIP_IMAGE): [Hit("picture", 0.5)], str(MINILM_TEXT): [Hit("text", 0.5)]}
+    owned = {"picture": [CLIP_IMAGE], "text": [MINILM_TEXT]}
+    odds = found(ranked, owned, {str(CLIP_IMAGE): 1.5, str(MINILM_TEXT): 0.0})
+    assert odds == pytest.approx({"picture": PRIOR + 1.5 * COSINES(0.5), "text": PRIOR})
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("inf"), float("nan")])
+def test_weights_that_make_no_sense_are_refused(weight: float) -> None:
     with pytest.raises(ConfigError, match="weights"):
-        fuse({str(CLIP_IMAGE): [Hit("a", 0.4)]}, {"a": [CLIP_IMAGE]}, weights)
+        fuse({str(CLIP_IMAGE): [Hit("a", 0.4)]}, {"a": [CLIP_IMAGE]}, EVIDENCE, {str(CLIP_IMAGE): weight})
 
 
-def test_a_document_with_a_text_is_measured_by_words_too() -> None:
-    ranked = {"minilm/text": [Hit("a", 0.9), Hit("b", 0.8)], "words": [Hit("b", 7.5)]}
-    (first, score, legs), (second, lower, _) = fuse(ranked, {"a": [MINILM_TEXT], "b": [MINILM_TEXT]})
-    assert (first, second) == ("b", "a")
-    assert score == pytest.approx((61 / 62 + 1) / 2)
-    assert lower == pytest.approx(1 / 2)
-    assert legs == {"minilm/text": Leg(2, 0.8), "words": Leg(1, 7.5)}
+def test_words_count_for_a_document_with_a_text_and_against_it_where_it_shares_none() -> None:
+    ranked = {"minilm/text": [Hit("a", 0.4), Hit("b", 0.4)], WORDS: [Hit("b", 4.0)]}
+    odds = found(ranked, {"a": [MINILM_TEXT], "b": [MINILM_TEXT]}, most=10.0)
+    assert odds["b"] == pytest.approx(PRIOR + COSINES(0.4) + words_beside(10.0)(4.0))
+    assert odds["a"] == pytest.approx(PRIOR + COSINES(0.4) + words_beside(10.0)(0.0))
+    assert odds["b"] > PRIOR + COSINES(0.4) > odds["a"]
 
 
-def test_a_document_without_text_is_raised_by_words_and_never_lowered() -> None:
-    photos = [Hit(f"photo-{i:02}", 0.5 - i / 100) for i in range(40)]
-    owned = {photo.id: [CLIP_IMAGE] for photo in photos} | {"other": [CLIP_IMAGE]}
-    alone = {id: score for id, score, _ in fuse({"clip/image": photos}, owned)}
-    words = [photos[30], *(Hit(f"text-{i}", 5.0) for i in range(60)), photos[0], Hit("other", 0.5)]
-    both = {id: score for id, score, _ in fuse({"clip/image": photos, "words": words}, owned)}
-    assert both["photo-30"] == pytest.approx((alone["photo-30"] + 1) / 2)
-    assert both["other"] == pytest.approx(61 / (60 + 63) / 2)
-    assert {id: both[id] for id in alone if id != "photo-30"} == {id: alone[id] for id in alone if id != "photo-30"}
+def test_words_that_are_met_almost_completely_stand_for_themselves() -> None:
+    ranked = {"minilm/text": [Hit("a", 0.1)], WORDS: [Hit("a", 8.0)]}
+    odds = found(ranked, {"a": [MINILM_TEXT]}, most=10.0)["a"]
+    assert odds == pytest.approx(PRIOR + words_alone(10.0)(8.0) - DOUBT)
+    assert to_relevance(odds) > 0.9
+    assert found({WORDS: [Hit("a", 5.0)]}, {"a": [MINILM_TEXT]}, most=10.0)["a"] == pytest.approx(
+        PRIOR + words_alone(10.0)(5.0)
+    ), "nothing else was asked"
 
 
-def test_words_have_a_weight_and_do_not_decide_between_equals() -> None:
-    ranked = {"minilm/text": [Hit("b", 0.9), Hit("a", 0.5)], "words": [Hit("a", 99.0), Hit("b", 1.0)]}
-    owned = {"a": [MINILM_TEXT], "b": [MINILM_TEXT]}
-    assert [id for id, _, _ in fuse(ranked, owned)] == ["b", "a"]
-    assert [id for id, _, _ in fuse(ranked, owned, {"words": 2.0})] == ["a", "b"]
-    assert [score for _, score, _ in fuse(ranked, owned, {"words": 0.0})] == pytest.approx([1.0, 61 / 62])
+def test_a_photo_is_raised_by_the_name_of_its_file_and_never_lowered() -> None:
+    photos = [Hit("named", 0.3), Hit("similar", 0.3), Hit("other", 0.29)]
+    owned = {photo.id: [CLIP_IMAGE] for photo in photos}
+    alone = found({str(CLIP_IMAGE): photos}, owned)
+    both = found({str(CLIP_IMAGE): photos, WORDS: [Hit("named", 8.0), Hit("similar", 1.0)]}, owned, most=10.0)
+    assert both["named"] > 2 > alone["named"]
+    assert (both["similar"], both["other"]) == (alone["similar"], alone["other"])
 
 
 def test_nothing_fuses_to_nothing() -> None:
-    assert fuse({}, {}) == []
-    assert fuse({str(CLIP_IMAGE): []}, {}) == []
+    assert fuse({}, {}, {}) == []
+    assert fuse({str(CLIP_IMAGE): []}, {}, EVIDENCE) == []

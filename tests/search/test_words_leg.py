@@ -12,10 +12,9 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import ConfigError, Document, Field, Filter, Hit, Pipeline, Record
 from vlmsearch.answers.prompts import NOTHING_FOUND
-from vlmsearch.encoders.base import Encoder
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Leg, Modality, Vectors, WordHits
+from vlmsearch.types import Leg, RelevanceFit, Vectors, WordHits
 
 
 def pipeline_of(store: MemoryStore, *documents: Document) -> Pipeline:
@@ -33,34 +32,39 @@ DOCUMENTS = [
 
 def test_a_text_asks_for_words_and_an_image_does_not(tmp_path: Path) -> None:
     pipeline = pipeline_of(MemoryStore(), *DOCUMENTS)
-    legs = {match.document.id: match.legs for match in pipeline.search("dogs and serial numbers, numbers")}
-    assert {id for id in legs if "words" in legs[id]} == {"a", "b"}
+    legs = {m.document.id: m.legs for m in pipeline.search("dogs and serial numbers, numbers", min_score=0)}
+    assert {id for id in legs if legs[id]["words"].rank} == {"a", "b"}
     assert legs["a"]["words"].rank == 1
     assert legs["a"]["words"].score > legs["b"]["words"].score > 0
     picture = Image.new("RGB", (8, 8), "red")
     assert all("words" not in match.legs for match in pipeline.search(image=picture))
-    both = {match.document.id: match.legs for match in pipeline.search("dog", image=picture)}
-    assert {id for id in both if "words" in both[id]} == {"b"}
+    both = {match.document.id: match.legs for match in pipeline.search("dog", image=picture, min_score=0)}
+    assert {id for id in both if both[id]["words"].rank} == {"b"}
 
 
 def test_words_are_filtered_and_weighed() -> None:
     pipeline = pipeline_of(MemoryStore(), *DOCUMENTS)
-    found = pipeline.search("number dog", where={"year": {"$lt": 2021}})
+    found = pipeline.search("number dog", where={"year": {"$lt": 2021}}, min_score=0)
     assert [(match.document.id, match.legs["words"].rank) for match in found] == [("a", 1)]
-    first = [pipeline.search("a red circle, 4711", weights={"words": share})[0].legs for share in (0.1, 5.0)]
+    first = [
+        pipeline.search("a red circle, 4711", weights={"words": share}, min_score=0)[0].legs for share in (0.1, 5.0)
+    ]
     assert all(isinstance(legs["words"], Leg) for legs in first)
     with pytest.raises(ConfigError, match="there are clip/image, clip/text, minilm/text, words"):
         pipeline.search("a star", weights={"word": 1.0})
 
 
-def test_words_that_nothing_shares_are_no_leg_and_lower_no_score() -> None:
+def test_words_that_nothing_shares_speak_against_every_text_alike() -> None:
     with_words, without = (pipeline_of(store, *DOCUMENTS) for store in (MemoryStore(), Wordless()))
-    expected = [(match.document.id, match.score) for match in without.search("zebra")]
-    assert [(match.document.id, match.score) for match in with_words.search("zebra")] == expected
+    expected = without.search("zebra", min_score=0)
+    found = with_words.search("zebra", min_score=0)
+    assert [match.document.id for match in found] == [match.document.id for match in expected]
+    assert all(match.score < other.score for match, other in zip(found, expected))
+    assert {match.legs["words"].rank for match in found} == {None}
 
 
 def test_an_index_that_ranks_no_words_is_not_asked() -> None:
-    found = pipeline_of(Wordless(), *DOCUMENTS).search("two dogs")
+    found = pipeline_of(Wordless(), *DOCUMENTS).search("two dogs", min_score=0)
     assert len(found) == 3
     assert all("words" not in match.legs for match in found)
 
@@ -85,23 +89,28 @@ def test_a_photo_is_found_by_the_name_of_its_file(tmp_path: Path) -> None:
     photos = [Document(name, image=tmp_path / name) for name in names]
     pipeline = pipeline_of(MemoryStore(), *photos)
     plain = pipeline_of(Wordless(), *photos)
-    before = {match.document.id: match.score for match in plain.search("retrievers", limit=50)}
-    found = {match.document.id: match for match in pipeline.search("retrievers", limit=50)}
+    before = {match.document.id: match.score for match in plain.search("retrievers", limit=50, min_score=0)}
+    found = {match.document.id: match for match in pipeline.search("retrievers", limit=50, min_score=0)}
+    assert [match.document.id for match in pipeline.search("retrievers")] == ["golden_retriever.png"]
     assert found["golden_retriever.png"].legs["words"].rank == 1
     assert found["golden_retriever.png"].score > before.pop("golden_retriever.png")
     assert {id: found[id].score for id in before} == before
 
 
-def test_words_alone_do_not_make_a_match_count_for_an_answer() -> None:
-    class Strict(MockEncoder):
-        floors: Mapping[tuple[str, Modality], float] = {("clip", "image"): 0.99, ("minilm", "text"): 0.99}
+def test_a_code_is_found_by_words_that_the_vectors_know_nothing_of() -> None:
+    """A fit that says of each cosine that it is of unrelated texts."""
 
-    encoder: Encoder = Strict()
-    with Pipeline(encoder, MemoryStore(), ExtractiveGenerator()) as pipeline:
-        pipeline.add(DOCUMENTS)
-        assert "words" in pipeline.search("what is the serial number?")[0].legs
-        assert pipeline.ask("what is the serial number?").text == NOTHING_FOUND
-        assert pipeline.ask("two dogs in the snow").citations[0].id == "b"
+    class Blind(MockEncoder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.relevance = dict.fromkeys(self.relevance, RelevanceFit(-6.0, 0.1, 0.0, 0.0, 0.0, 0.1))
+
+    fillers = [Document(f"filler-{n}", text=f"note number {n} of the year {2000 + n}") for n in range(60)]
+    with Pipeline(Blind(), MemoryStore(), ExtractiveGenerator()) as pipeline:
+        pipeline.add([*DOCUMENTS, *fillers])
+        assert [match.document.id for match in pipeline.search("AB-4711")] == ["a"]
+        assert pipeline.ask("AB-4711").citations[0].id == "a"
+        assert pipeline.ask("AB-4712").text == NOTHING_FOUND
 
 
 # ---- others write meanwhile
@@ -167,11 +176,11 @@ def test_words_are_those_of_the_document_that_is_shown(turns: int, replaced: int
     store.write(range(60))
     pipeline = Pipeline(encoder, store)
     for _ in range(3):
-        found = pipeline.search("dogs", limit=limit)
+        found = pipeline.search("dogs", limit=limit, min_score=0)
         assert len({match.document.id for match in found}) == len(found) == limit
         for match in found:
             is_dog = str(match.document.text).startswith("dog")
             assert match.document.metadata["dog"] == is_dog
-            assert ("words" in match.legs) == is_dog, match
-        ranks = [match.legs["words"].rank for match in found if "words" in match.legs]
+            assert (match.legs["words"].score > 0) == is_dog, match
+        ranks = [match.legs["words"].rank for match in found if match.legs["words"].rank]
         assert len(set(ranks)) == len(ranks)
