@@ -28,7 +28,8 @@ from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_store
 from vlmsearch.types import Document, Vectors
 
-PEERS = ("txtai", "lancedb")
+PEERS = {"txtai": ("txtai", "faiss"), "lancedb": ("lancedb", "pyarrow", "sentence_transformers")}
+"""The other searches, and the modules that they need."""
 Progress = Callable[[str, int, int], None]
 """Takes what is going on, how many steps are done, and how many there are."""
 _WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -86,7 +87,7 @@ _Search = Callable[[str], list[str]]
 def check_peers(names: Sequence[str]) -> None:
     """Raise MissingDependencyError where a peer, or what it needs, is not installed."""
     for name in names:
-        _load(name, {"txtai": ("txtai", "faiss"), "lancedb": ("lancedb", "pyarrow", "sentence_transformers")}[name])
+        _load(name, PEERS[name])
 
 
 def measure_peers(
