@@ -396,10 +396,11 @@ class Pipeline(Closable):
 
         Example:
             >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
-            ...     _ = pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
-            ...     found = pipeline.search_many(["a dog", Query(like=["a"])], limit=1)
-            >>> [matches[0].document.id for matches in found]
-            ['a', 'b']
+            ...     texts = {"a": "a dog in the snow", "b": "a dog in the rain", "c": "blue cars"}
+            ...     _ = pipeline.add(Document(id, text=text) for id, text in texts.items())
+            ...     found = pipeline.search_many(["snow", Query(like=["a"])])
+            >>> [[match.document.id for match in matches] for matches in found]
+            [['a'], ['b']]
         """
         if isinstance(queries, (str, Query)):
             raise TypeError("search_many takes a list of queries; `search` takes one")

@@ -17,7 +17,7 @@ import numpy as np
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import CheckReport, Store, check_manifest, check_records, check_tuning, dim_of
 from vlmsearch.stores.filters import Filter
-from vlmsearch.stores.samples import Samples, sampling_key
+from vlmsearch.stores.samples import VectorSamples, sampling_key
 from vlmsearch.stores.words import FullText, most_score, words_of
 from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors, WordHits
 
@@ -42,7 +42,7 @@ class MemoryStore(Store):
         self._records: dict[str, Record] = {}
         self._rejects: dict[str, Reject] = {}
         self._tables: dict[Field, tuple[list[str], Vectors]] = {}
-        self._samples = Samples()
+        self._samples = VectorSamples()
         self._changes = 0
 
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:

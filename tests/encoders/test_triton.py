@@ -15,7 +15,7 @@ from vlmsearch_mocks import MemoryStore
 
 from tests.support.cli import run
 from tests.support.scripted_triton import CONFIGS, Failure, Place, _items, first
-from tests.support.triton_bundles import BOTH
+from tests.support.triton_bundles import BOTH, CLIP
 from vlmsearch import Document, Pipeline
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import (
@@ -66,7 +66,7 @@ def test_it_describes_itself_as_the_server_does(place: Place) -> None:
     with open_encoder(f"triton:{place.location}") as encoder:
         assert encoder.fingerprint == "+".join(bundle.fingerprint for bundle in BOTH)
         assert encoder.spaces == tuple(bundle.space for bundle in BOTH)
-        assert encoder.floors["clip", "image"] == 0.21
+        assert encoder.relevance["clip", "image"] == CLIP.relevance["image"]
 
 
 def test_a_connection_may_take_its_time(place: Place) -> None:

@@ -80,7 +80,11 @@ def test_it_passed_its_gates(bundle: Bundle) -> None:
     assert checks["text.fp32.cosine"]["value"] >= 0.99999
     assert checks["tokens.different"]["value"] == 0
     assert checks["text.int8.mean_cosine"]["value"] >= 0.99
-    assert 0.1 < bundle.floors["text"] < 0.6
+    fit = bundle.relevance["text"]
+    assert 10 < fit.cosine < 40
+    figures = json.loads((bundle.folder / "bundle.json").read_text())["measured"]["relevance"]["text"]
+    assert figures["calibration_error"] < 0.05
+    assert figures["precision"] > 0.7
 
 
 @needs_shared

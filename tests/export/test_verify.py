@@ -18,7 +18,7 @@ from tests.support.paths import ENGINES, SHARED
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.export.checkpoint import load_checkpoint
-from vlmsearch.export.data import Samples, gather
+from vlmsearch.export.data import gather
 from vlmsearch.export.fetch import text_input
 from vlmsearch.export.inputs import image_feeds, pixel_feeds
 from vlmsearch.export.quantize import Drift, export
@@ -26,7 +26,6 @@ from vlmsearch.export.torch import load_reference
 from vlmsearch.export.verify import (
     Check,
     drift_checks,
-    measure_floors,
     tokenizer_cases,
     verify_images,
     verify_tokens,
@@ -35,7 +34,6 @@ from vlmsearch.export.verify import (
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput
 from vlmsearch.models.recipe import Calibration, Gates, Recipe, find_recipe
-from vlmsearch.types import Vectors
 
 GATES = Gates()
 
@@ -146,33 +144,6 @@ def test_nan_is_never_a_pass(tmp_path: Path) -> None:
     model = export(dataclasses.replace(checkpoint, weights=weights), "image")
     feeds = pixel_feeds(np.zeros((2, 32, 32, 3), np.uint8))
     assert not verify_vectors("image", model, feeds, load_reference(checkpoint.folder), GATES).passed
-
-
-def unit(rows: list[list[float]]) -> Vectors:
-    array = np.array(rows, np.float32)
-    vectors: Vectors = array / np.linalg.norm(array, axis=1, keepdims=True)
-    return vectors
-
-
-def test_floors_are_what_unrelated_pairs_stay_under() -> None:
-    rng = np.random.default_rng(0)
-    texts = unit(rng.standard_normal((200, 16)).tolist())
-    samples = Samples((), ("x",) * 200, {}, frozenset())
-    floors = measure_floors({"text": texts}, samples)
-    off = (texts @ texts.T)[~np.eye(200, dtype=bool)]
-    assert (off < floors["text"]).mean() == pytest.approx(0.99, abs=0.002)
-
-
-def test_scenes_with_a_shape_or_a_colour_in_common_are_not_unrelated() -> None:
-    scenes = tuple(make_scene(i) for i in range(60))
-    features = [{n for g in scene.groups for n in (g.shape, g.colour)} for scene in scenes]
-    vectors = np.eye(60, dtype=np.float32)
-    for i in range(60):
-        for j in range(i):
-            if features[i] & features[j]:
-                vectors[i, j] = 5.0
-    samples = Samples((), ("x",) * 60, {}, frozenset(), scenes)
-    assert measure_floors({"text": np.eye(60, dtype=np.float32), "image": vectors}, samples)["image"] == 0
 
 
 def test_samples_of_the_demonstration_describe_each_other() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Bundle, TextInput
-from vlmsearch.types import Space
+from vlmsearch.types import RelevanceFit, Space
 
 CLIP = Bundle(
     folder=Path("clip"),
@@ -17,7 +17,10 @@ CLIP = Bundle(
     preprocess=Preprocess(224),
     text=TextInput(77, (49406,), (49407,), 49407),
     files={},
-    floors={"image": 0.21, "text": 0.5},
+    relevance={
+        "image": RelevanceFit(-5.0, 30.0, 0.0, 0.0, 0.1, 0.05),
+        "text": RelevanceFit(-9.0, 20.0, 0.0, 0.0, 0.2, 0.1),
+    },
     measured={},
     quantisation={},
     forced=(),
@@ -33,7 +36,7 @@ MINILM = Bundle(
     preprocess=None,
     text=TextInput(256, (101,), (102,), 0),
     files={},
-    floors={"text": 0.2},
+    relevance={"text": RelevanceFit(-6.0, 20.0, -4.0, -60.0, 0.03, 0.09)},
     measured={},
     quantisation={},
     forced=(),

@@ -12,6 +12,7 @@ from vlmsearch.pipeline import Pipeline
 from vlmsearch.search import evaluation
 from vlmsearch.search.fusion import text_fields
 from vlmsearch.search.judged import JudgedQuery
+from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.stores.base import Store, WordSearch
 from vlmsearch.types import WORDS
 
@@ -42,7 +43,7 @@ def measure_words(collection: LabelledCollection, encoder: Encoder, store: Store
     manifest = store.manifest()
     words = isinstance(store, WordSearch) and manifest is not None and bool(manifest.language)
     legs = evaluation.asked_legs(queries, encoder.spaces, has_words=words)
-    measured = evaluation.evaluate(pipeline, queries, legs, limit=CUT, threshold=evaluation.THRESHOLD)
+    measured = evaluation.evaluate(pipeline, queries, legs, limit=CUT, threshold=THRESHOLD)
     names = {WORDS: WORDS, **{str(field): str(field) for field in fields}, evaluation.FUSED: "search"}
     measure = evaluation.order_measure(CUT)
     return {name: measured[leg].estimates[measure].value for leg, name in names.items() if leg in measured}

@@ -35,13 +35,13 @@ from vlmsearch.search.evaluation import (
     NO_MATCH_PRECISION,
     NO_MATCH_RECALL,
     SHOWN_F1,
-    THRESHOLD,
     Difference,
     Measured,
     Tuning,
     Values,
 )
 from vlmsearch.search.judged import JudgedQuery, read_queries
+from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.stores.base import Tunable, WordSearch
 from vlmsearch.types import MIN_SCORE
 

@@ -18,7 +18,7 @@ from vlmsearch.demo.queries import parse_query
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.export.data import passages
-from vlmsearch.search.relevance import PRIOR, SAMPLE, THRESHOLD, Background, fitted_evidence, to_relevance
+from vlmsearch.search.relevance import PRIOR, SAMPLE, THRESHOLD, IndexBackground, fitted_evidence, to_relevance
 from vlmsearch.types import Modality, RelevanceFit, Vectors
 
 RELEVANCE_SEED = 40_000_000
@@ -199,7 +199,7 @@ def _usual(labelled: LabelledVectors) -> tuple[float, float]:
 
 def _indexes(
     labelled: LabelledVectors, queries: NDArray[np.int64]
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_], Background, NDArray[np.float32]]]:
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_], IndexBackground, NDArray[np.float32]]]:
     """For each query in a simulated index: cosines of the nearest documents, which answer it, background and query."""
     rng = np.random.default_rng(0)
     everything = np.arange(len(labelled.documents))
@@ -217,7 +217,7 @@ def _indexes(
             if not len(kept):
                 continue
             query = labelled.queries[number]
-            background = Background(labelled.documents[rng.permutation(kept)[:SAMPLE]])
+            background = IndexBackground(labelled.documents[rng.permutation(kept)[:SAMPLE]])
             cosines = labelled.documents[kept] @ query
             nearest = np.argsort(-cosines)[:_NEAREST]
             yield cosines[nearest], labelled.relevant[number, kept[nearest]], background, query

@@ -4,8 +4,8 @@ Each leg gives *evidence*: the log-odds, in nats, that its value speaks for the 
 log-odds that any document has before (`PRIOR`), is the log-odds of the relevance. A field that a document does not have
 adds nothing, so it counts neither for nor against it.
 
-* **Vectors.** The cosine is judged against a `Background`: what the query's cosines with a sample of the index look
-  like. A query that is near to everything, such as one for the topic that all documents share, has to be met better
+* **Vectors.** The cosine is judged against an `IndexBackground`: what the query's cosines with a sample of the index
+  look like. A query that is near to everything, such as one for the topic that all documents share, has to be met better
   than one that is near to nothing. How cosine and background make evidence was fitted on labelled pairs when the model
   was built (`RelevanceFit`). A model without a fit, and a query that is an image or a document, is judged by how far
   its cosine stands out from the background alone.
@@ -71,7 +71,7 @@ def to_log_odds(relevance: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Background:
+class IndexBackground:
     """Hold vectors of some documents of an index, to tell what a cosine is worth there.
 
     Attributes:
@@ -108,7 +108,7 @@ class Evidence:
         return float(np.logaddexp(self.slope * value + self.base, FLOOR))
 
 
-def fitted_evidence(fit: RelevanceFit, background: Background, query: NDArray[np.float32]) -> Evidence:
+def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArray[np.float32]) -> Evidence:
     """Return what the cosines of a text with one field are worth, by the fit of that field.
 
     Args:
@@ -126,7 +126,7 @@ def fitted_evidence(fit: RelevanceFit, background: Background, query: NDArray[np
     return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.deviation * spread - PRIOR)
 
 
-def standing_out(background: Background, query: NDArray[np.float32], *, alike: bool) -> Evidence:
+def standing_out(background: IndexBackground, query: NDArray[np.float32], *, alike: bool) -> Evidence:
     """Return what cosines with one field are worth where nothing was fitted.
 
     Args:
@@ -163,9 +163,9 @@ class Backgrounds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._manifest: Manifest | None = None
-        self._taken: dict[Field, tuple[Background, int, float]] = {}
+        self._taken: dict[Field, tuple[IndexBackground, int, float]] = {}
 
-    def get(self, store: Store, manifest: Manifest, field: Field) -> Background:
+    def get(self, store: Store, manifest: Manifest, field: Field) -> IndexBackground:
         """Return the background of a field.
 
         Every ten seconds the number of documents is looked at, and where it has changed by more than a tenth a new
@@ -180,7 +180,7 @@ class Backgrounds:
                 return known[0]
             documents = len(store)
             if known is None or abs(documents - known[1]) > 0.1 * known[1]:
-                known = (Background(store.sample(field, SAMPLE)), documents, now)
+                known = (IndexBackground(store.sample(field, SAMPLE)), documents, now)
             self._taken[field] = (known[0], known[1], now)
             return known[0]
 

@@ -31,7 +31,7 @@ def sampling_key(id: str) -> int:
     return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=4).digest(), "big") >> 1
 
 
-class Samples:
+class VectorSamples:
     """Keep the vectors of samples as long as an index is in the same state. May be used from several threads."""
 
     def __init__(self) -> None:

@@ -232,7 +232,11 @@ def test_what_is_served_and_why_an_item_is_not_survive_the_way() -> None:
     deployment = Deployment.from_json(described)
     assert deployment.to_json() == described
     assert deployment.spaces == (CLIP.space, MINILM.space)
-    assert deployment.floors == {("clip", "image"): 0.21, ("clip", "text"): 0.5, ("minilm", "text"): 0.2}
+    assert deployment.relevance == {
+        ("clip", "image"): CLIP.relevance["image"],
+        ("clip", "text"): CLIP.relevance["text"],
+        ("minilm", "text"): MINILM.relevance["text"],
+    }
     assert deployment.rooms == {"clip": 75, "minilm": 254}
     with pytest.raises(ConfigError, match="are of format 9"):
         Deployment.from_json('{"format": 9}')

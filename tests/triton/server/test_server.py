@@ -79,7 +79,8 @@ def test_the_encoder_gives_the_vectors_of_the_process(
     count: int,
 ) -> None:
     with open_encoder(triton.url + options) as encoder:
-        assert (encoder.fingerprint, encoder.spaces, encoder.floors) == (local.fingerprint, local.spaces, local.floors)
+        assert (encoder.fingerprint, encoder.spaces) == (local.fingerprint, local.spaces)
+        assert encoder.relevance == local.relevance
         images = encoder.encode_images(pictures[:count])
         texts = encoder.encode_texts(captions[:count])
     assert list(images) == ["clip"]

@@ -16,7 +16,7 @@ from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
 from vlmsearch.stores.chroma.journal import ChromaJournal
 from vlmsearch.stores.chroma.vectors import VectorRows
 from vlmsearch.stores.generations import GenerationalStore, Slot
-from vlmsearch.stores.samples import Samples
+from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.types import Manifest, Reject, Space, Stamp
 
 _OURS = {"vlmsearch": "about"}
@@ -37,7 +37,7 @@ class ChromaIndex(GenerationalStore):
         self._documents = self._documents_of("0")
         self._vectors = VectorRows(shared, ())
         self._journal = ChromaJournal(shared)
-        self._samples = Samples()
+        self._samples = VectorSamples()
 
     # ---- what it is made of
 

@@ -33,7 +33,7 @@ from vlmsearch.stores.mongodb.words import (
     search_string,
     size_class,
 )
-from vlmsearch.stores.samples import Samples
+from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.words import most_score, query_words
 from vlmsearch.types import Document, Field, Hit, Reject, Stamp, Vectors, WordHits
 
@@ -57,7 +57,7 @@ class MongoIndex(GenerationalStore):
         super().__init__(full, slot, language=language)
         self._connection = connection
         self._prefix = name
-        self._samples = Samples()
+        self._samples = VectorSamples()
         self._known: tuple[object, WordStatistics] | None = None
 
     @abstractmethod

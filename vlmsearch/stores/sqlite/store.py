@@ -17,7 +17,7 @@ from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
-from vlmsearch.stores.samples import Samples
+from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.sqlite.audit import audit
 from vlmsearch.stores.sqlite.codes import Places
 from vlmsearch.stores.sqlite.database import BlankError, Database
@@ -61,7 +61,7 @@ class SqliteStore(GenerationalStore):
         self._database = database
         self._tables: Tables | None = None
         self._views: Views | None = None
-        self._samples = Samples()
+        self._samples = VectorSamples()
 
     def over(self, slot: Slot) -> Self:
         """Another store over the same file."""
@@ -115,7 +115,7 @@ class SqliteStore(GenerationalStore):
         """Name the tables of the generation."""
         self._tables = Tables(manifest, generation)
         self._views = Views(self._tables)
-        self._samples = Samples()
+        self._samples = VectorSamples()
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove the tables of a generation, and make the file smaller."""
