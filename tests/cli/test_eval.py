@@ -87,6 +87,21 @@ def test_another_setting_is_compared_with(folder: Path) -> None:
     assert found["dropped"] == []
 
 
+def test_a_re_ranker_judges_what_all_legs_found(folder: Path) -> None:
+    arguments = ("eval", "queries.jsonl", *ON, "--rerank", "mock:", "--compare", "rerank=no")
+    found = json.loads(ok(*arguments, "--report", "with.json", "--json", cwd=folder))
+    assert found["rerank"] == "mock:"
+    ok("eval", "queries.jsonl", *ON, "--report", "without.json", cwd=folder)
+    with_it, without = (json.loads((folder / f"{name}.json").read_text()) for name in ("with", "without"))
+    assert without["rerank"] is None
+    scores = [each["by_query"]["fused"]["1"]["found"] for each in (with_it, without)]
+    assert scores[0]["dog"] != scores[1]["dog"]
+    legs = [each["by_query"]["words"]["1"]["found"] for each in (with_it, without)]
+    assert legs[0] == legs[1], "a leg alone is as it is"
+    before = {each["measure"]: each["before"] for each in found["compared"]}
+    assert before["F1 shown"] == pytest.approx(without["legs"]["fused"]["measures"]["F1 shown"]["value"], abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -23,7 +23,8 @@ from vlmsearch.search.evaluation import (
     ranking_values,
 )
 from vlmsearch.search.judged import JudgedQuery
-from vlmsearch.types import WORDS, Document, ImageSource, Leg, Match, Space
+from vlmsearch.search.query import Query
+from vlmsearch.types import WORDS, Document, Leg, Match, Space
 
 SPACES = (Space("clip", 4, frozenset({"text", "image"})), Space("minilm", 3, frozenset({"text"})))
 VECTORS = "minilm/text"
@@ -36,18 +37,21 @@ class Planted:
         self.values = values
         self.asked: list[tuple[str, Mapping[str, float] | None]] = []
 
-    def search(
+    def search_many(
         self,
-        text: str | None = None,
+        queries: Sequence[Query],
         *,
-        image: ImageSource | None = None,
         limit: int = 10,
-        weights: Mapping[str, float] | None = None,
         min_score: float | None = None,
-    ) -> Sequence[Match]:
-        assert min_score == 0
-        self.asked.append((str(text), weights))
-        legs = self.values[str(text)]
+        weights: Mapping[str, float] | None = None,
+        rerank: str | None = None,
+    ) -> Sequence[Sequence[Match]]:
+        assert min_score == 0, "what is not shown is measured too"
+        return [self._search(str(query.text), limit, weights) for query in queries]
+
+    def _search(self, text: str, limit: int, weights: Mapping[str, float] | None) -> Sequence[Match]:
+        self.asked.append((text, weights))
+        legs = self.values[text]
         shares = {leg: (weights or {}).get(leg, 1.0) for leg in legs}
         matches = []
         for id in {id for found in legs.values() for id in found}:
@@ -177,6 +181,18 @@ def test_what_another_leg_found_is_left_out_of_a_leg() -> None:
     queries = [JudgedQuery("1", {"a": 1}, "one")]
     found = evaluation.search_all(planted, queries, limit=10, weights={VECTORS: 1, WORDS: 0}, only=VECTORS)
     assert list(found["1"].scores) == ["b"]
+
+
+def test_queries_are_asked_as_they_are_in_batches_or_one_by_one() -> None:
+    planted = Planted({"a -b": {VECTORS: {"a": 0.9}}, "c": {VECTORS: {"c": 0.8}}, "d": {VECTORS: {}}})
+    queries = queries_of({"a -b": "a", "c": "c", "d": None})
+    one_by_one = evaluation.search_all(planted, queries, limit=10)
+    batches = evaluation.search_all(planted, queries, limit=10, batch=2)
+    expected = {"a -b": {"a": 0.9}, "c": {"c": 0.8}, "d": {}}
+    assert {id: found.scores for id, found in one_by_one.items()} == expected
+    assert {id: found.scores for id, found in batches.items()} == expected
+    asked = [text for text, _ in planted.asked]
+    assert asked == ["a -b", "a -b", "c", "d", "a -b", "a -b", "c", "d"], "the first once more before"
 
 
 def test_an_image_asks_other_legs() -> None:

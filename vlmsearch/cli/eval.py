@@ -48,7 +48,7 @@ from vlmsearch.types import MIN_SCORE
 if TYPE_CHECKING:
     from vlmsearch.pipeline import Pipeline
 
-_OPTIONS = "weights=LEG:NUMBER,... min_score=NUMBER store=URL encoder=URL"
+_OPTIONS = "weights=LEG:NUMBER,... min_score=NUMBER rerank=URL store=URL encoder=URL"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class _Setting:
     min_score: float | None = None
     store: str | None = None
     encoder: str | None = None
+    rerank: str | None = None
     report: tuple[int, Mapping[str, Values]] | None = None
 
 
@@ -78,6 +79,7 @@ class _Compare(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gener
 @store_option
 @encoder_option
 @limit_option
+@option("--rerank", metavar="URL", help="What judges the first matches of all legs anew, such as onnx:NAME.")
 @option(
     "--compare",
     type=_Compare(),
@@ -93,6 +95,7 @@ def eval(
     store: str,
     encoder: str | None,
     limit: int,
+    rerank: str | None,
     compare: _Setting | None,
     tune: bool,
     report: Path | None,
@@ -105,7 +108,8 @@ def eval(
     with --qrels, or it is a folder of BEIR. An ID may be the path of a file, relative to FILE.
 
     With --compare, the exit status is 1 where nDCG or the F1 of what is shown is significantly lower than in the
-    other setting (randomisation test, p below 0.05, corrected for two measures).
+    other setting (randomisation test, p below 0.05, corrected for two measures). The other setting is that of the
+    index but for what is given, without a re-ranker unless one is given: "rerank=no" gives nothing else.
     """
     evaluation.load_measures()
     queries = read_queries(file, qrels)
@@ -120,7 +124,9 @@ def eval(
         searches += sum(map(len, legs.values()))
         searches += len(queries) * (1 + len(evaluation.lattice(list(legs)))) if tune else 0
         count = _counter(stack.enter_context(progress(searches, quiet=as_json, what="searching")))
-        measured = evaluation.evaluate(pipeline, queries, legs, limit=limit, threshold=threshold, on_search=count)
+        measured = evaluation.evaluate(
+            pipeline, queries, legs, limit=limit, threshold=threshold, rerank=rerank, on_search=count
+        )
         differences = None
         if compare is not None:
             before = _before(compare, pipeline, (store, encoder), queries, limit, count)
@@ -139,6 +145,7 @@ def eval(
             "without_answer": sum(1 for query in queries if not query.relevant),
             "limit": limit,
             "min_score": threshold,
+            "rerank": rerank,
             "legs": {name: _measured_json(each) for name, each in measured.items()},
         }
     dropped = evaluation.drops(differences or [], (evaluation.order_measure(limit), SHOWN_F1))
@@ -173,14 +180,15 @@ def _setting(text: str) -> _Setting:
         given = dict(part.split("=", 1) for part in shlex.split(text))
     except ValueError:
         given = {}
-    if not given or given.keys() - {"weights", "min_score", "store", "encoder"}:
+    if not given or given.keys() - {"weights", "min_score", "rerank", "store", "encoder"}:
         raise ConfigError(f"{text!r} is neither the file of a report nor some of {_OPTIONS}")
     weights: dict[str, float] | None = None
     if "weights" in given:
         pairs = [part.rpartition(":") for part in given["weights"].split(",")]
         weights = {leg: _number(number, f"the weight of {leg!r}") for leg, _, number in pairs}
     min_score = _number(given["min_score"], MIN_SCORE) if MIN_SCORE in given else None
-    return _Setting(weights, min_score, given.get("store"), given.get("encoder"))
+    rerank = None if given.get("rerank") == "no" else given.get("rerank")
+    return _Setting(weights, min_score, given.get("store"), given.get("encoder"), rerank)
 
 
 def _number(text: str, where: str) -> float:
@@ -263,7 +271,9 @@ def _before(
     own = setting.store is None and setting.encoder is None
     opened = nullcontext(pipeline) if own else open_index(setting.store or urls[0], setting.encoder or urls[1])
     with opened as other:
-        found = evaluation.search_all(other, queries, limit=limit, weights=setting.weights, on_search=count)
+        found = evaluation.search_all(
+            other, queries, limit=limit, weights=setting.weights, rerank=setting.rerank, on_search=count
+        )
         present = _present(other).get(MIN_SCORE, THRESHOLD)
     threshold = present if setting.min_score is None else setting.min_score
     return evaluation.measure(found, queries, limit=limit, threshold=threshold).values

@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.search.fusion import image_fields, text_fields
 from vlmsearch.search.judged import JudgedQuery, Judgements
+from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import THRESHOLD
-from vlmsearch.types import MIN_SCORE, WORDS, ImageSource, Match, Space
+from vlmsearch.types import MIN_SCORE, WORDS, Match, Space
 
 FUSED = "fused"
 """What the search with all legs is called beside each leg alone."""
@@ -47,6 +48,7 @@ _PERMUTATIONS = 20_000
 _ROUNDS = 20
 """So many times a part of the permutations, to hold fewer at once."""
 _FOLDS = 5
+_BATCH = 64
 _STEPS = {2: 10, 3: 6}
 _THRESHOLDS = tuple(round(1 / (1 + math.exp(-number / 10)), 4) for number in range(-70, 71))
 """From 0.0009 to 0.9991, in even steps of log-odds: relevances crowd near 0 and 1."""
@@ -60,16 +62,16 @@ Progress: TypeAlias = Callable[[], None]
 class Searches(Protocol):
     """What is measured: a pipeline."""
 
-    def search(
+    def search_many(
         self,
-        text: str | None = None,
+        queries: Sequence[Query],
         *,
-        image: ImageSource | None = None,
         limit: int = 10,
-        weights: Mapping[str, float] | None = None,
         min_score: float | None = None,
-    ) -> Sequence[Match]:
-        """Return the best matches."""
+        weights: Mapping[str, float] | None = None,
+        rerank: str | None = None,
+    ) -> Sequence[Sequence[Match]]:
+        """Return the best matches of each query."""
 
 
 @dataclass(frozen=True)
@@ -185,30 +187,32 @@ def search_all(
     *,
     limit: int,
     weights: Mapping[str, float] | None = None,
+    rerank: str | None = None,
     only: str | None = None,
+    batch: int = 1,
     on_search: Progress = lambda: None,
 ) -> dict[str, Found]:
-    """What each query finds, by its id, with the index's own weights unless others are given.
+    """What each query finds, by its id, also below the threshold.
 
-    ``only`` leaves out what that leg did not find. The first query is asked once before, so that what is loaded once
-    does not count.
+    The weights are those of the index unless others are given. ``only`` leaves out what that leg did not find. The
+    first query is asked once before, so that what is loaded once does not count. A minus in a query means nothing.
     """
-    if queries:
-        _search(pipeline, queries[0], limit, weights)
+    sought = [Query(query.text, image=query.image) for query in queries]
+
+    def search(start: int, end: int) -> Sequence[Sequence[Match]]:
+        return pipeline.search_many(sought[start:end], limit=limit, min_score=0.0, weights=weights, rerank=rerank)
+
+    search(0, 1)
     found = {}
-    for query in queries:
-        start = time.perf_counter()
-        matches = _search(pipeline, query, limit, weights)
-        seconds = time.perf_counter() - start
-        kept = [match for match in matches if only is None or only in match.legs]
-        found[query.id] = Found({match.document.id: match.score for match in kept}, seconds)
-        on_search()
+    for start in range(0, len(queries), batch):
+        begun = time.perf_counter()
+        answers = search(start, start + batch)
+        seconds = (time.perf_counter() - begun) / len(answers)
+        for query, matches in zip(queries[start:], answers):
+            kept = [match for match in matches if only is None or only in match.legs]
+            found[query.id] = Found({match.document.id: match.score for match in kept}, seconds)
+            on_search()
     return found
-
-
-def _search(pipeline: Searches, query: JudgedQuery, limit: int, weights: Mapping[str, float] | None) -> Sequence[Match]:
-    """All matches, also those below the threshold."""
-    return pipeline.search(query.text, image=query.image, limit=limit, weights=weights, min_score=0.0)
 
 
 def evaluate(
@@ -218,6 +222,7 @@ def evaluate(
     *,
     limit: int,
     threshold: float,
+    rerank: str | None = None,
     on_search: Progress = lambda: None,
 ) -> dict[str, Measured]:
     """Measure each leg alone, on the queries that ask it, and last all of them fused.
@@ -228,6 +233,7 @@ def evaluate(
         legs: What `asked_legs` gives.
         limit: How many matches of each query count.
         threshold: The score that a match needs to be shown.
+        rerank: What judges the first matches of all legs anew.
         on_search: Called after each search.
 
     Raises:
@@ -240,7 +246,7 @@ def evaluate(
         alone = {each: float(each == leg) for each in legs}
         found = search_all(pipeline, own, limit=limit, weights=alone, only=leg, on_search=on_search)
         measured[leg] = measure(found, own, limit=limit, threshold=threshold)
-    found = search_all(pipeline, queries, limit=limit, on_search=on_search)
+    found = search_all(pipeline, queries, limit=limit, rerank=rerank, on_search=on_search)
     measured[FUSED] = measure(found, queries, limit=limit, threshold=threshold)
     return measured
 
@@ -380,10 +386,10 @@ def tune(
     own = {name: value for name, value in present.items() if name != MIN_SCORE}
     threshold = present.get(MIN_SCORE, THRESHOLD)
     settings: list[Mapping[str, float] | None] = [None, *lattice(list(legs))]
-    tried = [
-        _Tried(search_all(pipeline, queries, limit=limit, weights=weights, on_search=on_search), queries, limit)
-        for weights in settings
-    ]
+    tried = []
+    for weights in settings:
+        found = search_all(pipeline, queries, limit=limit, weights=weights, batch=_BATCH, on_search=on_search)
+        tried.append(_Tried(found, queries, limit))
     parts = split(queries)
     answered = {query.id for query in queries if query.relevant}
     best, picks, gain = 0, [0] * len(parts), None
@@ -402,8 +408,7 @@ def tune(
         still.update({id: here[id] for id in part})
         moved.update({id: there[id] for id in part})
     moves = sum(moved.values()) > sum(still.values())
-    weights = settings[best] or own
-    kept = {**weights, MIN_SCORE: _best_threshold(tried[best], every) if moves else threshold}
+    kept = {**(settings[best] or own), MIN_SCORE: _best_threshold(tried[best], every) if moves else threshold}
     shown = compare(SHOWN_F1, before, moved if moves else still)
     return Tuning(kept if best or moves else {}, gain, shown, len(parts))
 
