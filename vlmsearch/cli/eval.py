@@ -337,7 +337,8 @@ def _print_tuning(tuning: Tuning) -> None:
 
 def _difference(each: Difference) -> tuple[str, str, str, str]:
     gain = f"{each.after - each.before:+.3f} ({each.low:+.3f} to {each.high:+.3f})"
-    return f"{each.before:.3f}", f"{each.after:.3f}", gain, f"{each.p:.4f}"
+    p = f"{each.p:.4f}" if each.p >= 0.0001 else "<0.0001"
+    return f"{each.before:.3f}", f"{each.after:.3f}", gain, p
 
 
 def _cell(measured: Measured, name: str) -> str:
