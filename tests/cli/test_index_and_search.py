@@ -81,7 +81,7 @@ def test_a_run_for_people_names_what_failed(folder: Path) -> None:
 
 
 def test_search_prints_plain_lines_to_a_pipe(folder: Path) -> None:
-    lines = ok("search", make_scene(16_000_003).caption(), "--limit", "4", cwd=folder, **SETTINGS).splitlines()
+    lines = ok("search", make_scene(16_000_003).caption(), "--limit", "4", "--all", cwd=folder, **SETTINGS).splitlines()
     rows = [line.split("\t") for line in lines]
     assert len(rows) == 4
     assert all(len(row) == 3 and 0 < float(row[0]) <= 1 for row in rows)
@@ -89,14 +89,18 @@ def test_search_prints_plain_lines_to_a_pipe(folder: Path) -> None:
 
 
 def test_search_opens_the_encoder_that_built_the_index(folder: Path) -> None:
-    found = json.loads(ok("search", "a star", "--json", "--store", "sqlite:index", cwd=folder))["matches"]
+    found = json.loads(ok("search", "a star", "--all", "--json", "--store", "sqlite:index", cwd=folder))["matches"]
     assert len(found) == 10
     assert set(found[0]) == {"id", "score", "text", "image", "metadata", "legs"}
 
 
 def test_search_by_image_with_a_filter(folder: Path) -> None:
     found = json.loads(
-        ok("search", "--image", "pics/02.png", "--where", '{"n": {"$lte": 2}}', "--json", cwd=folder, **SETTINGS)
+        ok(
+            *("search", "--image", "pics/02.png", "--where", '{"n": {"$lte": 2}}', "--all", "--json"),
+            cwd=folder,
+            **SETTINGS,
+        )
     )
     assert {match["id"] for match in found["matches"]} == {"note-0", "note-1", "note-2"}
 
@@ -108,7 +112,9 @@ def test_a_terminal_gets_a_table(folder: Path) -> None:
 
 
 def test_the_page_is_self_contained(folder: Path) -> None:
-    done = run("search", "a <b>star</b>", "--html", "out.html", "--image", "pics/01.png", cwd=folder, **SETTINGS)
+    done = run(
+        "search", "a <b>star</b>", "--html", "out.html", "--image", "pics/01.png", "--all", cwd=folder, **SETTINGS
+    )
     assert done.returncode == 0
     page = (folder / "out.html").read_text()
     assert page.count("data:image/jpeg;base64,") >= 6
@@ -277,7 +283,7 @@ def test_the_default_store_needs_no_driver(tmp_path: Path) -> None:
     assert json.loads(vlmsearch("demo", "--scenes", "12", "--json"))["added"] == 12
     assert vlmsearch("index", "demo/gallery.jsonl", "--encoder", "onnx:demo").startswith("12 added")
     assert (tmp_path / "vlmsearch-index").is_file()
-    assert len(vlmsearch("search", "a red star", "--limit", "3").splitlines()) == 3
+    assert len(vlmsearch("search", "a red star", "--limit", "3", "--all").splitlines()) == 3
     for store, extras in (("chroma:x", "chroma"), ("mongodb://h/x", "mongodb")):
         assert vlmsearch("info", "--store", store).endswith(f": pip install 'vlmsearch[{extras}]'\n")
     assert vlmsearch("bench", "servers").endswith(": pip install 'vlmsearch[chroma,mongodb]'\n")

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-SEARCH = ("search", "star", "--store", "sqlite:index", "--encoder", "mock:")
+SEARCH = ("search", "star", "--all", "--store", "sqlite:index", "--encoder", "mock:")
 
 
 def in_a_shell(script: str, *, cwd: Path) -> Result:
