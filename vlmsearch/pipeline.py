@@ -306,7 +306,7 @@ class Pipeline(Closable):
             sort: ``relevance``, a key of the metadata, or ``-KEY`` for falling values; documents without it are last.
                 The up to 10,000 most relevant documents are sorted.
             diversity: From 0 to 1: how far a match is put behind for being like those before it (maximal marginal
-                relevance: Carbonell and Goldstein, SIGIR 1998), among the 500 most relevant.
+                relevance: Carbonell and Goldstein, SIGIR 1998), among the 200 most relevant.
             min_score: The lowest score that is shown, from 0 to 1; by default that of the index.
             weights: How much some legs count, such as ``{"words": 0.5, "clip/image": 2}``; 1 for those that are left
                 out, 0 for those that are not asked at all.

@@ -354,7 +354,7 @@ class Matches(list[Match]):
         cursor: Where the next page begins, for ``search(..., cursor=)``; None where there is nothing more.
         total: How many documents are relevant, at most 10,000; None unless ``count``, ``facets`` or ``sort`` was asked.
         facets: For each key of ``facets``, how many of the relevant documents have which value.
-        threshold: The lowest score that was shown.
+        threshold: The score that a document must reach to be shown.
 
     Example:
         >>> matches = Matches([Match(Document("a"), 0.9, {})], threshold=0.5)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 10
 """How often documents that were replaced meanwhile are looked at again, and how often all is searched again."""
-_DIVERSE = 500
+_DIVERSE = 200
 """How many of the best matches `diversify` chooses from; the others follow in their order."""
 _DEPTH_OF_ALL = 1000
 """How deep a search begins that wants all relevant documents."""
@@ -269,8 +269,8 @@ class _Search:
     @property
     def needs_more(self) -> bool:
         """Whether a deeper search may find what is missing in the page."""
-        found = len(self.matches)
-        return (found < self.last and not self.is_whole) or (found < self.size and self.may_go_on)
+        found, wanted = len(self.matches), self.size if self.options.takes_all else min(self.last + 1, self.size)
+        return (found < self.last and not self.is_whole) or (found < wanted and self.may_go_on)
 
     def take(self, ranked: Ranked, depth: int) -> None:
         """Find the best of the candidates, each with the document that its scores are of."""
