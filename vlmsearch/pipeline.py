@@ -289,7 +289,8 @@ class Pipeline(Closable):
 
         A text is compared with images in spaces that have both towers, and with texts in text-only spaces; an image
         is compared with images and texts in the former. Where the store ranks words, a text also finds the documents
-        that share words with it. All rankings are fused by reciprocal rank (Cormack, Clarke and Buettcher, SIGIR 2009).
+        that share words with it. What they all say of a document is added up as evidence, and its score is how likely
+        it is what was asked for; what is less likely than the threshold of the index is not shown.
 
         Args:
             text: What to look for; what is longer than the model reads is cut, with a TextTruncatedWarning. Words
