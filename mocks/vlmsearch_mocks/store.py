@@ -134,9 +134,9 @@ class MemoryStore(Store):
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """The documents that share words with a query, best first; equal scores in the order of their ids."""
         with self._lock:
-            counts = self._words.counts(self._database, query)
+            terms = self._words.terms(self._database, query)
             hits = self.compare_words(query, self._rows, where)
-            return WordHits(hits[: max(limit, 0)], most_score(counts.values(), len(self._rows)))
+            return WordHits(hits[: max(limit, 0)], most_score(terms, len(self._rows)))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Those of the documents that pass a filter and share words with a query, best first, then by id."""

@@ -15,7 +15,7 @@ from vlmsearch_mocks.contracts.words import HOSTILE, bm25, make_record
 
 from vlmsearch import ConfigError, Document
 from vlmsearch.stores import words
-from vlmsearch.stores.words import LANGUAGES, FullText, check_language, words_of
+from vlmsearch.stores.words import LANGUAGES, FullText, check_language, query_words, words_of
 from vlmsearch.types import Field, Space
 
 EVERY = [*LANGUAGES, "none", "parts"]
@@ -221,7 +221,8 @@ def test_scores_are_bm25_and_the_order_is_theirs(
     texts = [" ".join(rng.choices(names, shares, k=rng.randint(1, 30))) for _ in range(400)]
     made = table(database, "none", *texts)
     monkeypatch.setattr(words, "MAX_SCORED", most)
-    for query in (["w40"], ["w3", "w45"], ["w1", "w20", "w49"], ["w0", "w1"], ["w2", "w5", "w30", "w31"]):
+    repeated = ["w1", "w1", "w20", "w30", "w30", "w30", "w2"]
+    for query in (["w40"], ["w3", "w45"], ["w1", "w20", "w49"], ["w0", "w1"], ["w2", "w5", "w30", "w31"], repeated):
         exact, _ = bm25(texts, query)
         assert dict(made.search(database, " ".join(query))) == pytest.approx(exact)
         assert len(list(made.search(database, " ".join(query), least=300))) >= min(300, len(exact))
@@ -235,6 +236,29 @@ def test_scores_are_bm25_and_the_order_is_theirs(
             rarest = min(query, key=counts.__getitem__)
             assert {row for row, _ in hits} >= {row for row, text in enumerate(texts) if rarest in text.split()}
             assert len(hits) <= max(most, counts[rarest])
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "times"),
+    [("en", "dogs, Dog, dogs", 3), ("none", "dog DOG", 2), ("de", "Hund Hunde hund", 3), ("parts", "dog dog", 1)],
+)
+def test_a_word_counts_as_often_as_the_query_says_it(
+    database: sqlite3.Connection, language: str, query: str, times: int
+) -> None:
+    made = table(database, language, "dog hund", *["x"] * 9)
+    once = query.rsplit(maxsplit=1)[-1]
+    assert sum(term.times for term in made.terms(database, query)) == times
+    assert dict(made.search(database, query)) == pytest.approx({0: times * dict(made.search(database, once))[0]})
+    assert dict(made.scores(database, query, [0, 1])) == dict(made.search(database, query))
+
+
+def test_the_first_words_count_5_times_at_most(database: sqlite3.Connection) -> None:
+    made = table(database, "en", *(f"w{i}" for i in range(100)))
+    said = " ".join(f"w{i} " * 9 for i in range(100)) + "w0"
+    assert [(term.text, term.times) for term in made.terms(database, said)] == [(f'"w{i}"', 5) for i in range(64)]
+    once = dict(made.search(database, " ".join(f"w{i}" for i in range(100))))
+    assert dict(made.search(database, said)) == pytest.approx({row: 5 * score for row, score in once.items()})
+    assert query_words(said, "en") == {f"w{i}": [f"w{i}"] * 5 for i in range(64)}
 
 
 def test_equal_scores_are_in_the_order_of_the_rows(database: sqlite3.Connection) -> None:

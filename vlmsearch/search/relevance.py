@@ -5,7 +5,7 @@ log-odds that any document has before (`PRIOR`), is the log-odds of the relevanc
 adds nothing, so it counts neither for nor against it.
 
 * **Vectors.** The cosine is judged against an `IndexBackground`: what the query's cosines with a sample of the index
-  look like. A query that is near to everything, such as one for the topic that all documents share, has to be met better
+  look like. A query near to everything, such as one for the topic that all documents share, has to be met better
   than one that is near to nothing. How cosine and background make evidence was fitted on labelled pairs when the model
   was built (`RelevanceFit`). A model without a fit, and a query that is an image or a document, is judged by how far
   its cosine stands out from the background alone.

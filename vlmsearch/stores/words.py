@@ -10,7 +10,8 @@ The ``language`` of an index says how words are compared:
 
 Documents are ranked by BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond",
 Foundations and Trends in Information Retrieval 3(4), 2009) as FTS5 computes it
-(https://www.sqlite.org/fts5.html#the_bm25_function): `idf`, k1 1.2, b 0.75.
+(https://www.sqlite.org/fts5.html#the_bm25_function): `idf`, k1 1.2, b 0.75. A word counts as often as the query
+says it: a question that repeats a word is mostly about it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError
@@ -71,6 +74,8 @@ LANGUAGES = MappingProxyType(
 """The languages whose words are stemmed: two-letter codes, and Snowball's names."""
 MAX_QUERY_WORDS = 64
 """How many distinct words of a query count: the first ones."""
+MAX_REPEATS = 5
+"""How often a word of a query counts that it says more often."""
 MAX_QUERY_PARTS = 32
 """How many count where parts of words are compared: words, and pairs of characters in scripts without spaces."""
 MAX_WORD_CHARS = 64
@@ -109,6 +114,24 @@ themselves then there these they this those through to too under until up ve ver
 while who whom why will with would you your yours yourself yourselves
 """
 _ENGLISH_STOP_WORDS = frozenset(_STOP_WORDS.split())
+
+
+class Term(NamedTuple):
+    """One of the terms of a query that documents are ranked by.
+
+    Attributes:
+        text: What is compared: a stem, or what FTS5 is asked for.
+        times: How often it counts: as often as the query says it.
+        holding: How many documents hold it; an estimate where a store does not count them.
+
+    Example:
+        >>> Term("dog", times=2, holding=17)
+        Term(text='dog', times=2, holding=17)
+    """
+
+    text: str
+    times: int
+    holding: float
 
 
 def words_of(document: Document) -> str:
@@ -185,21 +208,21 @@ def idf(holding: float, documents: float) -> float:
     return max(math.log((max(documents - holding, 0) + 0.5) / (holding + 0.5)), LEAST_IDF)
 
 
-def most_score(holding: Iterable[float], documents: float) -> float:
+def most_score(terms: Iterable[Term], documents: float) -> float:
     """Return the score by BM25 that no document can exceed: that of one that holds all words infinitely often.
 
     Args:
-        holding: How many documents hold each word of a query, 0 for words that none does.
-        documents: How many there are.
+        terms: Those of a query, also those that no document holds.
+        documents: How many documents there are.
 
     Returns:
         The score; 0 for a query without words.
 
     Example:
-        >>> round(most_score([1, 900, 0], 1000), 1)
+        >>> round(most_score([Term("dog", 1, 1), Term("photo", 1, 900), Term("zebra", 1, 0)], 1000), 1)
         31.0
     """
-    return sum(idf(each, documents) * (K1 + 1) for each in holding)
+    return sum(term.times * idf(term.holding, documents) * (K1 + 1) for term in terms)
 
 
 def plain_words(text: str) -> list[str]:
@@ -220,30 +243,33 @@ def plain_words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFC", well_formed(text)).casefold())
 
 
-def query_words(query: str, language: str) -> dict[str, str]:
-    """Return the stems that count in a query, each with a word of it.
+def query_words(query: str, language: str) -> dict[str, list[str]]:
+    """Return the stems that count in a query, each with its words in the query.
 
     Args:
         query: The query.
         language: Of `LANGUAGES`, or ``none``.
 
     Returns:
-        The first `MAX_QUERY_WORDS`; for ``en`` without words such as "the", unless it holds nothing else.
+        Those of the first `MAX_QUERY_WORDS` distinct words, each of these as often as the query says it, but at most
+        `MAX_REPEATS` times; for ``en`` without words such as "the", unless the query holds nothing else.
 
     Example:
         >>> query_words("the dog and dogs", "en")
-        {'dog': 'dog'}
+        {'dog': ['dog', 'dogs']}
     """
-    words = list(dict.fromkeys(plain_words(query)))
+    found: dict[str, list[str]] = {}
+    for word, times in _counted(plain_words(query), language).items():
+        if stem := plain_stem(word, language):
+            found.setdefault(stem, []).extend([word] * times)
+    return found
+
+
+def _counted(words: Sequence[str], language: str) -> dict[str, int]:
+    """The words of a query that count, each with how often it does."""
     if language == "en":
         words = [word for word in words if word not in _ENGLISH_STOP_WORDS] or words
-    found: dict[str, str] = {}
-    for word in words:
-        if stem := plain_stem(word, language):
-            found.setdefault(stem, word)
-        if len(found) == MAX_QUERY_WORDS:
-            break
-    return found
+    return {word: min(times, MAX_REPEATS) for word, times in islice(Counter(words).items(), MAX_QUERY_WORDS)}
 
 
 class FullText:
@@ -314,7 +340,7 @@ class FullText:
         db.executemany(command, encoded)
 
     def search(self, db: sqlite3.Connection, query: str, *, least: int | None = None) -> Iterator[tuple[int, float]]:
-        """Find the rows that share words with a query: what `ranked` gives for its terms.
+        """Find the rows that share words with a query: what `ranked` gives for its `terms`.
 
         Args:
             db: The database.
@@ -324,12 +350,13 @@ class FullText:
         Returns:
             The rows with their scores, best first.
         """
-        return self.ranked(db, self.counts(db, query), least=least)
+        return self.ranked(db, self.terms(db, query), least=least)
 
-    def counts(self, db: sqlite3.Connection, query: str) -> dict[str, int]:
+    def terms(self, db: sqlite3.Connection, query: str) -> list[Term]:
         """Return the terms of a query as FTS5 is asked for them, each with the number of rows that hold it.
 
-        The first `MAX_QUERY_WORDS` distinct words count, or `MAX_QUERY_PARTS`.
+        The first `MAX_QUERY_WORDS` distinct words count, each as often as the query says it, but at most `MAX_REPEATS`
+        times; where parts of words are compared, the first `MAX_QUERY_PARTS` count, each once.
 
         Args:
             db: The database.
@@ -338,7 +365,7 @@ class FullText:
         Returns:
             The terms, those that no row holds among them.
         """
-        return {term: self._count(db, term) for term in self._terms(query)}
+        return [Term(text, times, self._count(db, text)) for text, times in self._asked(query).items()]
 
     def scores(self, db: sqlite3.Connection, query: str, rows: Collection[int]) -> Iterator[tuple[int, float]]:
         """Return the scores of given rows.
@@ -351,14 +378,14 @@ class FullText:
         Returns:
             Those that share words with the query, with the scores that `search` gives them.
         """
-        terms = self._terms(query) if rows else []
-        if terms:
+        asked = self._asked(query) if rows else {}
+        if asked:
             # the plus has SQLite look through the rows once: for each row alone, FTS5 would count all rows again
             within = "AND +rowid IN (SELECT value FROM json_each(?))"
-            yield from self._ranked(db, " OR ".join(terms), within, json.dumps(list(rows)))
+            yield from self._ranked(db, _any_of(asked.items()), within, json.dumps(list(rows)))
 
     def ranked(
-        self, db: sqlite3.Connection, counts: Mapping[str, int], *, least: int | None = None
+        self, db: sqlite3.Connection, terms: Iterable[Term], *, least: int | None = None
     ) -> Iterator[tuple[int, float]]:
         """Find the rows that hold terms of a query.
 
@@ -368,35 +395,36 @@ class FullText:
 
         Args:
             db: The database.
-            counts: What `counts` gave.
+            terms: What `terms` gave.
             least: How many rows are wanted; None for all that hold a term.
 
         Returns:
             The rows with their scores, which are above 0: best first, and equal scores in the order of the rows.
         """
-        terms = sorted((term for term in counts if counts[term]), key=counts.__getitem__)
-        if not terms:
+        held = sorted((term for term in terms if term.holding), key=lambda term: term.holding)
+        if not held:
             return
-        rare = len(terms) if least is None else self._rare(db, terms, counts, least)
-        base = " OR ".join(terms[:rare])
-        if rare == len(terms):
+        rare = len(held) if least is None else self._rare(db, held, least)
+        base = _any_of((term.text, term.times) for term in held[:rare])
+        if rare == len(held):
             yield from self._ranked(db, base, "ORDER BY rank, rowid")
             return
         alone = dict(self._ranked(db, base))
         scores = dict(alone)
-        for term in terms[rare:]:
-            for row, score in self._ranked(db, f"({base}) AND {term}"):
+        for term in held[rare:]:
+            for row, score in self._ranked(db, f"({base}) AND {term.text}"):
                 if row in alone:  # another connection may have committed since
-                    scores[row] += score - alone[row]
+                    scores[row] += term.times * (score - alone[row])
         yield from sorted(scores.items(), key=lambda found: (-found[1], found[0]))
 
-    def _rare(self, db: sqlite3.Connection, terms: list[str], counts: Mapping[str, int], least: int) -> int:
+    def _rare(self, db: sqlite3.Connection, terms: list[Term], least: int) -> int:
         """How many of the terms, the rarest first, bring rows of their own."""
-        rare, scored = 1, counts[terms[0]]
+        rare, scored = 1, terms[0].holding
         while rare < len(terms) and (
-            scored + counts[terms[rare]] <= MAX_SCORED or self._count(db, " OR ".join(terms[:rare])) < least
+            scored + terms[rare].holding <= MAX_SCORED
+            or self._count(db, _any_of((term.text, 1) for term in terms[:rare])) < least
         ):
-            scored += counts[terms[rare]]
+            scored += terms[rare].holding
             rare += 1
         return rare
 
@@ -408,25 +436,24 @@ class FullText:
         sql = f'SELECT rowid, -rank FROM "{self.table}" WHERE "{self.table}" MATCH ? {order}'  # noqa: S608
         yield from db.execute(sql, (match, *values))
 
-    def _terms(self, query: str) -> list[str]:
-        """The distinct words of a query, as FTS5 is asked for them."""
+    def _asked(self, query: str) -> dict[str, int]:
+        """What FTS5 is asked for to find a query, each with how often it counts."""
         query = well_formed(query)
         if self.language == "parts":
-            terms = (term for code in _CODE.findall(_folded(query)) for term in _part_terms(code))
-            return _distinct(terms, most=MAX_QUERY_PARTS)
-        if self.language not in ("en", "none"):
-            return _distinct(f'"{stem}"' for stem in self._stems_of(query))
-        words = _WORD.findall(query.lower())
-        if self.language == "en":
-            words = [word for word in words if word not in _ENGLISH_STOP_WORDS] or words
-        return _distinct(f'"{word}"' for word in words)
+            parts = (part for code in _CODE.findall(_folded(query)) for part in _part_terms(code))
+            return dict.fromkeys(_distinct(parts, most=MAX_QUERY_PARTS), 1)
+        stemmed = self.language not in ("en", "none")  # FTS5 stems English itself
+        stem = _stemmer(self.language) if stemmed else str
+        asked = Counter[str]()
+        for word, times in _counted(
+            plain_words(query) if stemmed else _WORD.findall(query.lower()), self.language
+        ).items():
+            asked[f'"{stem(word)}"'] += times
+        return asked
 
     def _stems(self, words: str) -> str:
         """A text's words as their stems."""
-        return " ".join(self._stems_of(well_formed(words)))
-
-    def _stems_of(self, text: str) -> Iterator[str]:
-        return map(_stemmer(self.language), _WORD.findall(unicodedata.normalize("NFC", text).casefold()))
+        return " ".join(map(_stemmer(self.language), plain_words(words)))
 
     def check(self, db: sqlite3.Connection) -> None:
         """Check that the index is whole.
@@ -440,7 +467,12 @@ class FullText:
         db.execute(f"""INSERT INTO "{self.table}" ("{self.table}") VALUES ('integrity-check')""")  # noqa: S608
 
 
-def _distinct(terms: Iterable[str], *, most: int = MAX_QUERY_WORDS) -> list[str]:
+def _any_of(terms: Iterable[tuple[str, int]]) -> str:
+    """What FTS5 is asked for to find rows that hold any of the terms: it counts one as often as it stands there."""
+    return " OR ".join(text for text, times in terms for _ in range(times))
+
+
+def _distinct(terms: Iterable[str], *, most: int) -> list[str]:
     """The first of them, each once."""
     found: dict[str, None] = {}
     for term in terms:

@@ -44,15 +44,16 @@ def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None
 def bm25(texts: Sequence[str], query: Sequence[str]) -> tuple[dict[int, float], float]:
     """The scores of texts by BM25 as FTS5's documentation has it, k1 1.2 and b 0.75, and the most that one could have.
 
-    The words of texts are apart, and equal where their stems are.
+    The words of texts are apart, and equal where their stems are. One that the query repeats counts as often, up to 5
+    times.
     """
     rows = [Counter(text.split()) for text in texts]
     mean = sum(row.total() for row in rows) / len(rows)
     scores: dict[int, float] = {}
     most = 0.0
-    for word in query:
+    for word, times in Counter(query).items():
         count = sum(word in row for row in rows)
-        idf = max(math.log((len(rows) - count + 0.5) / (count + 0.5)), 1e-6)
+        idf = min(times, 5) * max(math.log((len(rows) - count + 0.5) / (count + 0.5)), 1e-6)
         most += 2.2 * idf
         for i, row in enumerate(rows):
             if word in row:
@@ -132,7 +133,8 @@ class WordsContract(StoreSuite):
         ]
         store.upsert([make_record(f"id-{i:02}", text) for i, text in enumerate(texts)])
         words = words_of_store(store)
-        for query in (["w30"], ["w0", "w1"], ["w2", "w9", "w25"], ["w39", "zebra", "lion"]):
+        repeated = ["w9", "w2", "w9", "w25", "w9", *["w12"] * 7, "zebra", "zebra"]
+        for query in (["w30"], ["w0", "w1"], ["w2", "w9", "w25"], ["w39", "zebra", "lion"], repeated):
             scores, most = bm25(texts, query)
             found = words.search_words(" ".join(query), limit=90)
             assert {hit.id: hit.score for hit in found.hits} == pytest.approx(
@@ -145,6 +147,22 @@ class WordsContract(StoreSuite):
         unknown = words.search_words("zebra", limit=9)
         assert unknown.hits == []
         assert unknown.most == pytest.approx(2.2 * math.log(90.5 / 0.5), rel=1e-5)
+
+    def test_a_word_counts_as_often_as_the_query_says_it_by_its_stem(self, store: Store) -> None:
+        store.upsert([make_record(f"id-{i}", text) for i, text in enumerate(["dog", "cat", *["bird"] * 8])])
+        words = words_of_store(store)
+
+        def scores(query: str) -> list[float]:
+            found = words.search_words(query, limit=2)
+            assert words.compare_words(query, ["id-0", "id-1"]) == pytest.approx(found.hits)
+            return [found.most, *(hit.score for hit in sorted(found.hits, key=lambda hit: hit.id))]
+
+        most, dog, cat = scores("dog cat")
+        assert dog == pytest.approx(cat, rel=1e-5)
+        for query, times in (("a dog and the dogs, cat", 2), ("Dog " * 3 + "cat", 3), ("cat " + "dog " * 5, 5)):
+            assert scores(query) == pytest.approx([most * (times + 1) / 2, dog * times, cat], rel=1e-5), query
+        assert scores("cat " + "dog " * 1000) == pytest.approx(scores("cat " + "dog " * 5), rel=1e-5)
+        assert found(store, "cat cat dog") == ["id-1", "id-0"]
 
     def test_given_documents_are_compared_as_they_are_now_and_filtered(self, store: Store) -> None:
         words = words_of_store(store)

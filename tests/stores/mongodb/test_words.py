@@ -143,7 +143,8 @@ def test_of_a_large_index_rare_words_are_counted_and_others_estimated(
             found = store.search_words(words[0], limit=10)
             assert found.most == pytest.approx(most, rel=1e-6)
             assert len(found.hits) == len(scores)
-        known, holding = store._statistics("dogs, cats, the birds", "en")
+        known, terms = store._statistics("dogs, cats, the birds", "en")
+        holding = {term.text: term.holding for term in terms}
         assert (known.documents, holding["bird"]) == (1500, 5)
         assert holding["cat"] == pytest.approx(375, abs=5 * 1500 * (0.25 * 0.75 / 200) ** 0.5)
         assert holding["dog"] + holding["cat"] == pytest.approx(1500)

@@ -34,7 +34,7 @@ from vlmsearch.stores.mongodb.words import (
     size_class,
 )
 from vlmsearch.stores.samples import VectorSamples
-from vlmsearch.stores.words import most_score, query_words
+from vlmsearch.stores.words import Term, most_score, query_words
 from vlmsearch.types import Document, Field, Hit, Reject, Stamp, Vectors, WordHits
 
 T = TypeVar("T")
@@ -185,9 +185,9 @@ class MongoIndex(GenerationalStore):
         rows = self.run("search words", lambda rows: find_words(rows, words, limit, condition))
         if len(rows) < limit:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        known, holding = self._statistics(query, manifest.language)
-        hits = known.scores(rows, holding, LEAST_SCORE)[:limit]
-        most = most_score(holding.values(), known.documents)
+        known, terms = self._statistics(query, manifest.language)
+        hits = known.scores(rows, terms, LEAST_SCORE)[:limit]
+        most = most_score(terms, known.documents)
         return WordHits(list(hits), max(most, hits[0].score if hits else 0.0))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
@@ -197,20 +197,23 @@ class MongoIndex(GenerationalStore):
             return []
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
         rows = self.rows(ids, {"version": 1, "words": 1}, condition).values()
-        known, holding = self._statistics(query, manifest.language)
-        return [hit for hit in known.scores(rows, holding, 0.0) if hit.score > 0]
+        known, terms = self._statistics(query, manifest.language)
+        return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
 
-    def _statistics(self, query: str, language: str) -> tuple[WordStatistics, dict[str, float]]:
-        """What is known of the words of the index, and how many documents hold each that counts in a query."""
+    def _statistics(self, query: str, language: str) -> tuple[WordStatistics, list[Term]]:
+        """What is known of the words of the index, and the terms of a query."""
 
-        def read(rows: Rows) -> tuple[WordStatistics, dict[str, float]]:
+        def read(rows: Rows) -> tuple[WordStatistics, list[Term]]:
             size = rows.estimated_document_count()
             state = self.generation, *size_class(size, self.writes_here)
             if self._known is None or self._known[0] != state:
                 self._known = state, read_statistics(rows, size, language)
             known = self._known[1]
-            words = query_words(query, language)
-            return known, {stem: known.holding(stem, partial(count_rows, rows, word)) for stem, word in words.items()}
+            stems = query_words(query, language).items()
+            return known, [
+                Term(stem, len(words), known.holding(stem, partial(count_rows, rows, words[0])))
+                for stem, words in stems
+            ]
 
         return self.run("count words", read)
 

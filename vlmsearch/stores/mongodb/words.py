@@ -32,6 +32,7 @@ from vlmsearch.stores.words import (
     LEAST_IDF,
     MAX_QUERY_WORDS,
     B,
+    Term,
     check_language,
     idf,
     plain_stem,
@@ -134,9 +135,9 @@ class WordStatistics:
             self._counts[stem] = known
         return known
 
-    def scores(self, rows: Iterable[Row], holding: dict[str, float], least: float) -> list[VersionedHit]:
+    def scores(self, rows: Iterable[Row], terms: Iterable[Term], least: float) -> list[VersionedHit]:
         """Score rows by BM25, best first, then by id; those that share no stem get ``least``."""
-        weights = {stem: idf(count, self.documents) * (K1 + 1) for stem, count in holding.items()}
+        weights = {term.text: term.times * idf(term.holding, self.documents) * (K1 + 1) for term in terms}
         hits: list[VersionedHit] = []
         for row in rows:
             words = plain_words(row["words"])

@@ -205,12 +205,12 @@ class SqliteStore(GenerationalStore):
         if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
         with self._reading("search words") as (db, tables):
-            counts = tables.words.counts(db, query)
-            most = most_score(counts.values(), tables.state(db).documents)
+            terms = tables.words.terms(db, query)
+            most = most_score(terms, tables.state(db).documents)
             found, last = dict[int, float](), 0.0
             view = View() if where is None else self._view(db, None, where)
             passing = view.passing(where)
-            for row, score in tables.words.ranked(db, counts, least=limit if where is None else None):
+            for row, score in tables.words.ranked(db, terms, least=limit if where is None else None):
                 if len(found) >= limit and score < last:
                     break
                 if passing is None or passing[np.searchsorted(view.rows, row)]:
