@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,18 +16,30 @@ from typing import Any
 
 import numpy as np
 import torch
+import truth
 from PIL import Image
 from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
+from vlmsearch.demo.queries import parse_query
 from vlmsearch.demo.scenes import Scene, make_scene
+from vlmsearch.demo.vocabulary import AGAINST, OPENINGS
 
 EVALUATION_SEED = 10_000_000
 PARAPHRASE_SEED = 7
-STYLES = ("full",) * 5 + ("partial",) * 3 + ("short",) * 3
-FULL_COLUMNS = 6
+FULL, HINTS = 5, 4
+"""How many paraphrases each scene has beside its canonical caption, and how many texts of each style of ``STYLES``."""
+STYLES = ("partial", "short")
 CHUNK = 250
+ASKED = 0.2
+"""The share of the hints that are put as a question, where their words allow it."""
+QUESTIONS = (
+    "Which {0} show {1}?", "Which {0} show {1}?", "Which {0} have {1}?", "What {0} show {1}?", "Which {0} contain {1}?",
+    "Show me {0} with {1}.", "Find {0} with {1}.", "Show me {1}.", "Is there {1}?", "Are there {1}?", "Find {1}.",
+    "Is there a scene with {1}?", "Do any {0} show {1}?", "Where is {1}?", "Where are {1}?", "How many {0} show {1}?",
+)  # fmt: skip
+NOUNS = ("scenes", "scenes", "pictures", "images", "photos")
 
 
 @dataclass(frozen=True)
@@ -76,58 +89,96 @@ def training_texts(scenes: int) -> Iterable[str]:
         scene = make_scene(seed)
         yield scene.caption()
         yield from scene.captions(6, PARAPHRASE_SEED)
+        yield put_as_question(scene.captions(1, PARAPHRASE_SEED, style="short")[0], random.Random(seed))
+
+
+def put_as_question(text: str, rng: random.Random) -> str:
+    """Return a question for what a text names; the text itself where it does not go into one."""
+    if text.startswith((*filter(None, OPENINGS), *(f"{word} " for word in AGAINST))):
+        return text
+    return QUESTIONS[int(rng.random() * len(QUESTIONS))].format(NOUNS[int(rng.random() * len(NOUNS))], text)
 
 
 @dataclass
 class Corpus:
-    """Training data: images as N x 3 x S x S bytes (empty for text alone) and token ids as N x captions x length."""
+    """Training data of N scenes.
+
+    Attributes:
+        images: N x 3 x S x S bytes; empty for text alone.
+        captions: Token ids of texts that say everything, N x texts x length.
+        hints: Token ids of partial captions and short queries, N x styles x texts x length.
+        asked: What `truth.forbidden` gives for each hint, N x styles x texts x 3.
+        shown: What `truth.marks` gives for each scene, N x 3.
+    """
 
     images: torch.Tensor
-    tokens: torch.Tensor
+    captions: torch.Tensor
+    hints: torch.Tensor
+    asked: torch.Tensor
+    shown: torch.Tensor
 
-    def columns(self, rows: torch.Tensor, first: int, last: int) -> torch.Tensor:
-        """Choose, for every given row, a random caption among the columns from ``first`` to ``last`` exclusive."""
-        chosen = torch.randint(first, last, rows.shape, device=rows.device)
-        return self.tokens[rows, chosen].long()
+    def captions_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """Choose one caption of every given scene."""
+        return self.captions[rows, torch.randint(FULL + 1, rows.shape, device=rows.device)].long()
+
+    def hints_of(self, rows: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Choose one hint of each style for every given scene.
+
+        Returns:
+            The token ids, those of one style after those of the other, and for each style which hint fits which of the
+            scenes, rows x rows.
+        """
+        chosen = torch.randint(HINTS, (len(STYLES), *rows.shape), device=rows.device)
+        tokens = [self.hints[rows, style, chosen[style]] for style in range(len(STYLES))]
+        asked = [self.asked[rows, style, chosen[style]] for style in range(len(STYLES))]
+        return torch.cat(tokens).long(), [truth.fits(each, self.shown[rows]) for each in asked]
 
 
 def make_corpus(options: Options, tokenizer: Path, length: int, pixels: int | None) -> Corpus:
     """Draw and describe the training scenes in parallel and move them to the device.
 
-    Each scene has its canonical caption, paraphrases of full information, partial captions and short queries, in this
-    order. Half of the images are drawn larger and reduced, so that the model meets several rasterisations.
+    Half of the images are drawn larger and reduced, so that the model meets several rasterisations.
     """
-    count = options.scenes
-    tokens = np.empty((count, len(STYLES) + 1, length), dtype=np.int16)
-    images = np.empty((count if pixels else 0, 3, pixels or 0, pixels or 0), dtype=np.uint8)
-    jobs = [(start, min(start + CHUNK, count), str(tokenizer), length, pixels) for start in range(0, count, CHUNK)]
+    jobs = [
+        (start, min(start + CHUNK, options.scenes), str(tokenizer), length, pixels)
+        for start in range(0, options.scenes, CHUNK)
+    ]
     begun = time.monotonic()
+    parts: list[tuple[np.ndarray, ...]] = []
     with ProcessPoolExecutor(options.workers) as pool:
-        for index, ((start, stop, *_), (drawn, ids)) in enumerate(zip(jobs, pool.map(_describe, jobs), strict=True)):
-            tokens[start:stop] = ids
-            if drawn is not None:
-                images[start:stop] = drawn
-            if index % 100 == 0 or stop == count:
-                print(f"scenes {stop:>7,}/{count:,}  {stop / (time.monotonic() - begun):,.0f}/s", flush=True)
-    return Corpus(torch.from_numpy(images).to(options.device), torch.from_numpy(tokens).to(options.device))
+        for index, part in enumerate(pool.map(_describe, jobs)):
+            parts.append(part)
+            stop = jobs[index][1]
+            if index % 100 == 0 or stop == options.scenes:
+                print(f"scenes {stop:>7,}/{options.scenes:,}  {stop / (time.monotonic() - begun):,.0f}/s", flush=True)
+    return Corpus(*(torch.from_numpy(np.concatenate(each)).to(options.device) for each in zip(*parts, strict=True)))
 
 
-def _describe(job: tuple[int, int, str, int, int | None]) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return the images and the token ids of a range of seeds."""
+def _describe(job: tuple[int, int, str, int, int | None]) -> tuple[np.ndarray, ...]:
+    """Return what a `Corpus` has of a range of seeds."""
     start, stop, tokenizer_file, length, pixels = job
     tokenizer = Tokenizer.from_file(tokenizer_file)
     pad = "[PAD]" if tokenizer.token_to_id("[PAD]") is not None else "<|endoftext|>"
     tokenizer.enable_truncation(length)
     tokenizer.enable_padding(length=length, pad_id=tokenizer.token_to_id(pad), pad_token=pad)
     scenes = [make_scene(seed) for seed in range(start, stop)]
-    texts: list[str] = []
-    for scene in scenes:
-        texts.append(scene.caption())
-        for style in ("full", "partial", "short"):
-            texts += scene.captions(STYLES.count(style), style=style)
-    ids = np.array([encoding.ids for encoding in tokenizer.encode_batch(texts)], dtype=np.int16)
-    drawn = np.stack([_pixels(scene, pixels) for scene in scenes]) if pixels else None
-    return drawn, ids.reshape(len(scenes), -1, length)
+    captions = [text for scene in scenes for text in (scene.caption(), *scene.captions(FULL, style="full"))]
+    hints = [text for scene in scenes for style in STYLES for text in scene.captions(HINTS, style=style)]
+    asked = np.array([truth.forbidden(parse_query(text)) for text in hints])
+    rng = random.Random(start)
+    put = [put_as_question(text, rng) if rng.random() < ASKED else text for text in hints]
+    drawn = [_pixels(scene, pixels) for scene in scenes] if pixels else np.empty((len(scenes), 0))
+
+    def ids(texts: list[str]) -> np.ndarray:
+        return np.array([encoding.ids for encoding in tokenizer.encode_batch(texts)], dtype=np.int16)
+
+    return (
+        np.asarray(drawn, dtype=np.uint8),
+        ids(captions).reshape(len(scenes), -1, length),
+        ids(put).reshape(len(scenes), len(STYLES), HINTS, length),
+        asked.reshape(len(scenes), len(STYLES), HINTS, truth.GROUPS),
+        np.array([truth.marks(scene) for scene in scenes]),
+    )
 
 
 def _pixels(scene: Scene, pixels: int) -> np.ndarray:
@@ -137,12 +188,71 @@ def _pixels(scene: Scene, pixels: int) -> np.ndarray:
     return channels
 
 
-def contrastive_loss(first: torch.Tensor, second: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Return the symmetric InfoNCE loss of two batches of embeddings in which equal rows belong together."""
+def contrastive_loss(
+    first: torch.Tensor, second: torch.Tensor, scale: torch.Tensor, fits: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the symmetric InfoNCE loss of two batches of embeddings in which equal rows belong together.
+
+    Where ``fits`` says that others belong together as well, these are left out.
+    """
     with torch.autocast(first.device.type, enabled=False):
         logits = scale * functional.normalize(first.float()) @ functional.normalize(second.float()).T
+        if fits is not None:
+            own = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
+            logits = logits.masked_fill(fits & ~own, -math.inf)
         target = torch.arange(len(logits), device=logits.device)
         return (functional.cross_entropy(logits, target) + functional.cross_entropy(logits.T, target)) / 2
+
+
+class Judge(nn.Module):
+    """Learn what a cosine of a hint with a scene says of whether the hint fits it.
+
+    Attributes:
+        slope: The logarithm of the log-odds per unit of cosine.
+        bias: The log-odds at a cosine of 0.
+        scale: The logarithm of the inverse temperature at which hints find scenes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(math.log(20.0)))
+        self.bias = nn.Parameter(torch.tensor(-8.0))
+        self.scale = nn.Parameter(torch.tensor(math.log(20.0)))
+
+    def forward(self, hints: torch.Tensor, items: torch.Tensor, fits: torch.Tensor) -> torch.Tensor:
+        """Return the cross-entropy of each hint with all items, over the number of those that it fits.
+
+        Args:
+            hints: Embeddings of hints.
+            items: Embeddings of the scenes.
+            fits: Which hint fits which scene, hints x scenes; each fits one at least.
+        """
+        with torch.autocast(hints.device.type, enabled=False):
+            cosines = functional.normalize(hints.float()) @ functional.normalize(items.float()).T
+            logits = self.slope.exp() * cosines + self.bias
+            loss = functional.binary_cross_entropy_with_logits(logits, fits.float(), reduction="none")
+            return (loss.sum(dim=1) / fits.sum(dim=1)).mean()
+
+
+def hint_loss(
+    judge: Judge, hinted: Sequence[torch.Tensor], items: torch.Tensor, fits: Sequence[torch.Tensor], share: float
+) -> torch.Tensor:
+    """Return the loss of hints, each style of which belongs to the scenes in their order.
+
+    Short queries have to find what fits among what does not. A partial caption has to find its own scene first, as the
+    one that it most likely tells of. Both have to be told to fit or not by the cosine alone.
+
+    Args:
+        judge: What learns the cosine from which hints fit.
+        hinted: Embeddings of one hint a scene, for each of ``STYLES``.
+        items: Embeddings of the scenes.
+        fits: Which hint fits which scene, hints x scenes, for each of ``STYLES``.
+        share: The weight of the judge's loss.
+    """
+    partial, short = hinted
+    scale = judge.scale.exp().clamp(max=100)
+    found = contrastive_loss(short, items, scale, fits[1]) + contrastive_loss(partial, items, scale)
+    return 0.5 * found + share * (judge(partial, items, fits[0]) + judge(short, items, fits[1]))
 
 
 def fit(model: nn.Module, loss_of: Callable[[torch.Tensor], torch.Tensor], options: Options) -> None:

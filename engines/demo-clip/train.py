@@ -120,18 +120,19 @@ def train(options: training.Options) -> CLIPModel:
     centre = torch.tensor(MEAN, device=options.device).view(1, 3, 1, 1)
     spread = torch.tensor(DEVIATION, device=options.device).view(1, 3, 1, 1)
 
+    judge = training.Judge().to(options.device)
+
     def loss_of(rows: torch.Tensor) -> torch.Tensor:
         pixels = (_augment(corpus.images[rows].float() / 255) - centre) / spread
-        full = corpus.columns(rows, 0, training.FULL_COLUMNS)
-        other = corpus.columns(rows, training.FULL_COLUMNS, len(training.STYLES) + 1)
+        hints, fits = corpus.hints_of(rows)
         shown = model.visual_projection(image_tower(pixel_values=pixels).pooler_output)
-        texts = text_tower(input_ids=torch.cat([full, other])).pooler_output
-        said, hinted = model.text_projection(texts).chunk(2)
+        texts = text_tower(input_ids=torch.cat([corpus.captions_of(rows), hints])).pooler_output
+        said, *hinted = model.text_projection(texts).chunk(1 + len(fits))
         scale = model.logit_scale.exp().clamp(max=100)
-        precise = training.contrastive_loss(said, shown, scale)
-        return precise + 0.4 * training.contrastive_loss(hinted, shown, scale * 0.5)
+        loss = training.contrastive_loss(said, shown, scale)
+        return loss + training.hint_loss(judge, hinted, shown, fits, 0.2)
 
-    training.fit(model, loss_of, options)
+    training.fit(torch.nn.ModuleList([model, judge]), loss_of, options)
     model.logit_scale.data.clamp_(max=4.6052)
     return model
 
@@ -222,7 +223,7 @@ def _print_short_queries(embed: Callable[[list[str]], torch.Tensor], shown: torc
 def main() -> None:
     """Train and evaluate, or only evaluate."""
     options = training.parse_options(
-        "Train the demonstration CLIP model.", FOLDER, scenes=200_000, steps=12_000, batch=2048, rate=1.5e-3
+        "Train the demonstration CLIP model.", FOLDER, scenes=120_000, steps=7_750, batch=2048, rate=1.5e-3
     )
     if not options.evaluate:
         save(train(options), options.out)

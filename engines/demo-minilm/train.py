@@ -83,16 +83,16 @@ def train(options: training.Options) -> BertModel:
     padding = int(model.config.pad_token_id or 0)
     scale = torch.tensor(1 / TEMPERATURE, device=options.device)
 
-    def loss_of(rows: torch.Tensor) -> torch.Tensor:
-        anchors = corpus.columns(rows, 0, training.FULL_COLUMNS)
-        matches = corpus.columns(rows, 0, training.FULL_COLUMNS)
-        hints = corpus.columns(rows, training.FULL_COLUMNS, len(training.STYLES) + 1)
-        ids = torch.cat([anchors, matches, hints])
-        first, second, third = embed(tower, ids, ids.ne(padding).long()).chunk(3)
-        precise = training.contrastive_loss(first, second, scale)
-        return precise + 0.4 * training.contrastive_loss(third, first, scale * 0.5)
+    judge = training.Judge().to(options.device)
 
-    training.fit(model, loss_of, options)
+    def loss_of(rows: torch.Tensor) -> torch.Tensor:
+        hints, fits = corpus.hints_of(rows)
+        ids = torch.cat([corpus.captions_of(rows), corpus.captions_of(rows), hints])
+        first, second, *hinted = embed(tower, ids, ids.ne(padding).long()).chunk(2 + len(fits))
+        loss = training.contrastive_loss(first, second, scale)
+        return loss + training.hint_loss(judge, hinted, first, fits, 0.3)
+
+    training.fit(torch.nn.ModuleList([model, judge]), loss_of, options)
     return model
 
 
@@ -136,7 +136,7 @@ def evaluate(out: Path) -> dict[int, float]:
 def main() -> None:
     """Train and evaluate, or only evaluate."""
     options = training.parse_options(
-        "Train the demonstration sentence encoder.", FOLDER, scenes=100_000, steps=4_000, batch=2048, rate=2e-3
+        "Train the demonstration sentence encoder.", FOLDER, scenes=100_000, steps=750, batch=2048, rate=2e-3
     )
     if not options.evaluate:
         save(train(options), options.out)
