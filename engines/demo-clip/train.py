@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import training
 
+from vlmsearch.demo.queries import parse_query
 from vlmsearch.demo.scenes import COLOURS, SHAPES, Scene
 
 FOLDER = Path(__file__).resolve().parent
@@ -202,21 +203,17 @@ def evaluate(out: Path) -> dict[int, float]:
 
 def _print_short_queries(embed: Callable[[list[str]], torch.Tensor], shown: torch.Tensor, scenes: list[Scene]) -> None:
     """Print how many of the first five results of short queries show what was asked for."""
-    words = {1: "a {} {}", 2: "two {} {}s", 3: "three {} {}s"}
+    words = {0: "{} {}", 1: "a {} {}", 2: "two {} {}s", 3: "three {} {}s"}
     for count in (0, 1, 2, 3):
         hits = asked = 0
         for colour in COLOURS:
             for shape in SHAPES:
-                wanted = (colour, shape)
-                right = [
-                    any((group.colour, group.shape) == wanted and count in (0, group.count) for group in scene.groups)
-                    for scene in scenes
-                ]
+                text = words[count].format(colour, shape).replace("crosss", "crosses")
+                right = [parse_query(text).fits(scene) for scene in scenes]
                 if sum(right) >= 5:
-                    text = words[count].format(colour, shape) if count else f"{colour} {shape}"
-                    top = (embed([text.replace("crosss", "crosses")]) @ shown.T)[0].topk(5).indices.tolist()
+                    top = (embed([text]) @ shown.T)[0].topk(5).indices.tolist()
                     hits, asked = hits + sum(right[index] for index in top), asked + 5
-        example = words[count].format("red", "star") if count else "red star"
+        example = words[count].format("red", "star")
         print(f"queries such as {example!r:<28}precision@5 {hits / max(1, asked):.3f} ({asked // 5} queries)")
 
 
