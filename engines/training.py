@@ -252,7 +252,8 @@ def hint_loss(
     partial, short = hinted
     scale = judge.scale.exp().clamp(max=100)
     found = contrastive_loss(short, items, scale, fits[1]) + contrastive_loss(partial, items, scale)
-    return 0.5 * found + share * (judge(partial, items, fits[0]) + judge(short, items, fits[1]))
+    judged: torch.Tensor = judge(partial, items, fits[0]) + judge(short, items, fits[1])
+    return 0.5 * found + share * judged
 
 
 def fit(model: nn.Module, loss_of: Callable[[torch.Tensor], torch.Tensor], options: Options) -> None:
