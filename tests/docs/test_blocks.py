@@ -29,7 +29,7 @@ from tests.support.cli import ok, run
 from tests.support.paths import ROOT
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError
-from vlmsearch.registry import Kind, back_ends, open_encoder, open_generator, open_store
+from vlmsearch.registry import Kind, back_ends, open_encoder, open_generator, open_reranker, open_store
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 NEEDS = {"a checkout", "a generator's server", "a server", "a Triton server", "downloads", "gpu", "tensorrt-llm"}
@@ -199,13 +199,14 @@ def test_every_option_in_the_text_is_one() -> None:
         assert shown <= known, page
 
 
-@pytest.mark.parametrize("kind", ["encoder", "store", "generator"])
+@pytest.mark.parametrize("kind", ["encoder", "store", "generator", "reranker"])
 def test_every_option_of_a_url_is_in_the_table(kind: Kind) -> None:
     text = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
     _, _, section = text.partition(f"### {kind.capitalize()}s\n")
     rows = dict(re.findall(r"^\| `([a-z_+]+):`.*? \| (.+) \|$", section.partition("\n#")[0], re.MULTILINE))
     assert rows.keys() == back_ends(kind).keys() - {"mock"}
-    opened = {"encoder": open_encoder, "store": open_store, "generator": open_generator}[kind]
+    openers = {"encoder": open_encoder, "store": open_store, "generator": open_generator, "reranker": open_reranker}
+    opened = openers[kind]
     for scheme in rows.keys() - HEAVY:
         with pytest.raises(ConfigError, match="has no option 'nothing'; it has") as caught:
             opened(f"{scheme}:{'' if scheme == 'extractive' else 'x'}?nothing=1")

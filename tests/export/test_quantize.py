@@ -27,6 +27,7 @@ from vlmsearch.export.quantize import (
     QuantisationPlan,
     Subject,
     describe,
+    drift,
     export,
     neighbour_overlap,
     quantise,
@@ -42,11 +43,13 @@ def quiet(step: str, done: int, total: int) -> None:
     pass
 
 
-def subject_of(checkpoint: Checkpoint, tower: Tower, gate: TowerGate) -> tuple[Subject, Mapping[str, Observation]]:
+def subject_of(
+    checkpoint: Checkpoint, tower: Tower, gate: TowerGate
+) -> tuple[Subject[Drift], Mapping[str, Observation]]:
     feeds, held_out = _feeds(checkpoint, tower)
     seen = calibrate(checkpoint, tower, feeds, lambda done, total: None)
     reference, _ = run(export(checkpoint, tower), held_out)
-    return Subject(checkpoint, tower, held_out, reference, gate), seen
+    return Subject(checkpoint, tower, held_out, reference, gate, drift), seen
 
 
 def _feeds(checkpoint: Checkpoint, tower: Tower) -> tuple[Feeds, Feeds]:
@@ -189,10 +192,11 @@ def test_harmful_linears_stay_in_high_precision_until_the_gate_holds(bert: Check
             QuantisationPlan("dynamic" if precision == "int8" else "static"),
         )
     )
-    strict = dataclasses.replace(subject, gate=TowerGate(1 - (1 - plain) * 0.6, 0.0))
+    gate = TowerGate(1 - (1 - plain) * 0.6, 0.0)
+    strict = dataclasses.replace(subject, gate=gate)
     result = quantise(strict, precision, seen, Calibration(most_excluded=1.0), quiet, trusted=True)
     assert result.plan is not None
-    assert result.drift.passes(strict.gate)
+    assert result.drift.passes(gate)
     assert result.plan.smoothing is not None or 0 < len(result.plan.excluded) < len(seen)
     assert set(result.plan.excluded) <= set(seen)
     tried = [plan for plan, _ in result.tried]
@@ -203,9 +207,10 @@ def test_harmful_linears_stay_in_high_precision_until_the_gate_holds(bert: Check
 
 
 def test_where_nothing_passes_the_nearest_is_given(bert: Checkpoint) -> None:
-    subject, seen = subject_of(bert, "text", TowerGate(1.1, 1.1))
+    gate = TowerGate(1.1, 1.1)
+    subject, seen = subject_of(bert, "text", gate)
     result = quantise(subject, "int8", seen, Calibration(most_excluded=0.25), quiet, trusted=True)
-    assert not result.drift.passes(subject.gate)
+    assert not result.drift.passes(gate)
     assert result.drift.mean_cosine == max(drift.mean_cosine for _, drift in result.tried)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel
+from transformers import BertConfig, BertForSequenceClassification, BertModel, CLIPConfig, CLIPModel
 
 from tests.support.paths import ENGINES
 
@@ -65,6 +65,25 @@ def make_clip(
     settings = json.loads((ENGINES / "demo-clip/checkpoint/preprocessor_config.json").read_text())
     settings |= {"size": {"shortest_edge": size}, "crop_size": {"height": size, "width": size}}
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def make_cross_encoder(folder: Path, *, real: bool = False, labels: int = 1, seed: int = 0) -> Path:
+    """A BERT cross-encoder with random weights: of the sizes of ms-marco-MiniLM-L6-v2 where ``real``, else tiny."""
+    torch.manual_seed(seed)
+    source = minilm() if real else ENGINES / "demo-minilm/checkpoint"
+    words = json.loads((source / "config.json").read_text())["vocab_size"]
+    sizes = (
+        {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+        if real
+        else {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 64}
+    )
+    positions = 512 if real else 96
+    config = BertConfig(vocab_size=words, max_position_embeddings=positions, num_labels=labels, **sizes)
+    save(BertForSequenceClassification(config), folder)
+    shutil.copy(source / "tokenizer.json", folder)
+    settings = {"model_max_length": positions, "tokenizer_class": "BertTokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
 
 

@@ -14,6 +14,7 @@ from vlmsearch.cli.common import command, json_option, option, print_json, print
 if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle, Precision
     from vlmsearch.models.recipe import Range
+    from vlmsearch.models.reranker import RerankerBundle
     from vlmsearch.tensorrt.engine.plans import EnginePrecision
 
 
@@ -193,7 +194,7 @@ def _precisions(text: str | None) -> list[Precision] | None:
     return [precision for precision in known if precision in names]
 
 
-def _figures(bundle: Bundle) -> dict[str, object]:
+def _figures(bundle: Bundle | RerankerBundle) -> dict[str, object]:
     return {
         "fingerprint": bundle.fingerprint,
         "files": {name: file.size for name, file in bundle.files.items()},
@@ -203,7 +204,7 @@ def _figures(bundle: Bundle) -> dict[str, object]:
     }
 
 
-def _print(bundle: Bundle) -> None:
+def _print(bundle: Bundle | RerankerBundle) -> None:
     """The proof, as a table for a person and as lines for a pipe."""
     checks = bundle.measured["checks"]
     rows = [

@@ -11,26 +11,33 @@ from vlmsearch.cli.common import command, is_terminal, json_option, print_json, 
 
 if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle
+    from vlmsearch.models.reranker import RerankerBundle
 
 
 @command()
 @json_option
 def models(as_json: bool) -> None:
     """List the models: what is built, how large, how true to the original, how fast."""
-    from vlmsearch.models.bundle import built_bundles, recipe_names
+    from vlmsearch.models.bundle import RERANKER, built_bundles, recipe_names
+    from vlmsearch.models.reranker import built_rerankers
 
-    found = built_bundles()
+    found, judges = built_bundles(), built_rerankers()
     rows = [row for bundle in found for row in _rows(bundle)]
-    missing = sorted(set(recipe_names()) - {bundle.name for bundle in found})
+    rerankers = [row for bundle in judges for row in _reranker_rows(bundle)]
+    names = {*(bundle.name for bundle in found), *(bundle.name for bundle in judges)}
+    missing = sorted({*recipe_names(), *recipe_names(RERANKER)} - names)
     engines = _engines()
     if as_json:
-        print_json({"built": rows, "not_built": missing, "engines": engines})
+        print_json({"built": rows, "rerankers": rerankers, "not_built": missing, "engines": engines})
     elif is_terminal():
         _print_table(rows, missing)
+        _print_rerankers(rerankers)
         _print_engines(engines)
     else:
         for row in rows:
             click.echo("\t".join("" if value is None else str(value) for value in row.values()))
+        for row in rerankers:
+            click.echo("\t".join(("reranker", *("" if value is None else str(value) for value in row.values()))))
         for name in missing:
             click.echo(f"{name}\tnot built")
         for engine in engines:
@@ -67,6 +74,42 @@ def _print_engines(engines: list[dict[str, object]]) -> None:
     make_console().print(make_table(names, rows, left=(*names[:3], *names[6:]), title="TensorRT engines"))
 
 
+def _reranker_rows(bundle: RerankerBundle) -> list[dict[str, object]]:
+    """One row a precision."""
+    from vlmsearch.models.reranker import reranker_file
+
+    return [
+        {
+            "name": bundle.name,
+            "precision": precision,
+            "megabytes": round(bundle.files[reranker_file(precision)].size / 1e6, 1),
+            "calibration_error": _figure(bundle, f"{precision}.calibration_error"),
+            "precision_at_half": _figure(bundle, f"{precision}.precision"),
+            "recall_at_half": _figure(bundle, f"{precision}.recall"),
+            "pairs_per_second": _rate(bundle, precision),
+            "forced": bool(bundle.forced),
+            "folder": str(bundle.folder),
+        }
+        for precision in bundle.precisions
+    ]
+
+
+def _figure(bundle: RerankerBundle, name: str) -> float | None:
+    checks = bundle.measured.get("checks")
+    check = checks.get(name) if isinstance(checks, Mapping) else None
+    return round(float(check["value"]), 4) if isinstance(check, Mapping) else None
+
+
+def _print_rerankers(rows: list[dict[str, object]]) -> None:
+    from vlmsearch._util.console import make_console, make_table
+
+    if not rows:
+        return
+    names = ("re-ranker", "precision", "MB", "calibration error", "precision at 0.5", "recall at 0.5", "pairs/s")
+    cells = [["" if value is None else str(value) for value in list(row.values())[:7]] for row in rows]
+    make_console().print(make_table(names, cells, left=names[:2], title="re-rankers"))
+
+
 def _rows(bundle: Bundle) -> list[dict[str, object]]:
     """One row a precision; the figures are the worst of its towers."""
     from vlmsearch.models.bundle import model_file
@@ -100,7 +143,7 @@ def _worst(bundle: Bundle, precision: str, figure: str) -> float | None:
     return round(min(values), 6) if values else None
 
 
-def _rate(bundle: Bundle, key: str) -> float | None:
+def _rate(bundle: Bundle | RerankerBundle, key: str) -> float | None:
     rates = bundle.measured.get("items_per_second")
     value = rates.get(key) if isinstance(rates, Mapping) else None
     return float(value) if isinstance(value, (int, float)) else None

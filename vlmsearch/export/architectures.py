@@ -185,6 +185,14 @@ class Bert:
     pooling: Pooling
 
 
+@dataclass(frozen=True)
+class CrossEncoder:
+    """A BERT that reads two texts together and gives one number."""
+
+    transformer: Transformer
+    positions: int
+
+
 def write_clip_image(layers: Layers, config: ClipImage, weights: Weights) -> None:
     """Write ``pixels`` uint8 (n, size, size, 3) to ``embedding`` float32 (n, dim), unit rows."""
     graph, form = layers.graph, config.transformer
@@ -220,20 +228,46 @@ def write_clip_text(layers: Layers, config: ClipText, weights: Weights) -> None:
 
 def write_bert(layers: Layers, config: Bert, weights: Weights) -> None:
     """Write ``input_ids`` and ``attention_mask`` int32 (n, length) to ``embedding`` float32 (n, dim), unit rows."""
-    graph, op, form = layers.graph, layers.graph.op, config.transformer
     ids, padding = _text_inputs(layers)
     places = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
     x = layers.lookup(weights["embeddings.word_embeddings.weight"], ids)
-    x = op("Add", x, _first_rows(layers, places, _length(layers, ids)), scope="embed")
+    x = layers.graph.op("Add", x, _first_rows(layers, places, _length(layers, ids)), scope="embed")
+    x = _bert_layers(layers, config.transformer, weights, x, padding, first=config.pooling == "cls")
+    unit(layers, _pool_tokens(layers, x, padding, config.pooling), config.transformer.width)
+
+
+def write_cross_encoder(layers: Layers, config: CrossEncoder, weights: Weights) -> None:
+    """Write ``input_ids``, ``token_type_ids`` and ``attention_mask`` int32 (n, length) to ``logit`` float32 (n, 1)."""
+    graph, op, form = layers.graph, layers.graph.op, config.transformer
+    ids, padding = _text_inputs(layers)
+    types = graph.input("token_type_ids", TensorProto.INT32, ["batch", "length"])
+    x = layers.lookup(weights["embeddings.word_embeddings.weight"], ids)
+    places = _first_rows(layers, weights["embeddings.position_embeddings.weight"], _length(layers, ids))
+    x = op("Add", x, places, scope="embed")
+    x = op("Add", x, layers.lookup(weights["embeddings.token_type_embeddings.weight"], types, "types"), scope="embed")
+    x = _bert_layers(layers, form, weights, x, padding, first=True)
+    pooled = op("Tanh", layers.linear(x, _dense(weights, "pooler.dense")), scope="pooler")
+    logit = op("Squeeze", layers.linear(pooled, _dense(weights, "classifier")), graph.ints(1), scope="classifier")
+    logit = op("Cast", logit, scope="classifier", to=int(TensorProto.FLOAT))
+    graph.output(logit, "logit", TensorProto.FLOAT, ["batch", 1])
+
+
+def _dense(weights: Weights, name: str) -> Linear:
+    """A Linear of the head, which stays in high precision: it is a thousandth of the work and decides the number."""
+    return Linear(name, weights[f"{name}.weight"].T, weights[f"{name}.bias"], quantisable=False)
+
+
+def _bert_layers(layers: Layers, form: Transformer, weights: Weights, x: str, padding: str, *, first: bool) -> str:
+    """BERT on what its embeddings add up to: all tokens, or only the ``first``, (n, 1, width)."""
     x = layers.norm(x, norm_weights(weights, "embeddings.LayerNorm", form))
     mask = Mask(padding)
     for i in range(form.layers):
         block = bert_block(weights, f"encoder.layer.{i}.", f"text/{i}", form)
-        pool = _first_token(graph) if config.pooling == "cls" and i == form.layers - 1 else None
+        pool = _first_token(layers.graph) if first and i == form.layers - 1 else None
         attended = attention(layers, block, form, x, mask, pool)
         _, x = layers.add_norm(attended, pool(x) if pool else x, block.norm1)
         _, x = layers.add_norm(mlp(layers, block, form, x), x, block.norm2)
-    unit(layers, _pool_tokens(layers, x, padding, config.pooling), form.width)
+    return x
 
 
 def _pool_tokens(layers: Layers, x: str, padding: str, pooling: Pooling) -> str:

@@ -21,7 +21,18 @@ from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
 from vlmsearch.export.data import Samples, gather
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
 from vlmsearch.export.inputs import Feeds, machine, run
-from vlmsearch.export.quantize import QuantisationPlan, QuantisedTower, Report, Subject, export, quantise, silent
+from vlmsearch.export.quantize import (
+    D,
+    Drift,
+    QuantisationPlan,
+    QuantisedTower,
+    Report,
+    Subject,
+    drift,
+    export,
+    quantise,
+    silent,
+)
 from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_folder, model_file, open_bundle
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Recipe
@@ -74,7 +85,7 @@ def build_bundle(
     that were missed, unless ``force``, which builds all the same and notes it in the bundle. Needs the extra
     ``export``.
     """
-    _need_peers()
+    need_peers()
     chosen = tuple(dict.fromkeys(("fp32", *(precisions or recipe.precisions))))
     target = out or cache_folder() / "bundles" / recipe.name
     check_target(target)
@@ -96,7 +107,8 @@ def build_bundle(
     return open_bundle(target)
 
 
-def _need_peers() -> None:
+def need_peers() -> None:
+    """MissingDependencyError where a library is not installed that models are proven against."""
     try:
         import torch  # noqa: F401
         import transformers  # noqa: F401
@@ -166,17 +178,17 @@ def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) 
     from vlmsearch.export.verify import drift_checks
 
     gates = work.recipe.gates
-    subject = Subject(work.checkpoint, tower, work.feeds[tower], work.vectors[tower], gates.tower(tower))
+    subject = Subject(work.checkpoint, tower, work.feeds[tower], work.vectors[tower], gates.tower(tower), drift)
     for precision, result in _lower(work, subject, precisions):
         work.write(model_file(tower, precision), result.model)
         work.checks += drift_checks(tower, precision, result.drift, gates)
         work.speed[f"{tower}.{precision}"] = result.drift.rate
-        work.quantisation[model_file(tower, precision)] = _story(result, work.fitted.origin[tower])
+        work.quantisation[model_file(tower, precision)] = story(result, work.fitted.origin[tower])
 
 
 def _lower(
-    work: _Work, subject: Subject, precisions: Sequence[Precision]
-) -> Iterator[tuple[Precision, QuantisedTower]]:
+    work: _Work, subject: Subject[Drift], precisions: Sequence[Precision]
+) -> Iterator[tuple[Precision, QuantisedTower[Drift]]]:
     """The lower precisions of one tower, one after the other."""
     from vlmsearch.export.verify import tower_feeds
 
@@ -211,11 +223,11 @@ def _together(first: Samples, second: Samples, images: int, texts: int) -> Sampl
     )
 
 
-def _story(result: QuantisedTower, origin: str) -> Json:
+def story(result: QuantisedTower[D], origin: str) -> Json:
     """How a file was quantised, and what else was tried."""
     if result.plan is None:
         return {"method": "cast"}
-    tried = [_plan(plan) | _rounded(dataclasses.asdict(drift)) for plan, drift in result.tried]
+    tried = [_plan(plan) | rounded(vars(drift)) for plan, drift in result.tried]
     return _plan(result.plan) | {"calibration": origin, "tried": tried}
 
 
@@ -227,7 +239,7 @@ def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[st
     """Write ``bundle.json``, with retrieval measured on what was just built where the recipe asks for it."""
     measured: Json = {
         "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in work.checks},
-        "items_per_second": _rounded(work.speed),
+        "items_per_second": rounded(work.speed),
         "samples": {tower: _samples(work, tower) for tower in work.checkpoint.towers},
         "machine": machine(),
         "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
@@ -271,7 +283,8 @@ def _retrieval(work: _Work, precisions: Sequence[Precision]) -> Json:
     return figures
 
 
-def _rounded(values: Mapping[str, float]) -> Json:
+def rounded(values: Mapping[str, float]) -> Json:
+    """Figures as ``bundle.json`` has them."""
     return {name: round(value, 5 if abs(value) <= 1 else 1) for name, value in values.items()}
 
 
@@ -294,7 +307,7 @@ def write_description(
         "dim": bundle.space.dim,
         "image": dataclasses.asdict(image) if image else None,
         "text": dataclasses.asdict(text),
-        "files": {name: _entry(folder / name) for name in names},
+        "files": {name: file_entry(folder / name) for name in names},
         "relevance": {modality: dataclasses.asdict(fit) for modality, fit in relevance.items()},
         "quantisation": dict(quantisation),
         "forced": list(forced),
@@ -304,7 +317,8 @@ def write_description(
     (folder / "bundle.json").write_text(text_form, encoding="utf-8")
 
 
-def _entry(path: Path) -> Json:
+def file_entry(path: Path) -> Json:
+    """What ``bundle.json`` says of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):

@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 from vlmsearch.export import architectures
-from vlmsearch.export.architectures import Bert, ClipImage, ClipText, Pooling, Transformer, Weights
+from vlmsearch.export.architectures import Bert, ClipImage, ClipText, CrossEncoder, Pooling, Transformer, Weights
 from vlmsearch.export.layers import Activation, Array, Layers
 from vlmsearch.media.images import Preprocess
 
@@ -113,7 +113,7 @@ class Checkpoint:
     folder: Path
     weights: Weights
     image: ClipImage | None
-    text: ClipText | Bert
+    text: ClipText | Bert | CrossEncoder
     preprocess: Preprocess | None
     max_tokens: int
     pad: int
@@ -136,6 +136,8 @@ class Checkpoint:
             architectures.write_clip_image(layers, self.image, self.weights)
         elif isinstance(self.text, Bert):
             architectures.write_bert(layers, self.text, self.weights)
+        elif isinstance(self.text, CrossEncoder):
+            architectures.write_cross_encoder(layers, self.text, self.weights)
         else:
             architectures.write_clip_text(layers, self.text, self.weights)
 
@@ -152,14 +154,24 @@ class Checkpoint:
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a CLIP or BERT checkpoint; ConfigError says what is missing or which architecture cannot be exported."""
+    return _load(folder, {"clip": _clip, "bert": _bert}, "CLIP and BERT checkpoints")
+
+
+def load_cross_encoder(folder: Path) -> Checkpoint:
+    """Read a BERT checkpoint that gives one number; ConfigError as `load_checkpoint` raises it."""
+    return _load(folder, {"bert": _cross_encoder}, "cross-encoders of BERT")
+
+
+def _load(folder: Path, readers: Mapping[str, Callable[[Path, Json], Checkpoint]], what: str) -> Checkpoint:
     config = read_json(folder / "config.json")
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError(f"{folder} has no tokenizer.json: save the checkpoint with its fast tokenizer")
     kind = config.get("model_type") if isinstance(config, dict) else None
-    if kind not in ("clip", "bert"):
-        raise ConfigError(f"{folder} is of type {kind!r}; CLIP and BERT checkpoints can be exported")
+    read = readers.get(str(kind))
+    if read is None:
+        raise ConfigError(f"{folder} is of type {kind!r}; {what} can be exported")
     try:
-        return _clip(folder, config) if kind == "clip" else _bert(folder, config)
+        return read(folder, config)
     except (KeyError, TypeError, AttributeError, IndexError) as exc:
         raise ConfigError(f"{folder}: its settings are incomplete or damaged ({exc!r})") from exc
 
@@ -221,13 +233,31 @@ def _preprocess(prep: Json, folder: Path) -> Preprocess:
 
 def _bert(folder: Path, config: Json) -> Checkpoint:
     pooling, limit = sentence_modules(folder)
+    form, positions, weights = _bert_parts(folder, config)
+    tower, most = Bert(form, positions, pooling), min(limit or positions, positions)
+    return Checkpoint(folder, weights, None, tower, None, most, config.get("pad_token_id", 0))
+
+
+def _cross_encoder(folder: Path, config: Json) -> Checkpoint:
+    heads, labels = config.get("architectures"), config.get("id2label")
+    count = config.get("num_labels", 2) if labels is None else len(labels)
+    if heads != ["BertForSequenceClassification"] or count != 1:
+        has = f"{heads} with {count} labels"
+        raise ConfigError(f"{folder}: BertForSequenceClassification with one label can be exported, not {has}")
+    form, positions, weights = _bert_parts(folder, config)
+    limits = folder / "tokenizer_config.json"
+    limit = read_json(limits).get("model_max_length") if limits.is_file() else None
+    most = min(int(limit or positions), positions)
+    return Checkpoint(folder, weights, None, CrossEncoder(form, positions), None, most, config.get("pad_token_id", 0))
+
+
+def _bert_parts(folder: Path, config: Json) -> tuple[Transformer, int, Weights]:
+    """The sizes of a BERT, how many positions it has, and its tensors."""
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise ConfigError(f"{folder}: only absolute positions can be exported")
     form = _transformer({"hidden_act": "gelu", "layer_norm_eps": 1e-12} | config, folder)
-    positions = config["max_position_embeddings"]
     weights = read_weights(folder, lambda name: name.removeprefix("bert."))
-    tower, most = Bert(form, positions, pooling), min(limit or positions, positions)
-    return Checkpoint(folder, weights, None, tower, None, most, config.get("pad_token_id", 0))
+    return form, config["max_position_embeddings"], weights
 
 
 def sentence_modules(folder: Path) -> tuple[Pooling, int | None]:

@@ -12,7 +12,7 @@ from vlmsearch._util.text import drawing_allowed
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
 from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint, weight_files
 from vlmsearch.models.bundle import Bundle, BundleFile, TextInput
-from vlmsearch.models.recipe import Recipe, find_recipe
+from vlmsearch.models.recipe import Recipe, RerankerRecipe, find_recipe
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.types import Space
 
@@ -37,7 +37,7 @@ _OLD_WEIGHTS = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.
 _TIMEOUT_SECONDS = 10.0
 
 
-def checkpoint_folder(recipe: Recipe) -> Path:
+def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
     """The folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
 
     Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached or has no such
@@ -66,7 +66,7 @@ def checkpoint_of(bundle: Bundle, given: Path | None = None) -> Path:
     return folder
 
 
-def _download(hub: ModuleType, recipe: Recipe) -> Path:
+def _download(hub: ModuleType, recipe: Recipe | RerankerRecipe) -> Path:
     source, revision = recipe.source, recipe.revision
     try:
         kept = Path(hub.snapshot_download(source, revision=revision, local_files_only=True))

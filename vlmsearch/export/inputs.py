@@ -16,6 +16,7 @@ from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput
 from vlmsearch.models.inputs import Pixels, available_cores, to_pixels
+from vlmsearch.models.reranker import pair_arrays
 from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
 
@@ -77,6 +78,14 @@ def text_feeds(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, batc
     return Feeds(tuple(batches), order)
 
 
+def pair_feeds(pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, pad: int, batch: int = BATCH) -> Feeds:
+    """Token ids of pairs, shortest first."""
+    encodings = tokenizer.encode_batch(list(pairs))
+    order = np.array(sorted(range(len(encodings)), key=lambda i: len(encodings[i].ids)), np.intp)
+    starts = range(0, len(order), batch)
+    return Feeds(tuple(pair_arrays([encodings[i] for i in order[s : s + batch]], pad) for s in starts), order)
+
+
 def padded_feeds(feeds: Feeds, form: TextInput) -> Feeds:
     """Texts in the lengths in which engines get them."""
     batches = []
@@ -104,11 +113,11 @@ def open_session(model: bytes, threads: int | None = None) -> ort.InferenceSessi
 
 
 def run(model: bytes, feeds: Feeds) -> tuple[Vectors, float]:
-    """The vectors of all samples, in their order, and how many samples a second were computed."""
+    """What a model gives for all samples, in their order, and how many samples a second were computed."""
     session = open_session(model)
-    session.run(["embedding"], {name: array[:1] for name, array in feeds.batches[0].items()})
+    session.run(None, {name: array[:1] for name, array in feeds.batches[0].items()})
     begun = time.perf_counter()
-    rows = np.concatenate([session.run(["embedding"], batch)[0] for batch in feeds.batches])
+    rows = np.concatenate([session.run(None, batch)[0] for batch in feeds.batches])
     rate = len(rows) / (time.perf_counter() - begun)
     vectors = np.empty_like(rows)
     vectors[feeds.order] = rows

@@ -111,9 +111,9 @@ class Layers:
             return y
         return self.graph.op("Add", y, self.weight(layer.bias, f"{layer.name}.bias"), scope=layer.name)
 
-    def lookup(self, table: Array, ids: str) -> str:
+    def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
         """The rows of a table, one for each id."""
-        return self.graph.op("Gather", self.weight(table, "tokens"), ids, scope="embed")
+        return self.graph.op("Gather", self.weight(table, name), ids, scope="embed")
 
     def norm(self, x: str, layer: Norm) -> str:
         """Layer normalisation over the last axis."""
@@ -240,9 +240,9 @@ class CpuInt8Layers(_QuantisedLayers):
         quantised = op("QuantizeLinear", x, a_scale, a_zero, scope=name)
         return op("MatMulIntegerToFloat", quantised, w, a_scale, s, a_zero, zero, bias, scope=name)
 
-    def lookup(self, table: Array, ids: str) -> str:
+    def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
         """The rows of a table, one for each id."""
-        rows = self.graph.op("Gather", self.graph.constant(table.astype(np.float16), "tokens"), ids, scope="embed")
+        rows = self.graph.op("Gather", self.graph.constant(table.astype(np.float16), name), ids, scope="embed")
         return self.cast(rows, "embed")
 
     def add_norm(self, x: str, residual: str, layer: Norm) -> tuple[str, str]:

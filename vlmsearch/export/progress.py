@@ -9,11 +9,14 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from vlmsearch._util.console import make_console
+from vlmsearch.errors import ConfigError
 from vlmsearch.export.bundle import build_bundle
 from vlmsearch.export.fetch import checkpoint_folder
 from vlmsearch.export.quantize import Report
+from vlmsearch.export.reranker import build_reranker
 from vlmsearch.models.bundle import Bundle, Precision
-from vlmsearch.models.recipe import find_recipe
+from vlmsearch.models.recipe import RerankerRecipe, find_any_recipe
+from vlmsearch.models.reranker import PRECISIONS, RerankerBundle, RerankerPrecision
 
 
 def build_with_progress(
@@ -24,23 +27,44 @@ def build_with_progress(
     precisions: Sequence[Precision] | None = None,
     calibrate: Sequence[Path] = (),
     force: bool = False,
-) -> Bundle:
-    """What `build_bundle` gives for a recipe's name or file, with each step shown on standard error.
+) -> Bundle | RerankerBundle:
+    """What `build_bundle` or `build_reranker` gives for a recipe's name or file, with each step on standard error.
 
     The bundle's folder is put into ``parent``, by default the user's cache.
     """
-    found = find_recipe(recipe)
+    found = find_any_recipe(recipe)
     checkpoint = checkpoint or checkpoint_folder(found)  # the hub's library draws its own bars
+    out = parent / found.name if parent else None
     with steps(found.name) as report:
+        if isinstance(found, RerankerRecipe):
+            return build_reranker(
+                found,
+                checkpoint=checkpoint,
+                out=out,
+                precisions=_of_rerankers(found.name, precisions, calibrate),
+                force=force,
+                progress=report,
+            )
         return build_bundle(
             found,
             checkpoint=checkpoint,
-            out=parent / found.name if parent else None,
+            out=out,
             precisions=precisions,
             calibrate=calibrate,
             force=force,
             progress=report,
         )
+
+
+def _of_rerankers(
+    name: str, precisions: Sequence[Precision] | None, calibrate: Sequence[Path]
+) -> list[RerankerPrecision] | None:
+    """The precisions of a re-ranker; ConfigError for what is for encoders only."""
+    if calibrate:
+        raise ConfigError(f"{name} is a re-ranker, which is not calibrated on texts and images: leave out `calibrate`")
+    if precisions and not set(precisions) <= set(PRECISIONS):
+        raise ConfigError(f"{name} is a re-ranker: it can have {' and '.join(PRECISIONS)}, not {', '.join(precisions)}")
+    return [known for known in PRECISIONS if known in precisions] if precisions else None
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.export.inputs import Feeds, row_cosines, run
 from vlmsearch.export.layers import Arithmetic, CpuInt8Layers, Layers, QdqLayers, Quantised
 from vlmsearch.models.bundle import Precision, Tower
-from vlmsearch.models.recipe import Calibration, TowerGate
+from vlmsearch.models.recipe import Calibration, ScoreGate, TowerGate
 from vlmsearch.types import Vectors
 
 Report = Callable[[str, int, int], None]
@@ -47,6 +47,24 @@ class QuantisationPlan:
     excluded: tuple[str, ...] = ()
 
 
+class Closeness(Protocol):
+    """How near a model of lower precision is to float32."""
+
+    @property
+    def rate(self) -> float:
+        """How many items it computes in a second."""
+
+    @property
+    def nearness(self) -> float:
+        """1 where it computes the same, less the more it differs."""
+
+    def passes(self, gate: Any) -> bool:
+        """Whether it is near enough."""
+
+
+D = TypeVar("D", bound=Closeness)
+
+
 @dataclass(frozen=True)
 class Drift:
     """How a model differs from float32: cosines, the share of the 10 nearest kept; and its rate in items a second."""
@@ -56,37 +74,68 @@ class Drift:
     overlap: float
     rate: float
 
+    @property
+    def nearness(self) -> float:
+        """The mean cosine."""
+        return self.mean_cosine
+
     def passes(self, gate: TowerGate) -> bool:
         """Whether it is near enough."""
         return self.mean_cosine >= gate.mean_cosine and self.overlap >= gate.overlap
 
 
 @dataclass(frozen=True)
-class QuantisedTower:
+class ScoreDrift:
+    """How a cross-encoder differs from float32: its probabilities, and the share of pairs in the same order.
+
+    ``order`` is (1 + tau) / 2 of Kendall's rank correlation, over all pairs that float32 does not find equal.
+    """
+
+    mean_difference: float
+    max_difference: float
+    order: float
+    rate: float
+
+    @property
+    def nearness(self) -> float:
+        """1 less the mean difference."""
+        return 1 - self.mean_difference
+
+    def passes(self, gate: ScoreGate) -> bool:
+        """Whether it is near enough."""
+        return self.mean_difference <= gate.difference and self.order >= gate.order
+
+
+@dataclass(frozen=True)
+class QuantisedTower(Generic[D]):
     """A model, how it was quantised (None: it was not), how it differs from float32, and what else was tried."""
 
     model: bytes
     plan: QuantisationPlan | None
-    drift: Drift
-    tried: tuple[tuple[QuantisationPlan, Drift], ...] = ()
+    drift: D
+    tried: tuple[tuple[QuantisationPlan, D], ...] = ()
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One tower, samples held out from calibration, their float32 vectors, and the gate to pass."""
+class Subject(Generic[D]):
+    """One tower, samples held out from calibration, what float32 gives for them, and the gate to pass.
+
+    ``compare`` takes what float32 and another model give, and the other's rate.
+    """
 
     checkpoint: Checkpoint
     tower: Tower
     feeds: Feeds
     reference: Vectors
-    gate: TowerGate
+    gate: TowerGate | ScoreGate
+    compare: Callable[[Vectors, Vectors, float], D]
 
-    def measure(self, model: bytes) -> Drift:
+    def measure(self, model: bytes) -> D:
         """How a model of this tower differs from float32."""
-        vectors, rate = run(model, self.feeds)
-        return drift(self.reference, vectors, rate)
+        found, rate = run(model, self.feeds)
+        return self.compare(self.reference, found, rate)
 
-    def some(self, count: int) -> Subject:
+    def some(self, count: int) -> Subject[D]:
         """The same with fewer samples."""
         feeds, items = self.feeds.some(count)
         return dataclasses.replace(self, feeds=feeds, reference=self.reference[items])
@@ -96,6 +145,19 @@ def drift(reference: Vectors, vectors: Vectors, rate: float = 0.0) -> Drift:
     """How ``vectors`` differ from ``reference``, row by row."""
     cosines = row_cosines(vectors, reference)
     return Drift(float(cosines.mean()), float(cosines.min()), neighbour_overlap(reference, vectors), rate)
+
+
+def score_drift(reference: Vectors, found: Vectors, rate: float = 0.0) -> ScoreDrift:
+    """How probabilities differ from those of float32, both (n, 1)."""
+    differences = np.abs(np.nan_to_num(found, nan=-1.0) - reference)
+    return ScoreDrift(float(differences.mean()), float(differences.max()), _same_order(reference, found), rate)
+
+
+def _same_order(reference: Vectors, found: Vectors) -> float:
+    """The share of the pairs that ``reference`` orders which ``found`` orders the same way; a tie counts half."""
+    wanted, got = (np.sign(values - values.T) for values in (reference, np.nan_to_num(found, nan=-1.0)))
+    ordered = wanted != 0
+    return float((1 + (wanted * got)[ordered].mean()) / 2) if ordered.any() else 1.0
 
 
 def neighbour_overlap(reference: Vectors, vectors: Vectors) -> float:
@@ -116,7 +178,7 @@ def export(checkpoint: Checkpoint, tower: Tower, dtype: Arithmetic = np.float32)
     return graph.to_bytes()
 
 
-def write(subject: Subject, precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation]) -> bytes:
+def write(subject: Subject[D], precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation]) -> bytes:
     """One tower in ``int8`` (for ONNX Runtime on a CPU) or ``qdq`` (for TensorRT)."""
     graph = OnnxGraph(subject.tower)
     parts = {
@@ -131,22 +193,22 @@ def write(subject: Subject, precision: Precision, plan: QuantisationPlan, seen: 
 
 
 def quantise(
-    subject: Subject,
+    subject: Subject[D],
     precision: Precision,
     seen: Mapping[str, Observation],
     settings: Calibration,
     report: Report,
     *,
     trusted: bool,
-) -> QuantisedTower:
+) -> QuantisedTower[D]:
     """The first that passes the gate: plain, smoothed, or with the most harmful Linears in high precision.
 
     ``trusted`` says that calibration saw what the model will see. Without that, ``int8`` gets dynamic ranges, because
     fixed ones would cut off what calibration did not see. If nothing passes, the result is the nearest there is.
     """
-    tried: list[tuple[QuantisationPlan, Drift]] = []
+    tried: list[tuple[QuantisationPlan, D]] = []
 
-    def attempt(plan: QuantisationPlan) -> QuantisedTower:
+    def attempt(plan: QuantisationPlan) -> QuantisedTower[D]:
         report(f"{precision}: {describe(plan)}", len(tried), len(tried) + 1)
         model = write(subject, precision, plan, seen)
         tried.append((plan, subject.measure(model)))
@@ -192,25 +254,25 @@ def _ranges(plan: QuantisationPlan, seen: Observation, *, symmetric: bool) -> Qu
     return Quantised(scale, round(-least / scale), smooth)
 
 
-def _is_better(narrower: QuantisedTower, wider: QuantisedTower, gate: TowerGate) -> bool:
+def _is_better(narrower: QuantisedTower[D], wider: QuantisedTower[D], gate: TowerGate | ScoreGate) -> bool:
     """Whether a narrower static range is worth what it cuts off: it alone passes, or it is much nearer to float32."""
     if narrower.drift.passes(gate) != wider.drift.passes(gate):
         return narrower.drift.passes(gate)
     return _nearness(narrower) > _nearness(wider) + _WORTH_CLIPPING
 
 
-def _nearness(result: QuantisedTower) -> float:
-    return result.drift.mean_cosine
+def _nearness(result: QuantisedTower[D]) -> float:
+    return result.drift.nearness
 
 
-def _plan(result: QuantisedTower) -> QuantisationPlan:
+def _plan(result: QuantisedTower[D]) -> QuantisationPlan:
     if result.plan is None:
         raise ValueError("this model was not quantised")
     return result.plan
 
 
 def _by_damage(
-    subject: Subject, precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation], report: Report
+    subject: Subject[D], precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation], report: Report
 ) -> list[str]:
     """The Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do."""
     names, part = list(seen), subject.some(_SEARCH_SAMPLES)
@@ -221,7 +283,7 @@ def _by_damage(
         begun = time.perf_counter()
         others = tuple(name for name in names if name not in group)
         drift = part.measure(write(part, precision, dataclasses.replace(plan, excluded=others), seen))
-        damage.append((1 - drift.mean_cosine, group))
+        damage.append((1 - drift.nearness, group))
         place += len(group)
         size = size or max(1, round((time.perf_counter() - begun) * len(names) / _SEARCH_SECONDS))
         report(f"{precision}: looking for the Linears that hurt most", place, len(names))
@@ -230,12 +292,12 @@ def _by_damage(
 
 
 def _exclude(
-    best: QuantisedTower,
+    best: QuantisedTower[D],
     order: Sequence[str],
     most: int,
-    gate: TowerGate,
-    attempt: Callable[[QuantisationPlan], QuantisedTower],
-) -> QuantisedTower:
+    gate: TowerGate | ScoreGate,
+    attempt: Callable[[QuantisationPlan], QuantisedTower[D]],
+) -> QuantisedTower[D]:
     """The model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
     if most < 1:
         return best

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
-from transformers import AutoModel, CLIPModel
+from transformers import AutoModel, AutoModelForSequenceClassification, CLIPModel
 
 from vlmsearch._util.files import expand_home
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -160,6 +160,26 @@ class _Sentences:
         if self._pooling == "max":
             return _unit(hidden.masked_fill(seen == 0, -1e9).amax(dim=1))
         return _unit((hidden * seen).sum(dim=1) / seen.sum(dim=1))
+
+
+class CrossEncoderReference:
+    """A cross-encoder of BERT in transformers."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            with no_progress_bars(), ONE_AT_A_TIME:
+                model: Any = AutoModelForSequenceClassification.from_pretrained(
+                    folder, dtype=torch.float32, trust_remote_code=False
+                )
+        except Exception as exc:
+            raise BackendError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
+        self._model = model.eval()
+
+    def logits(self, inputs: Mapping[str, NDArray[np.generic]]) -> Vectors:
+        """The numbers of token ids, their types and their mask, each int32 (n, length): float32 (n, 1)."""
+        with torch.inference_mode():
+            given = {name: torch.from_numpy(array.astype(np.int64)) for name, array in inputs.items()}
+            return _array(self._model(**given).logits.float())
 
 
 def _inputs(ids: Ids, mask: Ids, device: str) -> Iterator[torch.Tensor]:

@@ -17,13 +17,14 @@ from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import BackendError, InvalidInputError
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import CALIBRATION_SEED, Samples, sentences
-from vlmsearch.export.inputs import Feeds, image_feeds, pixel_feeds, row_cosines, run, text_feeds
+from vlmsearch.export.inputs import Feeds, image_feeds, pair_feeds, pixel_feeds, row_cosines, run, text_feeds
+from vlmsearch.export.pairs import LabelledPairs
 from vlmsearch.export.quantize import Drift, Report
-from vlmsearch.export.torch import ClipReference, Reference, image_processor
+from vlmsearch.export.torch import ClipReference, CrossEncoderReference, Reference, image_processor
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput, Tower
 from vlmsearch.models.inputs import to_pixels
-from vlmsearch.models.recipe import Gates
+from vlmsearch.models.recipe import Gates, RerankerGates
 from vlmsearch.types import ImageSource
 
 _RANGES = (
@@ -126,6 +127,31 @@ def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
     for encoding, ids in zip(tokenizer.encode_batch(texts, add_special_tokens=False), expected):
         different += [*form.prefix, *encoding.ids[: form.room], *form.suffix] != list(ids)
     return Check("tokens.different", float(different), 0.0, most=True)
+
+
+def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
+    """How many of 2,000 pairs get other ids or types than from the checkpoint's own tokenizer in transformers."""
+    theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    texts = tokenizer_cases(TOKENISED)
+    pairs = list(zip(texts, [*texts[7:], *texts[:7]]))
+    expected = theirs(*map(list, zip(*pairs)), truncation="longest_first", max_length=max_tokens, padding=False)
+    found = tokenizer.encode_batch(pairs)
+    rows = zip(found, expected["input_ids"], expected["token_type_ids"])
+    different = sum(one.ids != list(ids) or one.type_ids != list(types) for one, ids, types in rows)
+    return Check("tokens.different", float(different), 0.0, most=True)
+
+
+def verify_logits(
+    model: bytes, checkpoint: Checkpoint, tokenizer: Tokenizer, pairs: LabelledPairs, gates: RerankerGates
+) -> Check:
+    """The greatest difference between a float32 model's numbers and transformers', on 256 pairs, some of odd texts."""
+    texts = tokenizer_cases(TEXTS // 2)
+    odd = list(zip(texts, texts[::-1]))
+    feeds = pair_feeds([*pairs.some(TEXTS // 2).texts, *odd], tokenizer, checkpoint.pad)
+    found, _ = run(model, feeds)
+    reference = CrossEncoderReference(checkpoint.folder)
+    expected = np.concatenate([reference.logits(batch) for batch in feeds.batches])
+    return Check("fp32.difference", float(np.abs(found[feeds.order] - expected).max()), gates.float32, most=True)
 
 
 def drift_checks(tower: Tower, precision: str, drift: Drift, gates: Gates) -> list[Check]:

@@ -7,10 +7,11 @@ SHA-256 when they are opened.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -30,8 +31,11 @@ _MOST_DIM, _MOST_TOKENS, _MOST_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
 _MOST_ID = 2**31 - 1
 _MOST_FIT = 1e6
+Kind = Literal["encoder", "llm", "reranker"]
 LANGUAGE: Literal["llm"] = "llm"
 """The kind of the recipes of language models."""
+RERANKER: Literal["reranker"] = "reranker"
+"""The kind of the recipes and bundles of re-rankers."""
 PROFILES: Mapping[str, tuple[str, ...]] = {
     "default": ("clip-vit-base-patch32", "all-minilm-l6-v2"),
     "demo": ("demo-clip", "demo-minilm"),
@@ -124,13 +128,18 @@ class Bundle:
 
     def read(self, name: str) -> bytes:
         """One file, checked against its SHA-256."""
-        try:
-            data = (self.folder / name).read_bytes()
-        except OSError as exc:
-            raise ModelUnavailableError(f"{self.folder / name} cannot be read: {exc.strerror}; build it again") from exc
-        if hashlib.sha256(data).hexdigest() != self.files[name].sha256:
-            raise ModelUnavailableError(f"{self.folder / name} is damaged (its SHA-256 differs); build it again")
-        return data
+        return read_file(self.folder / name, self.files[name])
+
+
+def read_file(path: Path, expected: BundleFile) -> bytes:
+    """One file of a bundle, checked against its SHA-256."""
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise ModelUnavailableError(f"{path} cannot be read: {exc.strerror}; build it again") from exc
+    if hashlib.sha256(data).hexdigest() != expected.sha256:
+        raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
+    return data
 
 
 def model_file(tower: Tower, precision: Precision) -> str:
@@ -153,15 +162,16 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlmsearch"
 
 
-def recipe_names(kind: Literal["encoder", "llm"] = "encoder") -> list[str]:
-    """The models of a kind that there are recipes for; a recipe of a language model says ``kind = "llm"``."""
+def recipe_names(kind: Kind = "encoder") -> list[str]:
+    """The models of a kind that there are recipes for; a recipe of anything but an encoder says its ``kind``."""
     paths = data_folder("engines").glob("*/recipe.toml")
-    return sorted(path.parent.name for path in paths if _is_language(path) == (kind == LANGUAGE))
+    return sorted(path.parent.name for path in paths if _recipe_kind(path) == kind)
 
 
-def _is_language(recipe: Path) -> bool:
+def _recipe_kind(recipe: Path) -> str:
     first = recipe.read_text(encoding="utf-8").partition("\n[")[0]
-    return re.search(rf'^kind\s*=\s*"{LANGUAGE}"', first, re.MULTILINE) is not None
+    found = re.search(r'^kind\s*=\s*"(\w+)"', first, re.MULTILINE)
+    return found[1] if found else "encoder"
 
 
 def bundle_names(location: str) -> tuple[str, ...]:
@@ -183,7 +193,7 @@ def find_bundles(location: str) -> list[Bundle]:
 
 def is_known(name: str) -> bool:
     """Return whether ``name`` is that of a recipe or of a bundle in the user's cache, and no path."""
-    return PLAIN_NAME.fullmatch(name) is not None and (name in recipe_names() or _built_folder(name) is not None)
+    return PLAIN_NAME.fullmatch(name) is not None and (name in recipe_names() or built_folder(name) is not None)
 
 
 def built_bundles() -> list[Bundle]:
@@ -192,34 +202,48 @@ def built_bundles() -> list[Bundle]:
     One that cannot be opened is left out, with a DamagedBundleWarning.
     """
     found: dict[str, Bundle] = {}
+    for name, folder in built_folders():
+        try:
+            bundle = _open_named(folder, name)
+        except VlmsearchError as exc:
+            warnings.warn(str(exc), DamagedBundleWarning, stacklevel=2)
+        else:
+            found[bundle.name] = bundle
+    return [found[name] for name in sorted(found)]
+
+
+def built_folders(kind: Kind = "encoder") -> Iterator[tuple[str, Path]]:
+    """The names and folders of the bundles of a kind that are built; what the user built comes last."""
     for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
         for folder in place:
-            if not (folder / "bundle.json").is_file():
-                continue
-            try:
-                name = folder.parent.name if folder.name == "bundle" else folder.name
-                bundle = _open_named(folder, name)
-            except VlmsearchError as exc:
-                warnings.warn(str(exc), DamagedBundleWarning, stacklevel=2)
-            else:
-                found[bundle.name] = bundle
-    return [found[name] for name in sorted(found)]
+            if (folder / "bundle.json").is_file() and _bundle_kind(folder) == kind:
+                yield folder.parent.name if folder.name == "bundle" else folder.name, folder
+
+
+def _bundle_kind(folder: Path) -> str:
+    """What a bundle says it is; one that cannot be read counts as an encoder, and opening it reports the damage."""
+    try:
+        data = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return "encoder"
+    return str(data.get("kind", "encoder")) if isinstance(data, dict) else "encoder"
 
 
 def _find_bundle(name: str) -> Bundle:
     """The bundle of a folder, or of a name that is its own; one that has a recipe is built."""
     if "/" in name or os.sep in name:
         return open_bundle(expand_home(name))
-    folder = _built_folder(name)
+    folder = built_folder(name)
     if folder is not None:
         return _open_named(folder, name)
     if name not in recipe_names():
         known = ", ".join([*PROFILES, *recipe_names()])
         raise ConfigError(f"no model {name!r}; there are {known}, and folders (with a /)")
-    return _build(name)
+    return cast("Bundle", build_named(name))
 
 
-def _built_folder(name: str) -> Path | None:
+def built_folder(name: str) -> Path | None:
+    """The folder of a bundle that is built, by its name."""
     places = [cache_folder() / "bundles" / name, data_folder("engines") / name / "bundle"]
     return next((place for place in places if (place / "bundle.json").is_file()), None)
 
@@ -232,7 +256,7 @@ def _open_named(folder: Path, name: str) -> Bundle:
     return bundle
 
 
-def _build(name: str) -> Bundle:
+def build_named(name: str) -> object:
     """The bundle of a recipe, built now."""
     try:
         build = find_builder("bundle")
@@ -241,7 +265,7 @@ def _build(name: str) -> Bundle:
             f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[export]'; "
             "after that it runs without. onnx:demo works offline, with nothing to install"
         ) from exc
-    return cast("Bundle", build(name))
+    return build(name)
 
 
 def open_bundle(folder: Path) -> Bundle:
@@ -251,6 +275,8 @@ def open_bundle(folder: Path) -> Bundle:
     `vlmsearch build` writes it.
     """
     given = JsonTable.read(folder / "bundle.json", format=FORMAT)
+    if "kind" in given:
+        raise ConfigError(f"{folder} holds a {given.string('kind')}, not an encoder")
     name = given.string("name", PLAIN_NAME)
     preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
     towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
@@ -268,7 +294,7 @@ def open_bundle(folder: Path) -> Bundle:
         space=space,
         preprocess=preprocess,
         text=_text_input(given.table("text")),
-        files={file: _file(files.table(file)) for file in files},
+        files={file: bundle_file(files.table(file)) for file in files},
         relevance={tower: _fit(fits.table(tower)) for tower in towers if tower in fits},
         quantisation={file: stories.table(file).plain() for file in stories},
         forced=given.strings("forced"),
@@ -294,7 +320,8 @@ def _fit(entry: JsonTable) -> RelevanceFit:
     return RelevanceFit(*(entry.number(each.name, -_MOST_FIT, _MOST_FIT) for each in fields(RelevanceFit)))
 
 
-def _file(entry: JsonTable) -> BundleFile:
+def bundle_file(entry: JsonTable) -> BundleFile:
+    """One entry of the table ``files``."""
     return BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))
 
 

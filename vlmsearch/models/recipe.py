@@ -12,7 +12,16 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.json_table import PLAIN_NAME
 from vlmsearch._util.tables import as_dataclass, read_table, suggest
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import LANGUAGE, PROFILES, Precision, Tower, data_folder, padded_length, recipe_names
+from vlmsearch.models.bundle import (
+    LANGUAGE,
+    PROFILES,
+    RERANKER,
+    Precision,
+    Tower,
+    data_folder,
+    padded_length,
+    recipe_names,
+)
 
 Range = tuple[int, int, int]
 """Least, usual and greatest."""
@@ -74,6 +83,18 @@ class TowerGate:
 
 
 @dataclass(frozen=True)
+class ScoreGate:
+    """How near to float32 a cross-encoder's lower precision must stay.
+
+    ``difference`` is the greatest mean difference of its probabilities, ``order`` the least share of pairs of
+    probabilities in the same order.
+    """
+
+    difference: float = 0.02
+    order: float = 0.97
+
+
+@dataclass(frozen=True)
 class Gates:
     """What a built model must reach.
 
@@ -114,11 +135,86 @@ class Recipe:
     folder: Path = field(default=Path(), metadata={"given": False})
 
 
+@dataclass(frozen=True)
+class PairCalibration:
+    """What a re-ranker's probability is fitted to and measured on.
+
+    ``pairs_from`` is the project's own passages or captions of drawn scenes, ``queries`` how many it is fitted to,
+    ``held_out`` how many more it is measured on, and ``candidates`` how many documents are read for each.
+    """
+
+    pairs_from: Literal["passages", "scenes"] = "passages"
+    queries: int = 150
+    held_out: int = 150
+    candidates: int = 20
+
+
+@dataclass(frozen=True)
+class RerankerGates:
+    """What a built re-ranker must reach.
+
+    ``float32`` is the greatest difference of its numbers to transformers', ``calibration_error`` the greatest expected
+    calibration error of its probabilities on held-out queries.
+    """
+
+    float32: float = 1e-4
+    calibration_error: float = 0.05
+    int8: ScoreGate = ScoreGate()
+
+
+@dataclass(frozen=True)
+class RerankerRecipe:
+    """One re-ranker: a cross-encoder from ``source`` at ``revision``, or ``checkpoint``, a folder beside the recipe.
+
+    ``scenes`` is the number of drawn scenes that re-ranking is measured on (0: not at all).
+    """
+
+    name: str
+    licence: str
+    kind: Literal["reranker"]
+    source: str = ""
+    revision: str = ""
+    checkpoint: str = ""
+    precisions: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
+    scenes: int = 0
+    calibration: PairCalibration = PairCalibration()
+    gates: RerankerGates = RerankerGates()
+    folder: Path = field(default=Path(), metadata={"given": False})
+
+
+def find_any_recipe(location: str) -> Recipe | RerankerRecipe:
+    """The recipe of an encoder or a re-ranker, by its name, file or folder; ConfigError as `find_recipe` raises it."""
+    if location in recipe_names(RERANKER):
+        return _read_reranker(data_folder("engines") / location / "recipe.toml")
+    if _is_path(location):
+        path = _recipe_file(location)
+        if read_table(path).get("kind") == RERANKER:
+            return _read_reranker(path)
+    return find_recipe(location)
+
+
+def _read_reranker(path: Path) -> RerankerRecipe:
+    recipe = dataclasses.replace(as_dataclass(RerankerRecipe, read_table(path), str(path)), folder=path.parent)
+    _check_source(recipe, str(path))
+    data = recipe.calibration
+    if min(data.queries, data.held_out) < 16 or data.candidates < 2:
+        raise ConfigError(f"{path}: calibration: at least 16 of queries and held_out, and 2 candidates")
+    return recipe
+
+
+def _is_path(location: str) -> bool:
+    return "/" in location or os.sep in location or location.endswith(".toml")
+
+
+def _recipe_file(location: str) -> Path:
+    path = expand_home(location)
+    return path / "recipe.toml" if path.is_dir() else path
+
+
 def find_recipe(location: str) -> Recipe:
     """The recipe of a name, or of a file or folder (with a ``/`` or ``.toml``); ConfigError says which there are."""
-    if "/" in location or os.sep in location or location.endswith(".toml"):
-        path = expand_home(location)
-        return read_recipe(path / "recipe.toml" if path.is_dir() else path)
+    if _is_path(location):
+        return read_recipe(_recipe_file(location))
     known = recipe_names()
     if location in recipe_names(LANGUAGE):
         others = ", ".join(known)
@@ -134,21 +230,28 @@ def read_recipe(path: Path) -> Recipe:
     table = read_table(path)
     if table.get("kind") == LANGUAGE:
         raise ConfigError(f"{path} is the recipe of a language model: `vlmsearch llm plan` reads it")
+    if table.get("kind") == RERANKER:
+        raise ConfigError(f"{path} is the recipe of a re-ranker, which encodes nothing")
     recipe = dataclasses.replace(as_dataclass(Recipe, table, str(path)), folder=path.parent)
     _check(recipe, str(path))
     return recipe
 
 
-def _check(recipe: Recipe, where: str) -> None:
+def _check_source(recipe: Recipe | RerankerRecipe, where: str) -> None:
     if bool(recipe.source) == bool(recipe.checkpoint):
         raise ConfigError(f"{where}: give either source (on the hub) or checkpoint (a folder beside the recipe)")
     if recipe.source and not recipe.revision:
         raise ConfigError(f"{where}: revision must be given, so that everyone builds the same model")
-    for key, name in (("name", recipe.name), ("space", recipe.space)):
-        if not PLAIN_NAME.fullmatch(name) or name in PROFILES:
-            raise ConfigError(f"{where}: {key} cannot be {name!r}: it has letters, digits, ., _ and -")
+    if not PLAIN_NAME.fullmatch(recipe.name) or recipe.name in PROFILES:
+        raise ConfigError(f"{where}: name cannot be {recipe.name!r}: it has letters, digits, ., _ and -")
     if "fp32" not in recipe.precisions:
         raise ConfigError(f"{where}: precisions must hold fp32, which the others are measured against")
+
+
+def _check(recipe: Recipe, where: str) -> None:
+    _check_source(recipe, where)
+    if not PLAIN_NAME.fullmatch(recipe.space) or recipe.space in PROFILES:
+        raise ConfigError(f"{where}: space cannot be {recipe.space!r}: it has letters, digits, ., _ and -")
     for name, (least, usual, most) in dataclasses.asdict(recipe.shapes).items():
         if not 1 <= least <= usual <= most:
             raise ConfigError(f"{where}: shapes: {name} is least, usual and greatest, not {[least, usual, most]}")

@@ -24,7 +24,6 @@ from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.types import Vectors
 
 Arrays = Mapping[str, NDArray[np.generic]]
-_OUTPUT = "embedding"
 _CPU = "CPUExecutionProvider"
 _WARNING, _FATAL = 2, 4
 _MOST_THREADS = 1024
@@ -134,6 +133,7 @@ class OnnxSession:
             if place.index is not None:
                 raise _not_bound(place.provider, place.index, name, str(exc)) from exc
             raise BackendError(f"ONNX Runtime cannot load {name}: {exc}") from exc
+        self._output: str = self._session.get_outputs()[0].name
         if place.index is not None and PROVIDERS[place.provider] not in self.providers:
             raise _not_bound(place.provider, place.index, name, "")
 
@@ -143,7 +143,7 @@ class OnnxSession:
         return tuple(self._session.get_providers())
 
     def run(self, inputs: Arrays) -> Vectors:
-        """Unit vectors, float32 (n, dim); BackendError where it fails."""
+        """What the model gives, such as unit vectors: float32 (n, dim); BackendError where it fails."""
         try:
             vectors: Vectors = self._on_gpu(inputs) if self._index is not None else self._on_cpu(inputs)
         except Exception as exc:
@@ -151,7 +151,7 @@ class OnnxSession:
         return vectors
 
     def _on_cpu(self, inputs: Arrays) -> Vectors:
-        vectors: Vectors = self._session.run([_OUTPUT], dict(inputs))[0]
+        vectors: Vectors = self._session.run([self._output], dict(inputs))[0]
         return vectors
 
     def _on_gpu(self, inputs: Arrays) -> Vectors:
@@ -160,7 +160,7 @@ class OnnxSession:
         for name, array in inputs.items():
             given = np.ascontiguousarray(array)
             binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(given, "cuda", self._index))
-        binding.bind_output(_OUTPUT, "cuda", self._index)
+        binding.bind_output(self._output, "cuda", self._index)
         self._session.run_with_iobinding(binding)
         vectors: Vectors = binding.get_outputs()[0].numpy()
         return vectors
@@ -223,7 +223,7 @@ class CoresSession(Closable):
         return self._spread.providers
 
     def run(self, inputs: Arrays) -> Vectors:
-        """Unit vectors, float32 (n, dim); BackendError where it fails."""
+        """What the model gives, such as unit vectors: float32 (n, dim); BackendError where it fails."""
         count = len(next(iter(inputs.values())))
         if self._threads == 1 or count < 2 * self._threads:
             return self._spread.run(inputs)

@@ -1,0 +1,74 @@
+"""A BERT cross-encoder on ONNX Runtime, in process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vlmsearch._util.text import utf8_bytes, well_formed
+from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.models.inputs import available_cores
+from vlmsearch.models.reranker import RerankerPrecision, find_reranker, pair_arrays, pair_tokenizer
+from vlmsearch.models.session import TEXT_SHARE, CoresSession, check_threads
+from vlmsearch.models.tokenizers import no_panics
+from vlmsearch.rerankers.base import Reranker
+from vlmsearch.types import Document
+
+
+class OnnxReranker(Reranker):
+    """A cross-encoder on ONNX Runtime: ``onnx:NAME`` or ``onnx:/folder``.
+
+    It reads texts; a document without one is not judged. ``precision`` is that of the model, INT8 by default;
+    ``threads`` how many cores a batch is spread over (all that the process may use by default), ``batch_size`` the
+    most documents that a core reads at once.
+    """
+
+    def __init__(
+        self, location: str, *, precision: RerankerPrecision = "int8", threads: int | None = None, batch_size: int = 32
+    ) -> None:
+        check_threads(threads)
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is at least 1, not {batch_size}")
+        self.bundle = find_reranker(location)
+        self.name = f"onnx:{self.bundle.name}"
+        self._tokenizer = pair_tokenizer(self.bundle.read("tokenizer.json"), self.bundle.name, self.bundle.max_tokens)
+        cores = threads or available_cores()
+        self._batch_size = batch_size * cores
+        self._session: CoresSession | None = CoresSession(
+            lambda: self.bundle.model(precision), self.bundle.name, threads=cores, share=TEXT_SHARE
+        )
+
+    def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:
+        """Judge documents by their texts, those of like lengths together; see `Reranker.score`."""
+        utf8_bytes(query)
+        places = [place for place, document in enumerate(documents) if document.text and document.text.strip()]
+        found: list[float | None] = [None] * len(documents)
+        for place, probability in zip(
+            places, self.probabilities([(query, well_formed(documents[place].text or "")) for place in places])
+        ):
+            found[place] = probability
+        return found
+
+    def probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Return the probability of each pair of a query and a text, both in valid Unicode."""
+        session = self._session
+        if session is None:
+            raise BackendError(f"the re-ranker {self.name} is closed")
+        with no_panics(self.bundle.name):
+            encodings = self._tokenizer.encode_batch(list(pairs))
+        order = sorted(range(len(pairs)), key=lambda number: len(encodings[number].ids))
+        logits = np.empty(len(pairs), np.float32)
+        for start in range(0, len(order), self._batch_size):
+            rows = order[start : start + self._batch_size]
+            logits[rows] = session.run(pair_arrays([encodings[row] for row in rows], self.bundle.pad))[:, 0]
+        if not np.isfinite(logits).all():
+            raise BackendError(f"{self.bundle.name} computes NaN or infinity: build it again")
+        found: list[float] = self.bundle.calibration.probabilities(logits).tolist()
+        return found
+
+    def close(self) -> None:
+        """Stop the threads, and let go of the model and its memory."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
