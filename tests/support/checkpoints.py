@@ -68,18 +68,22 @@ def make_clip(
     return folder
 
 
-def make_cross_encoder(folder: Path, *, real: bool = False, labels: int = 1, seed: int = 0) -> Path:
+def make_cross_encoder(folder: Path, *, real: bool = False, seed: int = 0) -> Path:
     """A BERT cross-encoder with random weights: of the sizes of ms-marco-MiniLM-L6-v2 where ``real``, else tiny."""
     torch.manual_seed(seed)
     source = minilm() if real else ENGINES / "demo-minilm/checkpoint"
     words = json.loads((source / "config.json").read_text())["vocab_size"]
-    sizes = (
-        {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
-        if real
-        else {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 64}
-    )
+    width, layers, heads, wider = (384, 6, 12, 1536) if real else (48, 2, 3, 64)
     positions = 512 if real else 96
-    config = BertConfig(vocab_size=words, max_position_embeddings=positions, num_labels=labels, **sizes)
+    config = BertConfig(
+        vocab_size=words,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=wider,
+        max_position_embeddings=positions,
+    )
+    config.num_labels = 1
     save(BertForSequenceClassification(config), folder)
     shutil.copy(source / "tokenizer.json", folder)
     settings = {"model_max_length": positions, "tokenizer_class": "BertTokenizer"}
