@@ -158,6 +158,7 @@ def test_no_extra_is_named_for_what_no_extra_brings(
         ("generator", "openai", "httpx", "openai"),
         ("generator", "transformers", "transformers", "export"),
         ("generator", "triton", "tritonclient", "triton"),
+        ("reranker", "triton", "tritonclient", "triton"),
     ],
 )
 def test_each_back_end_names_the_extra_that_it_needs(kind: Kind, scheme: str, package: str, extra: str) -> None:

@@ -33,6 +33,7 @@ def triton() -> None:
 
 @triton.command()
 @option("--models", default="default", show_default=True, metavar="NAMES", help="A profile, or bundles: A,B.")
+@option("--reranker", default="", metavar="NAME", help="Serve a re-ranker as well, as triton://HOST:8001/reranker.")
 @option(
     "--platform",
     type=click.Choice(["python", "onnxruntime", "tensorrt"]),

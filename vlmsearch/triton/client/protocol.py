@@ -43,6 +43,11 @@ PIXELS = "pixels"
 IDS = "input_ids"
 MASK = "attention_mask"
 EMBEDDING = "embedding"
+RERANKER = "reranker"
+QUERY = "QUERY"
+"""What a re-ranker is asked of each text, UTF-8, BYTES [1]."""
+PROBABILITY = "PROBABILITY"
+"""What a re-ranker gives for each text, FP32 [1]."""
 
 
 def image_model(space: str) -> str:

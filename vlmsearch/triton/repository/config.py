@@ -12,6 +12,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import LENGTH_STEP, Bundle, Tower, cache_folder
 from vlmsearch.models.recipe import Shapes
+from vlmsearch.models.reranker import RerankerBundle, RerankerPrecision
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.repository.options import INT64, UINT32, RepoOptions
 
@@ -65,6 +66,24 @@ def tokenize_config(bundles: Sequence[Bundle], options: RepoOptions) -> pb.Model
     if options.warmup:
         _warm_from_file(config, protocol.TEXT)
     return config
+
+
+def reranker_config(bundle: RerankerBundle, options: RepoOptions) -> pb.ModelConfig:
+    """``reranker``: queries and texts to probabilities, in one model of the Python backend, on the CPU."""
+    config = _python_model(protocol.RERANKER, options)
+    for name in (protocol.QUERY, protocol.TEXT):
+        config.input.add(name=name, data_type=pb.TYPE_STRING, dims=[1])
+    config.output.add(name=protocol.PROBABILITY, data_type=pb.TYPE_FP32, dims=[1])
+    _put(config, protocol.FINGERPRINT, bundle.fingerprint)
+    _put(config, "precision", reranker_precision(options))
+    _put(config, "threads", str(options.threads))
+    _put(config, "max_text_bytes", str(options.max_text_bytes))
+    return config
+
+
+def reranker_precision(options: RepoOptions) -> RerankerPrecision:
+    """The precision of a re-ranker, which has two."""
+    return "fp32" if options.precision == "fp32" else "int8"
 
 
 def tower_config(

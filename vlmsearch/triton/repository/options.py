@@ -49,7 +49,7 @@ class RepoOptions:
     Runtime, in the precision it names. ``versions`` is ``latest:N``, ``all`` or ``specific:N,M``; ``version`` is
     the number that the models are written as. ``cuda_graphs`` are for TensorRT plans, ``max_inflight`` limits the
     ensemble (0: no limit), ``image_limits`` the images that it decodes, ``max_text_bytes`` all texts of a request
-    together.
+    together. ``reranker`` is the name or folder of a re-ranker that is served as well, on the CPU.
     """
 
     platform: Platform = "python"
@@ -72,6 +72,7 @@ class RepoOptions:
     max_inflight: int = 0
     image_limits: ImageLimits = SERVER_LIMITS
     max_text_bytes: int = 256 * 2**10
+    reranker: str = ""
 
     @property
     def found_release(self) -> Release:

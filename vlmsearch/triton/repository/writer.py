@@ -18,9 +18,17 @@ from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import Bundle, Tower, data_folder, find_bundles, recipe_names
 from vlmsearch.models.recipe import Shapes, find_recipe
+from vlmsearch.models.reranker import RerankerBundle, find_reranker, reranker_file
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.repository.check import PlanProfile, check_repository
-from vlmsearch.triton.repository.config import ensemble_config, preprocess_config, tokenize_config, tower_config
+from vlmsearch.triton.repository.config import (
+    ensemble_config,
+    preprocess_config,
+    reranker_config,
+    reranker_precision,
+    tokenize_config,
+    tower_config,
+)
 from vlmsearch.triton.repository.options import RepoOptions, check_options
 from vlmsearch.triton.repository.plans import CODEC, TowerPlan, build_command, find_tower_plan, requirements_of
 from vlmsearch.triton.server.install import requirements
@@ -77,10 +85,13 @@ def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Pat
     """
     check_options(options)
     bundles = [bundle for name in models.split(",") for bundle in find_bundles(name.strip())]
+    reranker = find_reranker(options.reranker) if options.reranker else None
     _check_bundles(bundles)
     _check_target(out)
     parts = _parts(bundles, options, plans)
     configs = _configs(bundles, parts, options)
+    if reranker:
+        configs[protocol.RERANKER] = reranker_config(reranker, options)
     with folder_in_the_making(out) as folder:
         for config in configs.values():
             (folder / config.name / str(options.version)).mkdir(parents=True)
@@ -88,6 +99,8 @@ def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Pat
         for part in parts:
             _write_tower(folder / part.name, part, options)
         _write_stages(folder, bundles, options)
+        if reranker:
+            _write_reranker(folder / protocol.RERANKER / str(options.version), reranker, options)
         write_requirements(folder, _requirements(parts, options))
         publish(folder, out)
     lacking = [part for part in parts if options.engines and part.plan is None]
@@ -132,7 +145,7 @@ def _requirements(parts: Sequence[_Part], options: RepoOptions) -> list[str]:
     """What the Python models need."""
     engines = {line for part in parts if part.plan for line in requirements_of(part.plan)} if options.engines else set()
     codec = set(CODEC) if options.decode == "gpu" else set()
-    return sorted({*requirements(onnx=options.runtime == "onnxruntime"), *engines, *codec})
+    return sorted({*requirements(onnx=options.runtime == "onnxruntime" or bool(options.reranker)), *engines, *codec})
 
 
 def _check_bundles(bundles: Sequence[Bundle]) -> None:
@@ -188,6 +201,13 @@ def _write_stages(folder: Path, bundles: Sequence[Bundle], options: RepoOptions)
         if options.warmup:
             (folder / model / "warmup").mkdir()
             (folder / model / "warmup" / tensor).write_bytes(struct.pack("<I", len(sample)) + sample)
+
+
+def _write_reranker(version: Path, bundle: RerankerBundle, options: RepoOptions) -> None:
+    write_model(version, protocol.RERANKER)
+    (version / "bundle").mkdir()
+    for name in ("bundle.json", "tokenizer.json", reranker_file(reranker_precision(options))):
+        shutil.copyfile(bundle.folder / name, version / "bundle" / name)
 
 
 def write_model(folder: Path, source: str) -> None:
