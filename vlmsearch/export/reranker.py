@@ -22,11 +22,10 @@ from vlmsearch.export.inputs import Feeds, machine, pair_feeds, run
 from vlmsearch.export.pairs import LabelledPairs, labelled_pairs
 from vlmsearch.export.quantize import Report, ScoreDrift, Subject, export, quantise, score_drift, silent
 from vlmsearch.models.bundle import FORMAT, RERANKER, cache_folder
-from vlmsearch.models.recipe import Calibration as QuantisationData
-from vlmsearch.models.recipe import RerankerRecipe
+from vlmsearch.models.recipe import Calibration, RerankerRecipe
 from vlmsearch.models.reranker import (
     PRECISIONS,
-    Calibration,
+    PlattScaling,
     RerankerBundle,
     RerankerPrecision,
     open_reranker_bundle,
@@ -141,7 +140,7 @@ def _feeds(pairs: LabelledPairs, checkpoint: Checkpoint, tokenizer: Tokenizer) -
     return pair_feeds(pairs.texts, tokenizer, checkpoint.pad)
 
 
-def fit_platt(logits: NDArray[np.floating], labels: NDArray[np.bool_]) -> Calibration:
+def fit_platt(logits: NDArray[np.floating], labels: NDArray[np.bool_]) -> PlattScaling:
     """Scale and shift that make the labels likeliest (Platt, 1999), by Newton's method.
 
     As there, the labels are drawn in a little from 0 and 1, so that pairs that the model tells apart without a fault
@@ -161,7 +160,7 @@ def fit_platt(logits: NDArray[np.floating], labels: NDArray[np.bool_]) -> Calibr
             break
     if weights[0] <= 0:
         raise ConfigError("this model scores what is relevant lower than what is not: it is not a re-ranker")
-    return Calibration(round(float(weights[0]), 6), round(float(weights[1]), 6))
+    return PlattScaling(round(float(weights[0]), 6), round(float(weights[1]), 6))
 
 
 def calibration_error(probabilities: NDArray[np.float64], labels: NDArray[np.bool_]) -> float:
@@ -185,7 +184,7 @@ def threshold_figures(probabilities: NDArray[np.float64], labels: NDArray[np.boo
 
 
 def _quantised(
-    checkpoint: Checkpoint, tokenizer: Tokenizer, fitted: LabelledPairs, held_out: LabelledPairs, platt: Calibration,
+    checkpoint: Checkpoint, tokenizer: Tokenizer, fitted: LabelledPairs, held_out: LabelledPairs, platt: PlattScaling,
     recipe: RerankerRecipe, report: Report,
 ) -> tuple[bytes, ScoreDrift, Json]:  # fmt: skip
     """The INT8 model, how it differs from float32, and how it was made."""
@@ -199,7 +198,7 @@ def _quantised(
     subject = Subject(checkpoint, "text", feeds, reference, recipe.gates.int8, compare)
     samples = _feeds(fitted.some(CALIBRATED), checkpoint, tokenizer)
     seen = observe(checkpoint, "text", samples, lambda done, total: report("calibrating INT8", done, total))
-    result = quantise(subject, "int8", seen, QuantisationData(), report, trusted=True)
+    result = quantise(subject, "int8", seen, Calibration(), report, trusted=True)
     return result.model, result.drift, story(result, fitted.origin)
 
 
@@ -216,7 +215,7 @@ def _retrieval(folder: Path, recipe: RerankerRecipe, precisions: Sequence[Rerank
 
 
 def _describe(
-    folder: Path, recipe: RerankerRecipe, checkpoint: Checkpoint, platt: Calibration, stories: dict[str, Json],
+    folder: Path, recipe: RerankerRecipe, checkpoint: Checkpoint, platt: PlattScaling, stories: dict[str, Json],
     forced: Sequence[str], measured: Json,
 ) -> None:  # fmt: skip
     """Write ``bundle.json`` for what lies in ``folder``."""

@@ -42,7 +42,7 @@ _MOST_SCALE = 1e3
 
 
 @dataclass(frozen=True)
-class Calibration:
+class PlattScaling:
     """How a model's number becomes a probability: sigmoid(``scale`` * number + ``shift``) (Platt, 1999)."""
 
     scale: float
@@ -70,7 +70,7 @@ class RerankerBundle:
     fingerprint: str
     max_tokens: int
     pad: int
-    calibration: Calibration
+    calibration: PlattScaling
     files: Mapping[str, BundleFile]
     quantisation: Mapping[str, Mapping[str, object]]
     forced: tuple[str, ...]
@@ -150,7 +150,7 @@ def open_reranker_bundle(folder: Path) -> RerankerBundle:
         fingerprint=given.string("fingerprint", re.compile(rf"{re.escape(name)}:[0-9a-f]+")),
         max_tokens=text.whole("max_tokens", 8, _MOST_TOKENS),
         pad=text.whole("pad", 0, _MOST_ID),
-        calibration=Calibration(
+        calibration=PlattScaling(
             fitted.number("scale", 0, _MOST_SCALE), fitted.number("shift", -_MOST_SCALE, _MOST_SCALE)
         ),
         files={file: bundle_file(files.table(file)) for file in files},
