@@ -22,7 +22,7 @@ from tests.support.cli import assert_one_line, ok, run
 from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline, Record
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.reindex import drop_old, reindex
-from vlmsearch.stores.base import Quarantine, Store
+from vlmsearch.stores.base import Quarantine, Store, Tunable
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
@@ -142,6 +142,27 @@ def test_a_copy_follows_the_source() -> None:
         assert_equal(source, target)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tuning_is_copied_and_that_of_the_target_stays_where_the_source_has_none(kind: str, make: Make) -> None:
+    def tuning(store: Store) -> dict[str, float]:
+        manifest = store.manifest()
+        assert manifest is not None
+        return dict(manifest.tuning)
+
+    with make(kind) as source, make(kind) as target:
+        filled(source, some_records(3))
+        assert isinstance(source, Tunable)
+        assert isinstance(target, Tunable)
+        source.tune({"words": 0.5, "min_score": 0.25})
+        copy(source, target)
+        assert tuning(target) == tuning(source) == {"words": 0.5, "min_score": 0.25}
+        source.tune({"clip/image": 2.0})
+        copy(source, target)
+        source.tune({})
+        copy(source, target)
+        assert (tuning(source), tuning(target)) == ({}, {"clip/image": 2.0})
+
+
 def test_documents_without_a_digest_are_copied_each_time() -> None:
     with MemoryStore("a") as source, MemoryStore("b") as target:
         filled(source, [Record(Document("a", text="old"), {})])
@@ -187,9 +208,10 @@ def test_what_is_no_index_is_refused_and_nothing_is_made() -> None:
         assert target.manifest() is None
 
 
-def test_a_store_without_a_quarantine_list_says_so() -> None:
+def test_a_store_without_a_quarantine_list_says_so_and_one_without_a_tuning_is_filled() -> None:
     with MemoryStore() as source, SmallStore() as target:
         filled(source, some_records(3))
+        source.tune({"words": 0.5})
         assert copy(source, target).rejects is None
         assert copy(target, source).rejects is None
         assert source.rejects() == REJECTS

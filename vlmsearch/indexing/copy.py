@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidBatchError
-from vlmsearch.stores.base import Quarantine, Store
+from vlmsearch.stores.base import Quarantine, Store, Tunable
 from vlmsearch.types import Manifest, Record, Reject
 
 _BATCH = 512
@@ -43,11 +43,12 @@ class CopyReport:
 def copy(
     source: Store, target: Store, *, prune: bool = False, on_progress: Callable[[int], None] | None = None
 ) -> CopyReport:
-    """Copy all documents of an index to another store, with vectors and stamps, and its quarantine list.
+    """Copy all documents of an index to another store, with vectors and stamps, its quarantine list and its tuning.
 
     Each batch is durable when it is counted, and the next run skips what the target has with the same stamp: run it
     again after it was interrupted, or to bring the target up to date. Others may search and write meanwhile; what they
-    change in the source after it was read is copied by the next run.
+    change in the source after it was read is copied by the next run. A tuning that the source has takes the place of
+    the target's, where the target keeps one.
 
     Args:
         source: The index to read. Nothing is written to it.
@@ -92,6 +93,8 @@ def copy(
             on_progress(copied + unchanged + len(refused))
     pruned = sum(target.delete(gone) for gone in _gone(source, target)) if prune else 0
     rejects = _copy_quarantine(source, target, prune=prune)
+    if manifest.tuning and isinstance(target, Tunable):
+        target.tune(manifest.tuning)
     seconds = time.monotonic() - started
     return CopyReport(len(target), copied, unchanged, pruned, rejects, tuple(refused), seconds)
 
