@@ -34,7 +34,9 @@ from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.rerankers.base import Reranker
+from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
 from vlmsearch.search.query import Query
+from vlmsearch.search.relevance import Basis
 from vlmsearch.stores.base import (
     Checkable,
     CheckReport,
@@ -80,6 +82,7 @@ __all__ = [
     "AnswerStream",
     "BackendError",
     "BackendUnavailableError",
+    "Basis",
     "CheckReport",
     "Checkable",
     "Citation",
@@ -89,6 +92,7 @@ __all__ = [
     "Described",
     "Document",
     "Encoder",
+    "Explanation",
     "Field",
     "Filter",
     "FilterGroup",
@@ -103,6 +107,7 @@ __all__ = [
     "InvalidBatchError",
     "InvalidInputError",
     "Leg",
+    "LegEvidence",
     "Manifest",
     "Match",
     "Matches",
@@ -110,6 +115,8 @@ __all__ = [
     "Modality",
     "ModelUnavailableError",
     "Operator",
+    "Outcome",
+    "PassageEvidence",
     "Paths",
     "Pipeline",
     "PreparesImages",
@@ -117,6 +124,7 @@ __all__ = [
     "Quarantine",
     "Query",
     "Record",
+    "Regions",
     "Reject",
     "RejectCode",
     "RelevanceFit",
@@ -131,6 +139,7 @@ __all__ = [
     "Tunable",
     "Vectors",
     "VlmsearchError",
+    "WordEvidence",
     "WordHits",
     "WordSearch",
 ]

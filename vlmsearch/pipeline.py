@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from vlmsearch.generators.base import GenerationOptions, Generator
     from vlmsearch.indexing.sources import Item, Paths
     from vlmsearch.rerankers.base import Reranker
+    from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import Store
 
 DEFAULT_ENCODER = "onnx:default"
@@ -419,6 +420,92 @@ class Pipeline(Closable):
             rerank_seconds=rerank_seconds,
         )
         return self._search([each if isinstance(each, Query) else make_query(each) for each in queries], options)
+
+    def explain(
+        self,
+        text: str | None,
+        id: str,
+        *,
+        image: ImageSource | None = None,
+        like: str | Iterable[str] = (),
+        without: str | ImageSource | Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        limit: int = 10,
+        min_score: float | None = None,
+        weights: Mapping[str, float] | None = None,
+        rerank: Reranker | str | None = None,
+        rerank_first: int = RERANK_FIRST,
+        rerank_seconds: float = RERANK_SECONDS,
+        parts: bool = False,
+        seconds: float = 10.0,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Explanation:
+        """Return why `search` shows a document for a query, or what takes it out of the result.
+
+        The document need not be found: what each leg says of it is looked up.
+
+        Args:
+            text: What is asked for, as in `search`; None for an image or documents alone.
+            id: The document's.
+            image: As in `search`, and so are the options up to ``rerank_seconds``.
+            like: Ids of documents whose vectors are looked for.
+            without: What the matches must not be.
+            where: A filter on metadata.
+            limit: The most matches that the search would show.
+            min_score: The lowest score that it would show.
+            weights: How much some legs count.
+            rerank: What judges the first matches anew.
+            rerank_first: How many matches it reads.
+            rerank_seconds: After how long it reads no more.
+            parts: Whether to find the sentences of the document's text and the regions of its image that mattered. Each
+                is left out in turn and the rest is encoded: up to 64 texts and 50 images.
+            seconds: After how long to look for no more regions; those that are known by then are spread over the image.
+            on_progress: Called with the number of regions that are done.
+
+        Returns:
+            The explanation, also of an id that is not in the index.
+
+        Raises:
+            InvalidInputError: There is nothing to look for, or the image cannot be used.
+            ConfigError: An option is wrong, or an id of the query is not in the index.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document("a", text="a dog in the snow", metadata={"year": 2019}))
+            ...     pipeline.explain("dog", "a", where={"year": {"$gte": 2020}}).reason
+            'The filter leaves it out: year is at least 2020, but it is 2019.'
+        """
+        from vlmsearch.search.explain import explain
+        from vlmsearch.search.explanation import Explanation
+
+        query = make_query(text, image=image, like=like, without=without)
+        options = SearchOptions(
+            limit=limit,
+            where=where,
+            weights=weights,
+            min_score=min_score,
+            rerank=self._reranker(rerank),
+            rerank_first=rerank_first,
+            rerank_seconds=rerank_seconds,
+        )
+        if not (isinstance(seconds, (int, float)) and seconds > 0):
+            raise ConfigError(f"`seconds` is above 0, not {seconds!r}")
+        self._check_process()
+        manifest = self._manifest()
+        if manifest is None:
+            return Explanation(id, "absent", "There is no index yet.")
+        judge = Judge(self.encoder, self.store, manifest, self._backgrounds)
+        return explain(
+            judge,
+            query,
+            options,
+            id,
+            image_limits=self.image_limits,
+            seconds=seconds if parts else None,
+            on_progress=on_progress,
+        )
 
     def _reranker(self, given: Reranker | str | None) -> Reranker | None:
         """The re-ranker that is given, or that a URL names: opened once."""

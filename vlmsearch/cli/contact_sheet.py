@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from vlmsearch.cli.common import found_by, short_path
-from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.media.images import thumbnail
+from vlmsearch.cli.page import picture, write_page
 from vlmsearch.types import ImageSource, Match
 
-EDGE = 360
-"""The longer side of a thumbnail, in pixels; shown at half of it or less, sharp on dense screens too."""
-
 _STYLE = """
-:root { --page: #f6f5f2; --card: #fff; --ink: #1d1c1a; --soft: #6d6a64; --line: #e4e1da; --mark: #b4481e; }
-@media (prefers-color-scheme: dark) {
-  :root { --page: #161513; --card: #211f1c; --ink: #efece6; --soft: #a39e94; --line: #35322d; --mark: #f0956a; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; padding: 2.5rem clamp(1rem, 4vw, 4rem) 4rem; background: var(--page); color: var(--ink);
-  font: 15px/1.45 system-ui, sans-serif; }
 section + section { margin-top: 3.5rem; }
 header { display: flex; align-items: center; gap: 1rem; margin-bottom: 1.25rem; }
 header img { width: 72px; height: 72px; object-fit: cover; border-radius: 8px; }
@@ -45,24 +32,6 @@ li > img { width: 100%; aspect-ratio: 1; object-fit: cover; display: block; back
 .legs { color: var(--soft); font-size: .75rem; font-variant-numeric: tabular-nums; }
 .none { color: var(--soft); }
 """
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-{sections}
-</body>
-</html>
-"""
-_DIGEST = base64.b64encode(sha256(_STYLE.encode()).digest()).decode()
-_POLICY = f"default-src 'none'; img-src data:; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'"
-"""Nothing but the page's own style and the pictures in it."""
 
 
 @dataclass(frozen=True)
@@ -76,22 +45,18 @@ class Section:
 
 def write_sheet(path: Path, sections: Sequence[Section]) -> None:
     """Write the page; ConfigError where it cannot be written."""
-    title = html.escape(" · ".join(section.title for section in sections[:3]) or "vlmsearch")
-    page = _PAGE.format(policy=_POLICY, style=_STYLE, title=title, sections="\n".join(map(_section, sections)))
-    try:
-        path.write_text(page, encoding="utf-8", errors="replace")
-    except OSError as exc:
-        raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
+    title = " · ".join(section.title for section in sections[:3]) or "vlmsearch"
+    write_page(path, "\n".join(map(_section, sections)), title=title, style=_STYLE)
 
 
 def _section(section: Section) -> str:
-    picture = _image(section.image, "the query") if section.image is not None else ""
+    shown = picture(section.image, "the query") if section.image is not None else ""
     count = len(section.matches)
     found = f"{count} match{'' if count == 1 else 'es'}, best first" if count else "nothing found"
     cards = "\n".join(_card(match) for match in section.matches)
     body = f"<ol>\n{cards}\n</ol>" if count else '<p class="none">No document matches.</p>'
     return (
-        f"<section>\n<header>{picture}<div><h2>{html.escape(section.title)}</h2><p>{found}</p></div></header>\n"
+        f"<section>\n<header>{shown}<div><h2>{html.escape(section.title)}</h2><p>{found}</p></div></header>\n"
         f"{body}\n</section>"
     )
 
@@ -99,21 +64,12 @@ def _section(section: Section) -> str:
 def _card(match: Match) -> str:
     document = match.document
     text = " ".join((document.text or "").split())
-    picture = _image(document.image, text or document.id) if document.image is not None else ""
+    shown = picture(document.image, text or document.id) if document.image is not None else ""
     legs = " · ".join(f"{html.escape(name)} #{leg.rank} ({leg.score:.2f})" for name, leg in found_by(match))
     caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
     return (
-        f'<li{"" if picture else " class=alone"}>{picture}<div class="body">{caption}'
+        f'<li{"" if shown else " class=alone"}>{shown}<div class="body">{caption}'
         f'<span class="name">{html.escape(short_path(document.id))}</span>'
         f'<span class="score">{match.score:.2f}<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none">'
         f'<rect width="{match.score * 100:.0f}" height="4"/></svg></span><span class="legs">{legs}</span></div></li>'
     )
-
-
-def _image(source: ImageSource, alt: str) -> str:
-    """A thumbnail in the page itself; nothing where the file is gone or damaged."""
-    try:
-        data = base64.b64encode(thumbnail(source, edge=EDGE)).decode()
-    except InvalidInputError:
-        return ""
-    return f'<img src="data:image/jpeg;base64,{data}" alt="{html.escape(alt[:200], quote=True)}" loading="lazy">'

@@ -19,7 +19,7 @@ from vlmsearch.search import fusion
 from vlmsearch.search.arrange import count_values, diversify, sort_by_key
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
-from vlmsearch.search.relevance import Judge
+from vlmsearch.search.relevance import Evidence, Judge
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.versions import compare_again, read_documents
@@ -70,7 +70,7 @@ def run(
         raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     cursors = [Cursor.start(query, options) for query in queries]
     sought = _encode(encoder, store, queries, image_limits, options.unasked)
-    ranks_words = bool(judge.manifest.language) and isinstance(store, WordSearch) and WORDS not in options.unasked
+    ranks_words = _ranks_words(judge, options)
     if options.unasked and not all(each.vectors or (each.text and ranks_words) for each in sought):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {options.weights}")
     searches = [
@@ -90,9 +90,70 @@ def run(
     return [search.result() for search in searches]
 
 
+def _ranks_words(judge: Judge, options: SearchOptions) -> bool:
+    """Whether the search asks for words, too."""
+    return bool(judge.manifest.language) and isinstance(judge.store, WordSearch) and WORDS not in options.unasked
+
+
 def _named_in(query: Query) -> frozenset[str]:
     """The documents that a query names, which are not in its result."""
     return frozenset(query.like).union(*(each.like for each in query.without))
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What a search knows of one document, whether it shows it or not.
+
+    Attributes:
+        asked: The query as the store is asked.
+        most: The BM25 that words could reach; 0 where none are asked for.
+        worth: The function from values to evidence of each leg.
+        weights: How much each leg counts.
+        fields: Those of the document.
+        legs: What each leg says of the document, also where the filter leaves it out; then none has a rank.
+        log_odds: Their sum.
+        without: How likely the document is each of the things that the query leaves out.
+        order: The ids and scores of all candidates, best first, with no threshold.
+    """
+
+    asked: Sought
+    most: float
+    worth: Mapping[str, Evidence]
+    weights: Mapping[str, float]
+    fields: frozenset[Field]
+    legs: dict[str, Leg]
+    log_odds: fusion.LogOdds
+    without: tuple[float, ...]
+    order: list[tuple[str, float]]
+
+
+def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits) -> Examined:
+    """Look at one document of the judge's index, and at those that a search as deep as can be puts before it."""
+    store = judge.store
+    if options.weights:
+        fusion.check_legs(options.weights, judge.encoder.spaces)
+    [asked] = _encode(judge.encoder, store, [query], image_limits, options.unasked)
+    asked = asked if _ranks_words(judge, options) else replace(asked, text="")
+    search = _Search(judge, asked, replace(options, min_score=0.0), Cursor.start(query, options), _named_in(query))
+    [ranked] = _ask(store, [asked], LONGEST_PAGE, options, ranks_words=bool(asked.text))
+    search.look_at(ranked, LONGEST_PAGE)
+    order = [(each, score) for each, score, _ in search.relevant()]
+    search.owned |= store.fields([id])
+    fields = search.owned.get(id, frozenset())
+    alone = _compare(store, asked, [id])
+    worth = judge.evidence(asked.vectors, by_text=asked.by_text, most=alone.most)
+    has_text = any(one.modality == "text" for one in fields)
+    legs: dict[str, Leg] = {}
+    for name, hits in alone.legs.items():
+        if hits or (name == WORDS and has_text):
+            value = hits[0].score if hits else 0.0
+            places = (place for place, hit in enumerate(ranked.legs.get(name, ()), 1) if hit.id == id)
+            legs[name] = Leg(next(places, None), value, worth[name](value))
+    shares = {**judge.weights, **(options.weights or {})}
+    weights = {name: shares.get(name, 1.0) for name in alone.legs}
+    log_odds = fusion.add_up(legs, weights, has_text=has_text, most=alone.most)
+    without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
+    return Examined(asked, alone.most, worth, weights, fields, legs, log_odds, without, order)
 
 
 # ---- what is asked
@@ -272,14 +333,18 @@ class _Search:
         found, wanted = len(self.matches), self.size if self.options.takes_all else min(self.last + 1, self.size)
         return (found < self.last and not self.is_whole) or (found < wanted and self.may_go_on)
 
-    def take(self, ranked: Ranked, depth: int) -> None:
-        """Find the best of the candidates, each with the document that its scores are of."""
+    def look_at(self, ranked: Ranked, depth: int) -> None:
+        """Learn what all legs say of the candidates."""
         self.ranked, self.depth, self.is_whole = ranked, depth, True
         self.owned = self.store.fields(list(ranked.ids))
         self._look_behind()
+
+    def take(self, ranked: Ranked, depth: int) -> None:
+        """Find the best of the candidates, each with the document that its scores are of."""
+        self.look_at(ranked, depth)
         documents: dict[str, Document] = {}
         for _ in range(_ATTEMPTS):
-            best = self._relevant()[: self.size]
+            best = self.relevant()[: self.size]
             unread = [id for id, _, _ in best if id not in documents]
             documents |= read_documents(self.store, unread, (hit for hits in self.ranked.legs.values() for hit in hits))
             changed = {id for id in unread if id not in documents}
@@ -291,7 +356,7 @@ class _Search:
             self.owned |= self.store.fields(list(changed & self.ranked.ids))
         self.matches = [Match(documents[id], score, legs) for id, score, legs in best if id in documents]
 
-    def _relevant(self) -> list[tuple[str, float, dict[str, Leg]]]:
+    def relevant(self) -> list[tuple[str, float, dict[str, Leg]]]:
         """The candidates that are likely enough, best first, with what the query leaves out taken off."""
         least = 0.0 if self.options.rerank else self.threshold  # a re-ranker may raise them
         found = self._scored(self.asked, self.ranked, self.options.weights)
@@ -299,7 +364,7 @@ class _Search:
         self.may_go_on = self._ends_among({id for id, _, _ in found})
         found = [one for one in found if one[0] not in self.hidden]
         for part in self.asked.without:
-            unwanted = self._scores([id for id, _, _ in found], part)
+            unwanted = self.scores([id for id, _, _ in found], part)
             found = [
                 (id, score * (1 - unwanted.get(id, 0.0)), legs)
                 for id, score, legs in found
@@ -314,7 +379,7 @@ class _Search:
         full = (hits for hits in self.ranked.legs.values() if len(hits) >= self.depth)
         return any(hit.id in relevant for hits in full for hit in hits[-max(len(hits) // 10, 1) :])
 
-    def _scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
+    def scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
         """How likely each of these documents is what the query leaves out.
 
         Where that is a single word, a document that says it surely is, whatever else it says.

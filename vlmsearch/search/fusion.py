@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -79,6 +80,33 @@ def check_legs(weights: Collection[str], spaces: Sequence[Space]) -> None:
             raise ConfigError(f"no leg {name!r} to weigh; each is a string, and there are {', '.join(known)}")
 
 
+@dataclass(frozen=True)
+class LogOdds:
+    """The log-odds of a relevance: what each leg adds to `PRIOR`, or what words say by themselves where that is more.
+
+    ``parts`` holds the legs that count, each with its weight times its evidence; ``by_words`` is None unless words
+    alone decide.
+    """
+
+    parts: Mapping[str, float]
+    by_words: float | None
+    total: float
+
+
+def add_up(legs: Mapping[str, Leg], shares: Mapping[str, float], *, has_text: bool, most: float) -> LogOdds:
+    """Add up what the legs say of a document, each times its share."""
+    parts = {name: shares[name] * leg.evidence for name, leg in legs.items()}
+    if not has_text and WORDS in parts:  # found by the name of its file, which says nothing of it where it is not
+        del parts[WORDS]
+    total = PRIOR + sum(parts.values())
+    if most > 0 and WORDS in legs and shares[WORDS]:
+        doubt = DOUBT if parts.keys() - {WORDS} else 0.0
+        by_words = PRIOR + shares[WORDS] * words_alone(most)(legs[WORDS].score) - doubt
+        if parts.keys() == {WORDS} or by_words > total:
+            return LogOdds(parts, by_words, by_words)
+    return LogOdds(parts, None, total)
+
+
 def fuse(
     ranked: Mapping[str, Sequence[Hit]],
     owned: Mapping[str, Collection[Field]],
@@ -98,7 +126,6 @@ def fuse(
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     if not all(0 <= share < math.inf for share in shares.values()):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
-    alone = words_alone(most) if most > 0 else None
     places = {name: {hit.id: (rank, hit.score) for rank, hit in enumerate(hits, 1)} for name, hits in ranked.items()}
     found: list[tuple[float, str, dict[str, Leg]]] = []
     for id in {hit.id for hits in ranked.values() for hit in hits} & owned.keys():
@@ -112,13 +139,6 @@ def fuse(
             elif name in fields or (name == WORDS and has_text):
                 value = (behind or {}).get(name, {}).get(id, hits[-1].score if name != WORDS and hits else 0.0)
                 legs[name] = Leg(None, value, evidence[name](value))
-        parts = {name: shares[name] * leg.evidence for name, leg in legs.items()}
-        if not has_text and WORDS in parts:  # found by the name of its file, which says nothing of it where it is not
-            del parts[WORDS]
-        log_odds = PRIOR + sum(parts.values())
-        if alone is not None and WORDS in legs and shares[WORDS]:
-            by_words = PRIOR + shares[WORDS] * alone(legs[WORDS].score) - (DOUBT if parts.keys() - {WORDS} else 0.0)
-            log_odds = by_words if parts.keys() == {WORDS} else max(log_odds, by_words)
-        found.append((log_odds, id, legs))
+        found.append((add_up(legs, shares, has_text=has_text, most=most).total, id, legs))
     found.sort(key=lambda one: (-one[0], one[1]))
     return [(id, to_relevance(log_odds), legs) for log_odds, id, legs in found]

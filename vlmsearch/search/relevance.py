@@ -97,11 +97,36 @@ class IndexBackground:
 
 
 @dataclass(frozen=True)
+class Basis:
+    """Say what the cosines of a leg were judged by.
+
+    Attributes:
+        fitted: Whether by a fit of the model; else by how far a cosine stands out from those of the index alone.
+        documents: How many documents of the index were looked at; 0 where the fit needs none.
+        median: The usual cosine with unrelated documents; None where the fit needs none.
+        deviation: The standard deviation of those cosines; None where the fit needs none.
+
+    Example:
+        >>> Basis(fitted=True, documents=512, median=0.05, deviation=0.1).median
+        0.05
+    """
+
+    fitted: bool
+    documents: int = 0
+    median: float | None = None
+    deviation: float | None = None
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """Turn a leg's value into evidence: ``slope * value + base``, and never below `FLOOR`."""
+    """Turn a leg's value into evidence: ``slope * value + base``, and never below `FLOOR`.
+
+    ``basis`` says what cosines were judged by; None for words.
+    """
 
     slope: float
     base: float
+    basis: Basis | None = None
 
     def __call__(self, value: float) -> float:
         """Return the evidence, in nats."""
@@ -123,7 +148,8 @@ def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArr
     median, deviation = background.against(query)
     mean = share * median + (1 - share) * fit.usual_mean
     spread = share * deviation + (1 - share) * fit.usual_deviation
-    return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.deviation * spread - PRIOR)
+    basis = Basis(fitted=True, documents=len(background.sample), median=mean, deviation=spread)
+    return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.deviation * spread - PRIOR, basis)
 
 
 def standing_out(background: IndexBackground, query: NDArray[np.float32], *, alike: bool) -> Evidence:
@@ -142,7 +168,8 @@ def standing_out(background: IndexBackground, query: NDArray[np.float32], *, ali
     median, deviation = background.within if alike else background.against(query)
     spread = max(share * deviation + (1 - share) * _UNKNOWN_DEVIATION, _LEAST_DEVIATION)
     slope = _SLOPE / spread
-    return Evidence(slope, -slope * share * median - _SLOPE * _STANDS_OUT - PRIOR)
+    basis = Basis(fitted=False, documents=len(background.sample), median=share * median, deviation=spread)
+    return Evidence(slope, -slope * share * median - _SLOPE * _STANDS_OUT - PRIOR, basis)
 
 
 def words_beside(most: float) -> Evidence:
@@ -226,7 +253,7 @@ class Judge:
     def _of_cosines(self, field: Field, query: NDArray[np.float32], *, by_text: bool) -> Evidence:
         fit = self.encoder.relevance.get((field.space, field.modality)) if by_text else None
         if fit is not None and not fit.mean and not fit.deviation:
-            return Evidence(fit.cosine, fit.bias - PRIOR)
+            return Evidence(fit.cosine, fit.bias - PRIOR, Basis(fitted=True))
         background = self.backgrounds.get(self.store, self.manifest, field)
         if fit is not None:
             return fitted_evidence(fit, background, query)

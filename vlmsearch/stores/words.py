@@ -272,6 +272,52 @@ def _counted(words: Sequence[str], language: str) -> dict[str, int]:
     return {word: min(times, MAX_REPEATS) for word, times in islice(Counter(words).items(), MAX_QUERY_WORDS)}
 
 
+def query_terms(query: str, language: str) -> dict[str, str]:
+    """Return the words of a query that are ranked by, each with what it is compared by: for explanations.
+
+    Args:
+        query: The query.
+        language: Of `LANGUAGES`, ``none`` or ``parts``.
+
+    Returns:
+        The first `MAX_QUERY_WORDS`; with ``parts`` what stands between spaces, of which each part is compared.
+
+    Example:
+        >>> query_terms("the dogs of AB-4711", "en")
+        {'dogs': 'dog', 'ab': 'ab', '4711': '4711'}
+    """
+    if language == "parts":
+        return {word: word for word in _folded(well_formed(query)).split()[:MAX_QUERY_PARTS] if _WORD.search(word)}
+    words = _counted(plain_words(query), language)
+    return {word: stem for word in words if (stem := plain_stem(word, language))}
+
+
+def spans_of(text: str, terms: Mapping[str, str], language: str) -> list[tuple[int, int]]:
+    """Return where a text says words of a query.
+
+    Args:
+        text: The text.
+        terms: What `query_terms` gave.
+        language: The same.
+
+    Returns:
+        Where each such word begins and ends, in characters, in their order.
+
+    Example:
+        >>> spans_of("A dog!", {"dogs": "dog"}, "en")
+        [(2, 5)]
+    """
+    if language == "parts":
+        words = "|".join(sorted((re.escape(word) for term in terms for word in _WORD.findall(term)), key=len)[::-1])
+        return [found.span() for found in re.finditer(words, text, re.IGNORECASE)] if words else []
+    stems = set(terms.values())
+    return [
+        found.span()
+        for found in _WORD.finditer(text)
+        if any(plain_stem(word, language) in stems for word in plain_words(found[0]))
+    ]
+
+
 class FullText:
     """Rank the rows of a database by their words: an FTS5 table without the texts themselves.
 

@@ -1,0 +1,278 @@
+"""Why a search shows a document, or does not."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.search.engine import Examined, examine, run
+from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
+from vlmsearch.search.occlusion import find_passages, find_regions
+from vlmsearch.search.query import Query, SearchOptions
+from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
+from vlmsearch.search.rerank import rerank
+from vlmsearch.stores.base import WordSearch, quarantine_of
+from vlmsearch.stores.filters import Comparison, Filter
+from vlmsearch.stores.words import K1, LEAST_IDF, query_terms
+from vlmsearch.types import WORDS, Document, Modality, Scalar, is_id
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from vlmsearch.encoders.base import Encoder
+    from vlmsearch.stores.base import Store
+
+
+def explain(
+    judge: Judge,
+    query: Query,
+    options: SearchOptions,
+    id: str,
+    *,
+    image_limits: ImageLimits,
+    seconds: float | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Explanation:
+    """Return what a search of the judge's index makes of one document.
+
+    Args:
+        judge: The index and its encoder.
+        query: What is asked for.
+        options: How; the page is the first one.
+        id: The document's.
+        image_limits: How large images may be.
+        seconds: How long to look for the parts of the document that mattered; None to leave that out.
+        on_progress: Called with the number of windows of the image that are done.
+
+    Returns:
+        The explanation.
+    """
+    document = next(iter(judge.store.get([id]) if is_id(id) else ()), None)
+    if document is None:
+        return _missing(judge.store, id)
+    shown = run(judge, [query], options, image_limits=image_limits)[0]
+    found = examine(judge, query, options, id, image_limits=image_limits)
+    threshold = shown.threshold
+    relevance = to_relevance(found.log_odds.total) * math.prod(1 - each for each in found.without)
+    first, judged, order = relevance, None, found.order
+    if options.rerank is not None:
+        relevance, judged, order = _reread(judge.store, query.text or "", options, found.order, (id, relevance))
+    place = next((place for place, (each, _) in enumerate(order, 1) if each == id), None)
+    for at, match in enumerate(shown, 1):
+        if match.document.id == id:
+            place, relevance = at, match.score
+    left_out = tuple((_name_of(part), score) for part, score in zip(query.without, found.without))
+    failed = () if options.condition is None else tuple(failed_conditions(options.condition, document.metadata))
+    outcome, reason = _outcome(
+        id, query, options, failed, left_out, judge.threshold, threshold, first, relevance, judged, place,
+        is_shown=any(match.document.id == id for match in shown),
+    )  # fmt: skip
+    passages, regions, notes = _parts(judge.encoder, document, found, image_limits, seconds, on_progress)
+    asked = [str(field) for field in found.asked.vectors] + ([WORDS] if found.most else [])
+    return Explanation(
+        id,
+        outcome,
+        reason,
+        document=document,
+        relevance=relevance,
+        threshold=threshold,
+        place=place,
+        candidates=len(order),
+        prior=PRIOR,
+        legs={
+            name: LegEvidence(
+                leg.rank,
+                leg.score,
+                leg.evidence,
+                found.weights[name],
+                name in found.log_odds.parts,
+                found.worth[name].basis,
+            )
+            for name, leg in found.legs.items()
+        },
+        lacking=tuple(name for name in asked if name not in found.legs),
+        words_alone=found.log_odds.by_words,
+        log_odds=found.log_odds.total,
+        words=tuple(_words(judge, found.asked.text, id)) if found.most else (),
+        most_words=found.most,
+        without=left_out,
+        failed=failed,
+        judged=judged,
+        passages=tuple(passages),
+        regions=regions,
+        notes=tuple(notes),
+    )
+
+
+# ---- what became of it
+
+
+def _missing(store: Store, id: str) -> Explanation:
+    for reject in quarantine_of(store).rejects():
+        if reject.id == id:
+            why = f"It could not be indexed and is in the quarantine list ({reject.code}): {reject.message}"
+            return Explanation(id, "quarantined", why)
+    return Explanation(id, "absent", "There is no document with this id in the index.")
+
+
+def _outcome(
+    id: str,
+    query: Query,
+    options: SearchOptions,
+    failed: Sequence[str],
+    left_out: Sequence[tuple[str, float]],
+    usual: float,
+    threshold: float,
+    first: float,
+    relevance: float,
+    judged: float | None,
+    place: int | None,
+    *,
+    is_shown: bool,
+) -> tuple[Outcome, str]:
+    below = f"{relevance:.3f} is below the threshold of {threshold:.3f}"
+    unwanted = [f"{what} ({score:.2f})" for what, score in left_out if score >= usual]
+    if is_shown:
+        return "shown", f"It is shown at place {place}."
+    if id in query.like or any(id in part.like for part in query.without):
+        return "named", "The query names it, and what a query names is not in its result."
+    if failed:
+        return "filter", f"The filter leaves it out: {'; '.join(failed)}."
+    if unwanted:
+        return "without", f"It is what the query leaves out: {', '.join(unwanted)}."
+    if relevance < threshold and judged is not None and first >= threshold:
+        return "reranker", f"The re-ranker gave it {judged:.3f}, and so its relevance of {below}."
+    if relevance < threshold and left_out and first < threshold <= first / math.prod(1 - s for _, s in left_out):
+        return "without", f"It is too likely what the query leaves out: its relevance of {below}."
+    if relevance < threshold:
+        return "threshold", f"Its relevance of {below}."
+    if place is not None and place > options.limit:
+        return "limit", f"It comes at place {place}, and {options.limit} are shown."
+    return "depth", "Each leg has so many better documents that the search did not look at it; a higher limit does."
+
+
+def _name_of(part: Query) -> str:
+    """What a part of a query is called."""
+    names = [part.text] if part.text else []
+    names += ["the image"] if part.image is not None else []
+    return " + ".join([*names, *part.like])
+
+
+def failed_conditions(condition: Filter, metadata: Mapping[str, Scalar]) -> list[str]:
+    """Return the conditions of a filter that metadata do not meet, each in words."""
+    if condition.matches(metadata):
+        return []
+    if isinstance(condition, Comparison):
+        have = repr(metadata[condition.key]) if condition.key in metadata else "missing"
+        return [f"{_condition(condition)}, but it is {have}"]
+    parts = [failed for part in condition.filters for failed in failed_conditions(part, metadata)]
+    return parts if condition.operator == "$and" else [f"none of these holds: {', or '.join(parts)}"]
+
+
+def _condition(comparison: Comparison) -> str:
+    value = comparison.value
+    values = list(value) if isinstance(value, tuple) else [value]
+    shown = [int(each) if type(each) is float and each.is_integer() else each for each in values]
+    sign = {"$eq": "is", "$ne": "is not", "$gt": "is above", "$gte": "is at least", "$lt": "is below",
+            "$lte": "is at most", "$in": "is one of", "$nin": "is none of"}[comparison.operator]  # fmt: skip
+    return f"{comparison.key} {sign} {', '.join(map(repr, shown))}"
+
+
+def _reread(
+    store: Store, text: str, options: SearchOptions, order: Sequence[tuple[str, float]], own: tuple[str, float]
+) -> tuple[float, float | None, list[tuple[str, float]]]:
+    """The relevance of a document by the re-ranker, too, what that gave it, and the order of all."""
+    assert options.rerank is not None  # noqa: S101 - the caller asks
+    read = {document.id: document for document in store.get([id for id, _ in order[: options.rerank_first]])}
+    given = [(id, score, read.get(id, Document(id))) for id, score in order]
+    done = rerank(text, given, options.rerank, first=options.rerank_first, seconds=options.rerank_seconds)
+    mine = [each for each in done if each.id == own[0]]
+    relevance, judged = (mine[0].score, mine[0].judged) if mine else (own[1], None)
+    return relevance, judged, [(each.id, each.score) for each in done]
+
+
+# ---- the words and parts that mattered
+
+
+def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
+    """What each word of a query adds to the BM25 of a document: the store scores it alone, for BM25 is a sum."""
+    store, documents = judge.store, len(judge.store)
+    assert isinstance(store, WordSearch)  # noqa: S101 - which the leg is there for
+    found = []
+    for word, stem in query_terms(text, judge.manifest.language).items():
+        most = store.search_words(word, limit=1).most
+        odds = math.exp(most / (K1 + 1))
+        holding = None if most <= 2 * LEAST_IDF * (K1 + 1) else round((documents + 0.5 - 0.5 * odds) / (odds + 1))
+        hits = store.compare_words(word, [id])
+        found.append(WordEvidence(word, stem, holding, hits[0].score if hits else 0.0, most))
+    return found
+
+
+def _parts(
+    encoder: Encoder,
+    document: Document,
+    found: Examined,
+    limits: ImageLimits,
+    seconds: float | None,
+    on_progress: Callable[[int], None] | None,
+) -> tuple[list[PassageEvidence], Regions | None, list[str]]:
+    """The passages and regions that mattered, and what could not be found out."""
+    if seconds is None:
+        return [], None, []
+    passages: list[PassageEvidence] = []
+    regions, notes = None, []
+    by_text, by_image = _counting(found, "text"), _counting(found, "image")
+    if by_text and document.text:
+        passages = find_passages(
+            document.text, lambda texts: _worth(encoder.encode_texts(texts, role="document"), found, by_text)
+        )
+    if by_image and document.image is None:
+        notes.append("The index does not keep its image, so the regions that mattered are not known.")
+    elif by_image and document.image is not None:
+        from vlmsearch.media.images import open_image
+
+        end = time.monotonic() + seconds
+
+        def goes_on(done: int) -> bool:
+            if on_progress is not None:
+                on_progress(done)
+            return time.monotonic() < end
+
+        def worth(images: Sequence[Image.Image]) -> NDArray[np.float64]:
+            return _worth(encoder.encode_images(images), found, by_image)
+
+        try:
+            image = open_image(document.image, limits=limits)
+        except InvalidInputError as exc:
+            notes.append(f"Its image cannot be read now: {exc}")
+        else:
+            regions = find_regions(image, worth, goes_on=goes_on)
+            if regions.tried < regions.windows:
+                notes.append(f"The time was over after {regions.tried} of {regions.windows} windows of the image.")
+    return passages, regions, notes
+
+
+def _counting(found: Examined, modality: Modality) -> list[str]:
+    """The legs of a modality that count for the document."""
+    return [
+        str(field)
+        for field in found.asked.vectors
+        if field.modality == modality and str(field) in found.log_odds.parts and found.weights[str(field)]
+    ]
+
+
+def _worth(encoded: Mapping[str, NDArray[np.float32]], found: Examined, legs: Sequence[str]) -> NDArray[np.float64]:
+    """The weighted evidence of these legs for each row of vectors."""
+    total = np.zeros(len(next(iter(encoded.values()))))
+    for field, vector in found.asked.vectors.items():
+        if str(field) in legs:
+            leg, weight = found.worth[str(field)], found.weights[str(field)]
+            total += [weight * leg(float(cosine)) for cosine in encoded[field.space] @ vector[0]]
+    return total

@@ -1,0 +1,176 @@
+"""What an explanation of a search holds: see `vlmsearch.search.explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from vlmsearch.search.relevance import PRIOR, Basis
+from vlmsearch.types import Document
+
+Outcome = Literal[
+    "shown", "absent", "quarantined", "named", "filter", "without", "threshold", "reranker", "limit", "depth"
+]
+"""What became of a document: it is shown, or what took it out of the result."""
+
+
+@dataclass(frozen=True)
+class LegEvidence:
+    """Tell what one field, or the ranking of words, says of a document, and why.
+
+    Attributes:
+        rank: The document's place there, 1 for the best; None where the filter leaves it out, where it is behind the
+            first 10,000, or where it shares no word with the query.
+        value: The cosine with the query, from -1 to 1; of words, BM25.
+        evidence: How much it speaks for the document, in log-odds (nats).
+        weight: What the evidence is multiplied by.
+        counts: Whether it is added; the name of a file that words do not find says nothing against a picture.
+        basis: What the cosine was judged by; None for words.
+
+    Example:
+        >>> leg = LegEvidence(rank=1, value=0.31, evidence=2.4, weight=0.5)
+        >>> leg.weight * leg.evidence
+        1.2
+    """
+
+    rank: int | None
+    value: float
+    evidence: float
+    weight: float = 1.0
+    counts: bool = True
+    basis: Basis | None = None
+
+
+@dataclass(frozen=True)
+class WordEvidence:
+    """Tell what one word of a query adds to the BM25 of a document.
+
+    Attributes:
+        word: The word, in lower case.
+        stem: What it is compared by.
+        documents: How many documents of the index hold it; None where that is half of them or more.
+        score: What it adds; 0 where the document does not hold it.
+        most: What it could add to a document that says it often.
+
+    Example:
+        >>> WordEvidence("dogs", "dog", documents=3, score=2.5, most=7.1).stem
+        'dog'
+    """
+
+    word: str
+    stem: str
+    documents: int | None
+    score: float
+    most: float
+
+
+@dataclass(frozen=True)
+class PassageEvidence:
+    """Tell how much the vector of a text owes to one part of it: a sentence, or a word of a text of one sentence.
+
+    Attributes:
+        start: Where the part begins in the text, in characters.
+        end: Where it ends.
+        evidence: By how much the weighted evidence of the text's vectors falls where the part is left out.
+
+    Example:
+        >>> part = PassageEvidence(0, 10, 1.5)
+        >>> "A red star on a beach."[part.start : part.end]
+        'A red star'
+    """
+
+    start: int
+    end: int
+    evidence: float
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Map which parts of an image mattered: by how much the evidence falls where a part is covered.
+
+    Attributes:
+        evidence: A row for each strip of the image from the top, with a number for each cell from the left: the mean
+            fall of the weighted evidence over the windows that covered the cell; None where none of them was tried.
+        tried: How many windows were tried; fewer than ``windows`` where the time was over.
+        windows: How many there are.
+
+    Example:
+        >>> Regions(((0.1, 2.5), (0.0, None)), tried=3, windows=4).best
+        (0.5, 0.0, 1.0, 0.5)
+    """
+
+    evidence: tuple[tuple[float | None, ...], ...]
+    tried: int
+    windows: int
+
+    @property
+    def best(self) -> tuple[float, float, float, float] | None:
+        """Return the cell that mattered most: left, top, right, bottom as shares of the image; None if none did."""
+        cells = [(value, y, x) for y, row in enumerate(self.evidence) for x, value in enumerate(row) if value]
+        value, y, x = max(cells, default=(0.0, 0, 0))
+        rows, columns = len(self.evidence), len(self.evidence[0])
+        return (x / columns, y / rows, (x + 1) / columns, (y + 1) / rows) if value > 0 else None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Tell what a search makes of one document: what each leg gave it, its relevance, and what took it out.
+
+    Attributes:
+        id: The document's.
+        outcome: ``shown``, or what took the document out of the result: it is ``absent`` from the index, in its
+            quarantine list (``quarantined``) or ``named`` in the query; its metadata do not pass the ``filter``; it is
+            what the query leaves out (``without``); its relevance is below the ``threshold``, or only since the
+            ``reranker`` read it; it comes behind the ``limit``; or the search did not look as deep (``depth``).
+        reason: The same in a sentence.
+        document: The document; None where it is not in the index.
+        relevance: How likely it is what was asked for, from 0 to 1, as `Match.score`; None where it is not there.
+        threshold: The relevance from which matches are shown.
+        place: Its place among all candidates, 1 for the best; None where it is not among them.
+        candidates: How many there are, whatever their relevance; at most 10,000 are looked at in each leg.
+        prior: The log-odds of any document before anything is known of it.
+        legs: What each leg says, by the legs' names.
+        lacking: The legs that the query asks and the document does not have; they count neither for nor against it.
+        words_alone: The log-odds by words alone, where these decide, whatever the vectors say.
+        log_odds: The log-odds of the relevance by all legs.
+        words: What each word of the query adds to the leg ``words``.
+        most_words: The BM25 that a document could reach.
+        without: What the query leaves out, each with how likely the document is that, from 0 to 1.
+        failed: The conditions of the filter that its metadata do not meet.
+        judged: What the re-ranker gave the document, from 0 to 1; None where it did not read or judge it.
+        passages: Which parts of its text mattered to the vectors; none where that was not asked.
+        regions: Which parts of its image mattered; None where that was not asked, or there is no image.
+        notes: What could not be found out, in sentences.
+
+    Example:
+        >>> from vlmsearch import Pipeline
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     _ = pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
+        ...     found = pipeline.explain("dog snow", "a")
+        >>> found.outcome, found.place, [word.word for word in found.words]
+        ('shown', 1, ['dog', 'snow'])
+    """
+
+    id: str
+    outcome: Outcome
+    reason: str
+    document: Document | None = None
+    relevance: float | None = None
+    threshold: float = 0.0
+    place: int | None = None
+    candidates: int = 0
+    prior: float = PRIOR
+    legs: Mapping[str, LegEvidence] = field(default_factory=lambda: MappingProxyType({}))
+    lacking: tuple[str, ...] = ()
+    words_alone: float | None = None
+    log_odds: float = PRIOR
+    words: tuple[WordEvidence, ...] = ()
+    most_words: float = 0.0
+    without: tuple[tuple[str, float], ...] = ()
+    failed: tuple[str, ...] = ()
+    judged: float | None = None
+    passages: tuple[PassageEvidence, ...] = ()
+    regions: Regions | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,103 @@
+"""Which parts of a document its vectors owe their evidence to: leave each out, encode the rest, and look what falls.
+
+For images this is the occlusion of Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", ECCV
+2014: windows in the image's mean colour, here 7 by 7 of them, each a quarter of the width and of the height, with half
+of it overlapping the next. For texts the parts are sentences, or the words of a text that is one short sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmsearch.search.explanation import PassageEvidence, Regions
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+CELLS = 8
+"""How many rows and columns the map of an image has."""
+_REACH = 2
+"""How many cells a window is wide and high."""
+WINDOWS = (CELLS - _REACH + 1) ** 2
+_MOST_PASSAGES = 64
+"""How many parts of a text are left out in turn: the first ones."""
+_MOST_WORDS = 40
+"""How many words a text of one sentence has at most, to have its words left out in turn."""
+_EDGE = 512
+"""The longer side, in pixels, that an image is made smaller to."""
+_BATCH = 7
+_SENTENCE = re.compile(r"\S.*?(?:[.!?\u2026][\"')\]]*(?=\s|$)|[\u3002\uff01\uff1f]|(?=\n|$))")
+_WORD = re.compile(r"\w+(?:['-]\w+)*")
+
+
+def find_regions(
+    image: Image.Image,
+    worth: Callable[[Sequence[Image.Image]], NDArray[np.float64]],
+    *,
+    goes_on: Callable[[int], bool],
+) -> Regions:
+    """Return which parts of an image its evidence comes from.
+
+    Args:
+        image: An upright RGB image.
+        worth: The evidence of each of some images.
+        goes_on: Asked with the number of windows that are done, before each batch, whether to do another.
+
+    Returns:
+        The map. Where it ends early, the windows that were tried are spread over the image.
+    """
+    image = image.copy()
+    image.thumbnail((_EDGE, _EDGE))
+    pixels = np.asarray(image)
+    mean = pixels.mean((0, 1)).round().astype(np.uint8)
+    rows, columns = (np.linspace(0, side, CELLS + 1).round().astype(int) for side in pixels.shape[:2])
+    across = range(CELLS - _REACH + 1)
+    spread = sorted(((y, x) for y in across for x in across), key=lambda at: (at[0] % 2 + 2 * (at[1] % 2), at))
+    falls, covered = np.zeros((CELLS, CELLS)), np.zeros((CELLS, CELLS), int)
+    whole, done = worth([image])[0], 0
+    while done < len(spread) and goes_on(done):
+        batch = spread[done : done + _BATCH]
+        values = worth([_cover(pixels, mean, rows[y : y + _REACH + 1], columns[x : x + _REACH + 1]) for y, x in batch])
+        for (y, x), value in zip(batch, values):
+            falls[y : y + _REACH, x : x + _REACH] += whole - value
+            covered[y : y + _REACH, x : x + _REACH] += 1
+        done += len(batch)
+    evidence = tuple(
+        tuple(float(fall / count) if count else None for fall, count in zip(*strip)) for strip in zip(falls, covered)
+    )
+    return Regions(evidence, done, len(spread))
+
+
+def _cover(
+    pixels: NDArray[np.uint8], colour: NDArray[np.uint8], rows: NDArray[np.int_], columns: NDArray[np.int_]
+) -> Image.Image:
+    from PIL import Image  # here: `import vlmsearch` loads no Pillow
+
+    covered = pixels.copy()
+    covered[rows[0] : rows[-1], columns[0] : columns[-1]] = colour
+    return Image.fromarray(covered)
+
+
+def find_passages(text: str, worth: Callable[[Sequence[str]], NDArray[np.float64]]) -> list[PassageEvidence]:
+    """Return how much of the evidence of a text comes from each of its sentences, or words where it is one sentence.
+
+    Args:
+        text: The text.
+        worth: The evidence of each of some texts.
+
+    Returns:
+        The parts, in their order; none of a text that is one long sentence or a single word.
+    """
+    spans = [found.span() for found in _SENTENCE.finditer(text)]
+    if len(spans) < 2:
+        spans = [found.span() for found in _WORD.finditer(text)]
+        if not 2 <= len(spans) <= _MOST_WORDS:
+            return []
+    spans = spans[:_MOST_PASSAGES]
+    whole, *without = worth([text, *(text[:start] + text[end:] for start, end in spans)])
+    return [PassageEvidence(start, end, float(whole - value)) for (start, end), value in zip(spans, without)]
