@@ -21,6 +21,7 @@ from vlmsearch.errors import VlmsearchError
 _COMMANDS = {
     "index": "Index images and texts.",
     "search": "Find documents by a text, an image or documents like them.",
+    "why": "Explain why a search shows a document, or does not.",
     "ask": "Answer a question from what is found.",
     "eval": "Measure how well an index answers queries, compare and tune.",
     "delete": "Remove documents from an index.",

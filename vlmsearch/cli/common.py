@@ -18,6 +18,7 @@ from vlmsearch._util.text import visible
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
+from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS
 from vlmsearch.stores.filters import TOO_DEEP
 from vlmsearch.types import Leg, Manifest, Match
 
@@ -91,6 +92,7 @@ def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
 
 PORT = click.IntRange(1, 65535)
 SECONDS = click.FloatRange(0, min_open=True)
+SHARE = click.FloatRange(0, 1)
 
 store_option = option("--store", default=DEFAULT_STORE, show_default=True, metavar="URL", help="Where the index is.")
 encoder_option = option(
@@ -152,6 +154,62 @@ class ImagePath(click.Path):
 
 
 image_option = option("--image", type=ImagePath(path_type=Path), metavar="FILE", help="Search by this image.")
+
+
+def query_options(function: Function) -> Function:
+    """What is asked for beside a text and an image, and what is left out."""
+    options = (
+        option(
+            "--like",
+            multiple=True,
+            type=PlainText(),
+            metavar="ID",
+            help="More like this document; may be given several times.",
+        ),
+        option("--without", metavar="TEXT", help='Leave out what this describes, as "a beach -people" does.'),
+        option("--without-image", type=ImagePath(path_type=Path), metavar="FILE", help="Leave out what this shows."),
+        option(
+            "--without-like",
+            multiple=True,
+            type=PlainText(),
+            metavar="ID",
+            help="Leave out what is like this document; may be given several times.",
+        ),
+    )
+    for each in reversed(options):
+        function = each(function)
+    return function
+
+
+def one_of(text: str | None, image: Path | None, like: Sequence[str]) -> str | Path | list[str] | None:
+    """What a query leaves out; wrong usage where several options say so."""
+    if sum(map(bool, (text, image, like))) > 1:
+        raise click.UsageError("give one of --without, --without-image and --without-like; a TEXT can have -words, too")
+    return text or image or list(like) or None
+
+
+def rerank_options(function: Function) -> Function:
+    """What reads the first matches again."""
+    options = (
+        option("--rerank", metavar="URL", help="What reads the first matches and judges them anew, such as onnx:NAME."),
+        option(
+            "--rerank-first",
+            type=click.IntRange(1, 10_000),
+            default=RERANK_FIRST,
+            show_default=True,
+            help="How many it reads.",
+        ),
+        option(
+            "--rerank-seconds",
+            type=SECONDS,
+            default=RERANK_SECONDS,
+            show_default=True,
+            help="After how long it reads no more.",
+        ),
+    )
+    for each in reversed(options):
+        function = each(function)
+    return function
 
 
 class _Limits(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click

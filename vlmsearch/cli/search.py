@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from vlmsearch.cli.common import (
-    SECONDS,
-    ImagePath,
+    SHARE,
     PlainText,
     command,
     encoder_option,
@@ -19,38 +18,28 @@ from vlmsearch.cli.common import (
     limit_option,
     limits_option,
     match_json,
+    one_of,
     open_index,
     option,
     print_json,
     print_matches,
     print_table,
+    query_options,
+    rerank_options,
     short_path,
     store_option,
     where_option,
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS
 from vlmsearch.types import Matches
 
 _MOST = 10_000
-_SHARE = click.FloatRange(0, 1)
 
 
 @command()
 @click.argument("text", required=False)
 @image_option
-@option(
-    "--like", multiple=True, type=PlainText(), metavar="ID", help="More like this document; may be given several times."
-)
-@option("--without", metavar="TEXT", help='Leave out what this describes, as "a beach -people" does.')
-@option("--without-image", type=ImagePath(path_type=Path), metavar="FILE", help="Leave out what this image shows.")
-@option(
-    "--without-like",
-    multiple=True,
-    type=PlainText(),
-    metavar="ID",
-    help="Leave out what is like this document; may be given several times.",
-)
+@query_options
 @limit_option
 @option(
     "--page", type=click.IntRange(1, _MOST), default=1, show_default=True, help="Which page, each as long as --limit."
@@ -64,20 +53,14 @@ _SHARE = click.FloatRange(0, 1)
     help="By a metadata key, or -KEY for falling values.",
 )
 @option(
-    "--diverse", "diversity", default=0.0, type=_SHARE, metavar="SHARE", help="How far to avoid likeness, from 0 to 1."
+    "--diverse", "diversity", default=0.0, type=SHARE, metavar="SHARE", help="How far to avoid likeness, from 0 to 1."
 )
 @option(
-    "--min-score", type=_SHARE, metavar="SCORE", help="The lowest score to show, from 0 to 1.  [default: the index's]"
+    "--min-score", type=SHARE, metavar="SCORE", help="The lowest score to show, from 0 to 1.  [default: the index's]"
 )
 @option("--all", "show_all", is_flag=True, help="Show what comes closest, however little it matches.")
 @option("--facet", "facets", multiple=True, type=PlainText(), metavar="KEY", help="Count the values of a metadata key.")
-@option("--rerank", metavar="URL", help="What reads the first matches and judges them anew, such as onnx:NAME.")
-@option(
-    "--rerank-first", type=click.IntRange(1, _MOST), default=RERANK_FIRST, show_default=True, help="How many it reads."
-)
-@option(
-    "--rerank-seconds", type=SECONDS, default=RERANK_SECONDS, show_default=True, help="After how long it reads no more."
-)
+@rerank_options
 @where_option
 @store_option
 @encoder_option
@@ -112,8 +95,7 @@ def search(
     """Find documents by a text, an image, or documents that are like them."""
     if not (text and text.strip()) and image is None and not like:
         raise click.UsageError("give a TEXT, an --image, --like or several of them")
-    if sum(map(bool, (without, without_image, without_like))) > 1:
-        raise click.UsageError("give one of --without, --without-image and --without-like; a TEXT can have -words, too")
+    left_out = one_of(without, without_image, without_like)
     if page * limit > _MOST:
         raise click.UsageError(f"--page goes to {_MOST // limit} with --limit {limit}: the best {_MOST:,} can be seen")
     if page > 1 and cursor:
@@ -125,7 +107,7 @@ def search(
             text,
             image=image,
             like=like,
-            without=without or without_image or list(without_like) or None,
+            without=left_out,
             where=where,
             limit=limit,
             offset=(page - 1) * limit,

@@ -14,7 +14,7 @@ from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search.engine import Examined, examine, run
 from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
-from vlmsearch.search.occlusion import find_passages, find_regions
+from vlmsearch.search.occlusion import WINDOWS, find_passages, find_regions
 from vlmsearch.search.query import Query, SearchOptions
 from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
@@ -254,8 +254,10 @@ def _parts(
             notes.append(f"Its image cannot be read now: {exc}")
         else:
             regions = find_regions(image, worth, goes_on=goes_on)
-            if regions.tried < regions.windows:
-                notes.append(f"The time was over after {regions.tried} of {regions.windows} windows of the image.")
+            if on_progress is not None:
+                on_progress(regions.tried)
+            if regions.tried < WINDOWS:
+                notes.append(f"The time was over after {regions.tried} of {WINDOWS} windows of the image.")
     return passages, regions, notes
 
 

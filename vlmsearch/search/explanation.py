@@ -10,6 +10,8 @@ from typing import Literal
 from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document
 
+LEAST_FALL = 0.05
+"""How far evidence falls, in nats, where a part of a document mattered at all."""
 Outcome = Literal[
     "shown", "absent", "quarantined", "named", "filter", "without", "threshold", "reranker", "limit", "depth"
 ]
@@ -88,30 +90,33 @@ class PassageEvidence:
 
 @dataclass(frozen=True)
 class Regions:
-    """Map which parts of an image mattered: by how much the evidence falls where a part is covered.
+    """Map which parts of an image mattered: by how much the evidence falls where a window of it is covered.
 
     Attributes:
-        evidence: A row for each strip of the image from the top, with a number for each cell from the left: the mean
-            fall of the weighted evidence over the windows that covered the cell; None where none of them was tried.
-        tried: How many windows were tried; fewer than ``windows`` where the time was over.
-        windows: How many there are.
+        evidence: A row of windows for each height from the top, with a number for each window from the left: the fall
+            of the weighted evidence; None where the time was over before. With n windows in a row, each is 2 / (n + 1)
+            of the width, so that half of it is in the next one; heights are alike.
 
     Example:
-        >>> Regions(((0.1, 2.5), (0.0, None)), tried=3, windows=4).best
-        (0.5, 0.0, 1.0, 0.5)
+        >>> regions = Regions(((0.1, 2.5, None), (0.0, 0.2, 0.1), (0.0, 0.0, None)))
+        >>> regions.best, regions.tried
+        ((0.25, 0.0, 0.75, 0.5), 7)
     """
 
     evidence: tuple[tuple[float | None, ...], ...]
-    tried: int
-    windows: int
+
+    @property
+    def tried(self) -> int:
+        """Return how many windows were tried."""
+        return sum(value is not None for row in self.evidence for value in row)
 
     @property
     def best(self) -> tuple[float, float, float, float] | None:
-        """Return the cell that mattered most: left, top, right, bottom as shares of the image; None if none did."""
+        """Return the window that mattered most: left, top, right, bottom as shares of the image; None if none did."""
         cells = [(value, y, x) for y, row in enumerate(self.evidence) for x, value in enumerate(row) if value]
         value, y, x = max(cells, default=(0.0, 0, 0))
-        rows, columns = len(self.evidence), len(self.evidence[0])
-        return (x / columns, y / rows, (x + 1) / columns, (y + 1) / rows) if value > 0 else None
+        steps = len(self.evidence) + 1
+        return (x / steps, y / steps, (x + 2) / steps, (y + 2) / steps) if value >= LEAST_FALL else None
 
 
 @dataclass(frozen=True)

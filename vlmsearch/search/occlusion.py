@@ -19,11 +19,9 @@ from vlmsearch.search.explanation import PassageEvidence, Regions
 if TYPE_CHECKING:
     from PIL import Image
 
-CELLS = 8
-"""How many rows and columns the map of an image has."""
-_REACH = 2
-"""How many cells a window is wide and high."""
-WINDOWS = (CELLS - _REACH + 1) ** 2
+_SIDE = 7
+"""How many windows there are in a row, and rows."""
+WINDOWS = _SIDE**2
 _MOST_PASSAGES = 64
 """How many parts of a text are left out in turn: the first ones."""
 _MOST_WORDS = 40
@@ -55,22 +53,16 @@ def find_regions(
     image.thumbnail((_EDGE, _EDGE))
     pixels = np.asarray(image)
     mean = pixels.mean((0, 1)).round().astype(np.uint8)
-    rows, columns = (np.linspace(0, side, CELLS + 1).round().astype(int) for side in pixels.shape[:2])
-    across = range(CELLS - _REACH + 1)
-    spread = sorted(((y, x) for y in across for x in across), key=lambda at: (at[0] % 2 + 2 * (at[1] % 2), at))
-    falls, covered = np.zeros((CELLS, CELLS)), np.zeros((CELLS, CELLS), int)
-    whole, done = worth([image])[0], 0
-    while done < len(spread) and goes_on(done):
-        batch = spread[done : done + _BATCH]
-        values = worth([_cover(pixels, mean, rows[y : y + _REACH + 1], columns[x : x + _REACH + 1]) for y, x in batch])
-        for (y, x), value in zip(batch, values):
-            falls[y : y + _REACH, x : x + _REACH] += whole - value
-            covered[y : y + _REACH, x : x + _REACH] += 1
-        done += len(batch)
-    evidence = tuple(
-        tuple(float(fall / count) if count else None for fall, count in zip(*strip)) for strip in zip(falls, covered)
-    )
-    return Regions(evidence, done, len(spread))
+    rows, columns = (np.linspace(0, side, _SIDE + 2).round().astype(int) for side in pixels.shape[:2])
+    at = [(y, x) for y in range(_SIDE) for x in range(_SIDE)]
+    at.sort(key=lambda place: (place[0] % 2 + 2 * (place[1] % 2), place))  # the first ones are spread over the image
+    falls: dict[tuple[int, int], float] = {}
+    whole = worth([image])[0]
+    while len(falls) < WINDOWS and goes_on(len(falls)):
+        batch = at[len(falls) : len(falls) + _BATCH]
+        values = worth([_cover(pixels, mean, rows[y : y + 3], columns[x : x + 3]) for y, x in batch])
+        falls |= {place: float(whole - value) for place, value in zip(batch, values)}
+    return Regions(tuple(tuple(falls.get((y, x)) for x in range(_SIDE)) for y in range(_SIDE)))
 
 
 def _cover(

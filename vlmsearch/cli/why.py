@@ -1,0 +1,234 @@
+"""``vlmsearch why``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import click
+
+from vlmsearch.cli.common import (
+    SECONDS,
+    SHARE,
+    command,
+    encoder_option,
+    image_option,
+    json_option,
+    limit_option,
+    limits_option,
+    one_of,
+    open_index,
+    option,
+    print_json,
+    print_table,
+    query_options,
+    rerank_options,
+    short_path,
+    store_option,
+    where_option,
+)
+from vlmsearch.cli.index import progress
+from vlmsearch.indexing.sources import file_id
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.search.explanation import LEAST_FALL, Explanation, LegEvidence
+from vlmsearch.search.occlusion import WINDOWS
+from vlmsearch.types import WORDS
+
+_MOST_PASSAGES = 5
+
+
+@command()
+@click.argument("text", metavar="QUERY")
+@click.argument("id")
+@image_option
+@query_options
+@limit_option
+@option("--min-score", type=SHARE, metavar="SCORE", help="The lowest score to show.  [default: the index's]")
+@rerank_options
+@where_option
+@store_option
+@encoder_option
+@limits_option(DEFAULT_LIMITS)
+@option("--parts", is_flag=True, help="Find the sentences and the regions of the image that mattered; --html does.")
+@option("--seconds", default=10.0, show_default=True, type=SECONDS, help="How long to look for regions.")
+@json_option
+@option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page that shows it.")
+def why(
+    text: str,
+    id: str,
+    image: Path | None,
+    like: tuple[str, ...],
+    without: str | None,
+    without_image: Path | None,
+    without_like: tuple[str, ...],
+    limit: int,
+    min_score: float | None,
+    rerank: str | None,
+    rerank_first: int,
+    rerank_seconds: float,
+    where: Mapping[str, object] | None,
+    store: str,
+    encoder: str | None,
+    image_limits: ImageLimits,
+    parts: bool,
+    seconds: float,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Explain why a search for QUERY shows the document ID, or does not.
+
+    ID is that of a document, or the path of a file. QUERY may be "" beside --image or --like. The other options are
+    those of the search.
+    """
+    if not text.strip() and image is None and not like:
+        raise click.UsageError("give a QUERY, an --image, --like or several of them")
+    left_out = one_of(without, without_image, without_like)
+    has_parts = parts or html is not None
+    with open_index(store, encoder, image_limits=image_limits) as pipeline:
+        manifest = pipeline.store.manifest()
+        with progress(WINDOWS, quiet=as_json or not has_parts, what="covering") as advance:
+            explain = partial(
+                pipeline.explain,
+                text if text.strip() else None,
+                image=image,
+                like=like,
+                without=left_out,
+                where=where,
+                limit=limit,
+                min_score=min_score,
+                rerank=rerank,
+                rerank_first=rerank_first,
+                rerank_seconds=rerank_seconds,
+                parts=has_parts,
+                seconds=seconds,
+                on_progress=advance,
+            )
+            found = explain(id)
+            if found.outcome == "absent" and (of_file := explain(file_id(id))).outcome != "absent":
+                found = of_file
+    if html is not None:
+        from vlmsearch.cli.why_page import write_explanation
+
+        given = [text.strip(), image.name if image else "", *map(short_path, like)]
+        write_explanation(
+            html, found, " + ".join(part for part in given if part), manifest.language if manifest else ""
+        )
+        click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
+    if as_json:
+        print_json(explanation_json(found))
+    else:
+        _print(found)
+
+
+def explanation_json(found: Explanation) -> dict[str, object]:
+    """An explanation as JSON has it."""
+    document = found.document
+    plain = asdict(replace(found, document=None, legs=dict(found.legs)))
+    plain["document"] = document and {
+        "text": document.text,
+        "image": str(document.image) if document.image is not None else None,
+        "metadata": dict(document.metadata),
+    }
+    plain["without"] = [{"text": what, "relevance": score} for what, score in found.without]
+    return plain
+
+
+def usual(leg: LegEvidence) -> str:
+    """The cosine that an unrelated document would have, and how far these lie apart; "" where there is none."""
+    if leg.basis is None or leg.basis.median is None or leg.basis.deviation is None:
+        return ""
+    return f"{leg.basis.median:.2f} ± {leg.basis.deviation:.2f}"
+
+
+def lacking(found: Explanation) -> str:
+    """What the query asks and the document does not have, in a sentence; "" for nothing."""
+    if not found.lacking:
+        return ""
+    return f"It has nothing for {', '.join(found.lacking)}, which counts neither for nor against it."
+
+
+def unfitted(found: Explanation) -> str:
+    """Which legs are judged without a fit, in a sentence; "" for none."""
+    names = [name for name, leg in found.legs.items() if leg.basis is not None and not leg.basis.fitted]
+    if not names:
+        return ""
+    return f"For {', '.join(names)} nothing is fitted to this query: the cosine is judged by how far it stands out."
+
+
+def best_region(found: Explanation) -> str:
+    """Which part of the picture mattered most, in a sentence; "" where that is not known."""
+    if found.regions is None:
+        return ""
+    best = found.regions.best
+    if best is None:
+        return "No part of its picture mattered: covering one does not lower the evidence."
+    left, top, right, bottom = (round(100 * share) for share in best)
+    most = max(value for row in found.regions.evidence for value in row if value is not None)
+    return (
+        f"The part of its picture that mattered most is {left} to {right} % from the left and {top} to {bottom} % from "
+        f"the top: the evidence falls by {most:.2f} where it is covered."
+    )
+
+
+def _print(found: Explanation) -> None:
+    click.echo(f"{short_path(found.id)}: {found.reason}")
+    if found.document is None:
+        return
+    place = f", place {found.place} of {found.candidates}" if found.place else ""
+    click.echo(f"Relevance {found.relevance:.3f}, shown from {found.threshold:.3f}{place}.")
+    click.echo()
+    print_table(
+        ("leg", "rank", "value", "usually", "evidence", "weight", "adds"),
+        [
+            *(_row(name, leg, found) for name, leg in found.legs.items()),
+            ("any document", "", "", "", "", "", f"{found.prior:+.2f}"),
+            *([("words alone", "", "", "", "", "", f"{found.words_alone:+.2f}")] if found.words_alone else []),
+            ("log-odds", "", "", "", "", "", f"{found.log_odds:+.2f}"),
+        ],
+        left=("leg",),
+    )
+    for line in (lacking(found), unfitted(found)):
+        if line:
+            click.echo(line)
+    if found.words_alone:
+        click.echo("The words are met so well that they decide alone, whatever the other legs say.")
+    for what, score in found.without:
+        click.echo(f"Left out: {what} (relevance {score:.3f}).")
+    if found.judged is not None:
+        click.echo(f"The re-ranker gave it {found.judged:.3f}.")
+    if found.words:
+        click.echo()
+        print_table(
+            ("word", "compared as", "documents", "adds to BM25", "at most"),
+            [
+                (word.word, word.stem, many(word.documents), f"{word.score:.2f}", f"{word.most:.2f}")
+                for word in found.words
+            ],
+            left=("word", "compared as"),
+        )
+    mattered = [part for part in found.passages if part.evidence >= LEAST_FALL]
+    if mattered and found.document.text:
+        click.echo()
+        ordered = sorted(mattered, key=lambda part: -part.evidence)[:_MOST_PASSAGES]
+        text = found.document.text
+        print_table(
+            ("adds", "part of its text"),
+            [(f"{part.evidence:+.2f}", " ".join(text[part.start : part.end].split())) for part in ordered],
+            left=("part of its text",),
+        )
+    for line in (best_region(found), *found.notes):
+        if line:
+            click.echo(line)
+
+
+def _row(name: str, leg: LegEvidence, found: Explanation) -> tuple[str, ...]:
+    value = f"{leg.value:.2f} of {found.most_words:.2f}" if name == WORDS else f"{leg.value:.3f}"
+    adds = f"{leg.weight * leg.evidence:+.2f}" if leg.counts else ""
+    return name, str(leg.rank or "-"), value, usual(leg), f"{leg.evidence:+.2f}", f"{leg.weight:g}", adds
+
+
+def many(documents: int | None) -> str:
+    """How many documents hold a word."""
+    return "half or more" if documents is None else str(documents)
