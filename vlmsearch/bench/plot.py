@@ -1,4 +1,4 @@
-"""Curves over concurrency, as an SVG that needs nothing else."""
+"""Curves, as an SVG that needs nothing else."""
 
 from __future__ import annotations
 
@@ -20,27 +20,36 @@ _STYLE = (
 
 
 @dataclass(frozen=True)
+class Axis:
+    """The horizontal axis of all panels: its title, and the marked values, from the least to the highest."""
+
+    title: str
+    marks: Sequence[float]
+    is_logarithmic: bool = False
+
+
+@dataclass(frozen=True)
 class Panel:
-    """One diagram: its title and unit, and curves by name; each has a value for every concurrency."""
+    """One diagram: its title and unit, and curves by name; each is of points (x, y)."""
 
     title: str
     unit: str
-    curves: Sequence[tuple[str, Sequence[float]]]
+    curves: Sequence[tuple[str, Sequence[tuple[float, float]]]]
 
 
-def write_plot(path: Path, concurrency: Sequence[int], panels: Sequence[Panel], caption: str) -> None:
+def write_plot(path: Path, axis: Axis, panels: Sequence[Panel], caption: str) -> None:
     """Write `plot` to a file; ConfigError where it cannot be written."""
     try:
-        path.write_text(plot(concurrency, panels, caption), encoding="utf-8")
+        path.write_text(plot(axis, panels, caption), encoding="utf-8")
     except OSError as exc:
         raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
 
 
-def plot(concurrency: Sequence[int], panels: Sequence[Panel], caption: str) -> str:
-    """An SVG of the panels side by side, the concurrency on a logarithmic axis."""
+def plot(axis: Axis, panels: Sequence[Panel], caption: str) -> str:
+    """An SVG of the panels side by side."""
     width, height = _WIDTH * len(panels), _HEIGHT + 24
     drawn = "".join(
-        f'<g transform="translate({number * _WIDTH},0)">{_panel(concurrency, panel)}</g>'
+        f'<g transform="translate({number * _WIDTH},0)">{_panel(axis, panel)}</g>'
         for number, panel in enumerate(panels)
     )
     return (
@@ -49,12 +58,13 @@ def plot(concurrency: Sequence[int], panels: Sequence[Panel], caption: str) -> s
     )
 
 
-def _panel(concurrency: Sequence[int], panel: Panel) -> str:
-    top = _nice(max((value for _, values in panel.curves for value in values), default=1.0))
-    low, high = math.log2(min(concurrency)), math.log2(max(concurrency))
+def _panel(axis: Axis, panel: Panel) -> str:
+    top = _nice(max((value for _, points in panel.curves for _, value in points), default=1.0))
+    scaled = math.log2 if axis.is_logarithmic else float
+    low, high = scaled(min(axis.marks)), scaled(max(axis.marks))
 
     def x(value: float) -> float:
-        return _LEFT + (math.log2(value) - low) / ((high - low) or 1) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (scaled(value) - low) / ((high - low) or 1) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM)
@@ -64,16 +74,16 @@ def _panel(concurrency: Sequence[int], panel: Panel) -> str:
         value = top * step / 4
         parts.append(f'<path class="g" d="M{_LEFT} {y(value):.1f}H{_WIDTH - _RIGHT}"/>')
         parts.append(_text(_LEFT - 6, y(value) + 4, f"{value:g}", anchor="end"))
-    parts += [_text(x(value), _HEIGHT - _BOTTOM + 18, str(value), anchor="middle") for value in concurrency]
-    parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, "concurrent requests", anchor="middle"))
-    for number, (name, values) in enumerate(panel.curves):
+    parts += [_text(x(value), _HEIGHT - _BOTTOM + 18, f"{value:g}", anchor="middle") for value in axis.marks]
+    parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, axis.title, anchor="middle"))
+    for number, (name, points) in enumerate(panel.curves):
         colour = _COLOURS[number % len(_COLOURS)]
-        points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in zip(concurrency, values))
-        parts.append(f'<polyline class="l" stroke="{colour}" points="{points}"/>')
+        line = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in points)
+        parts.append(f'<polyline class="l" stroke="{colour}" points="{line}"/>')
         parts += [
             f'<circle cx="{x(at):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}"><title>{escape(name)}: {value:.4g} '
-            f"{escape(panel.unit)} at {at}</title></circle>"
-            for at, value in zip(concurrency, values)
+            f"{escape(panel.unit)} at {at:.4g}</title></circle>"
+            for at, value in points
         ]
         parts.append(f'<path stroke="{colour}" class="l" d="M{_LEFT + 90 * number} 30h14"/>')
         parts.append(_text(_LEFT + 90 * number + 18, 34, name))

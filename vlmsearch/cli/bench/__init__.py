@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.bench.data import read_images, read_texts
+from vlmsearch.cli.bench.fusion import bench_fusion
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.servers import bench_servers
@@ -33,6 +34,7 @@ bench.add_command(bench_llm)
 bench.add_command(bench_gpu)
 bench.add_command(bench_servers)
 bench.add_command(bench_store)
+bench.add_command(bench_fusion)
 bench.add_command(bench_words)
 
 

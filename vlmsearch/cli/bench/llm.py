@@ -161,13 +161,13 @@ def _result(contenders: list[_Contender], dataset: Path, load: _Load) -> dict[st
 
 
 def _draw(path: Path, contenders: list[_Contender], caption: str) -> None:
-    from vlmsearch.bench.plot import Panel, write_plot
+    from vlmsearch.bench.plot import Axis, Panel, write_plot
 
     size = min(len(contender.levels) for contender in contenders)
     numbers = [level.concurrency for level in contenders[0].levels[:size]]
 
     def panel(title: str, unit: str, figure: Callable[[Level], float]) -> Panel:
-        curves = [(c.label[:14], [figure(level) for level in c.levels[:size]]) for c in contenders]
+        curves = [(c.label[:14], [(level.concurrency, figure(level)) for level in c.levels[:size]]) for c in contenders]
         return Panel(title, unit, curves)
 
     panels = [
@@ -176,7 +176,7 @@ def _draw(path: Path, contenders: list[_Contender], caption: str) -> None:
         panel("Inter-token latency, p50", "ms", lambda level: 1000 * level.inter_token.p50),
         panel("Latency, p95", "ms", lambda level: 1000 * level.latency.p95),
     ]
-    write_plot(path, numbers, panels, caption)
+    write_plot(path, Axis("concurrent requests", numbers, is_logarithmic=True), panels, caption)
 
 
 def _print(contenders: list[_Contender]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,12 +138,19 @@ def _soak(load: TritonLoad, url: str, concurrency: int, seconds: float, *, as_js
 
 
 def _draw(path: Path, levels: list[TritonLevel], caption: str) -> None:
-    from vlmsearch.bench.plot import Panel, write_plot
+    from vlmsearch.bench.plot import Axis, Panel, write_plot
 
-    rates = Panel("Throughput", "items/s", [("items/s", [level.items_per_second for level in levels])])
-    names = ("p50", "p95", "p99")
-    times = Panel("Latency", "ms", [(name, [1000 * getattr(level, name) for level in levels]) for name in names])
-    write_plot(path, [level.concurrency for level in levels], [rates, times], caption)
+    def curve(name: str, figure: Callable[[TritonLevel], float]) -> tuple[str, list[tuple[float, float]]]:
+        return name, [(level.concurrency, figure(level)) for level in levels]
+
+    rates = Panel("Throughput", "items/s", [curve("items/s", lambda level: level.items_per_second)])
+    times = Panel(
+        "Latency",
+        "ms",
+        [curve(f"p{part}", lambda level, part=part: 1000 * getattr(level, f"p{part}")) for part in (50, 95, 99)],
+    )
+    numbers = [level.concurrency for level in levels]
+    write_plot(path, Axis("concurrent requests", numbers, is_logarithmic=True), [rates, times], caption)
 
 
 def _print(levels: list[TritonLevel], result: dict[str, object]) -> None:
