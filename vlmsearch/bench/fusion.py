@@ -28,7 +28,7 @@ from vlmsearch.export.relevance import calibration_error
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.search import evaluation
 from vlmsearch.search.fusion import DEPTH, fuse, query_vectors
-from vlmsearch.search.relevance import Background, Backgrounds, Judge
+from vlmsearch.search.relevance import Backgrounds, IndexBackground, Judge
 from vlmsearch.stores.base import Store, WordSearch
 from vlmsearch.types import WORDS, Field, Hit, ImageSource, Manifest, Role, Vectors
 
@@ -252,9 +252,9 @@ def with_feedback(judge: Judge, candidates: Candidates) -> Candidates:
 class _NoBackgrounds(Backgrounds):
     """Backgrounds of nothing: fits take what was usual when they were made."""
 
-    def get(self, store: Store, manifest: Manifest, field: Field) -> Background:
+    def get(self, store: Store, manifest: Manifest, field: Field) -> IndexBackground:
         """Return one without a sample."""
-        return Background(np.zeros((0, 1), np.float32))
+        return IndexBackground(np.zeros((0, 1), np.float32))
 
 
 class _Unfitted(Encoder):

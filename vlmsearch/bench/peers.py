@@ -11,7 +11,7 @@ import importlib
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -21,16 +21,18 @@ from typing import Any
 import numpy as np
 
 from vlmsearch.bench.collections import LabelledCollection
-from vlmsearch.bench.words import CUT, ndcg
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_store
+from vlmsearch.search import evaluation
 from vlmsearch.search.query import Query
 from vlmsearch.types import Document, Vectors
 
 PEERS = {"txtai": ("txtai", "faiss"), "lancedb": ("lancedb", "pyarrow", "sentence_transformers")}
 """The other searches, and the modules that they need."""
+CUT = 10
+"""How many documents of an answer count."""
 Progress = Callable[[str, int, int], None]
 """Takes what is going on, how many steps are done, and how many there are."""
 _WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -116,12 +118,13 @@ def measure_peers(
         The figures, ours first, then each peer's as it comes and with its best settings.
 
     Raises:
-        MissingDependencyError: A peer is not installed.
+        MissingDependencyError: A peer, or ir-measures, is not installed.
         ConfigError: No such folder of a checkpoint.
     """
     if names and not (checkpoint / "config.json").is_file():
         raise ConfigError(f"{checkpoint} holds no model that the peers can load: give the folder of a checkpoint")
     check_peers(names)
+    evaluation.load_measures()
     steps = 2 + 2 * len(names)
     done = itertools.count()
     searches: list[tuple[str, str, _Search, float | None]] = []
@@ -166,6 +169,12 @@ def _ask(
         SearchFigures(name, settings, score, seconds, statistics.median(each) * 1000)
         for (name, settings, _, seconds), score, each in zip(searches, scores, times, strict=True)
     ]
+
+
+def ndcg(collection: LabelledCollection, found: Mapping[str, Sequence[str]]) -> float:
+    """The mean nDCG@10 of the documents that were found for each query that has an answer."""
+    judged = {id: collection.relevance[id] for id in collection.answered}
+    return statistics.mean(evaluation.ranking_values(found, judged, CUT)[evaluation.order_measure(CUT)].values())
 
 
 class _Ours:

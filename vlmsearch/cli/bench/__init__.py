@@ -14,10 +14,10 @@ from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.fusion import bench_fusion
 from vlmsearch.cli.bench.gpu import bench_gpu
 from vlmsearch.cli.bench.llm import bench_llm
+from vlmsearch.cli.bench.peers import bench_peers
 from vlmsearch.cli.bench.servers import bench_servers
 from vlmsearch.cli.bench.store import bench_store
 from vlmsearch.cli.bench.triton import bench_triton
-from vlmsearch.cli.bench.words import bench_words
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ bench.add_command(bench_gpu)
 bench.add_command(bench_servers)
 bench.add_command(bench_store)
 bench.add_command(bench_fusion)
-bench.add_command(bench_words)
+bench.add_command(bench_peers)
 
 
 @bench.command()
