@@ -94,6 +94,9 @@ def test_scored_pairs_become_queries_with_and_without_answers(tmp_path: Path) ->
         "Two old trains are leaving the station.": {},
         "A boy sings.": {"a boy sings": 2, "A boy is singing.": 2},
     }
+    judged = {found.queries[id]: {texts[other] for other in found.judged[id]} for id in found.queries}
+    assert judged["A cat sleeps."] == {"A cat is asleep.", "A cat, it seems, dozes.", "A dog barks."}
+    assert judged["A boy sings."] == {"a boy sings", "A boy is singing."}
     assert set(texts.values()) == {
         "A cat is asleep.", "A cat, it seems, dozes.", "A dog barks.", "A kitten naps.", "A bus arrives.",
         "A ship sinks.", "A man runs.", "A man walks.", "a boy sings", "A boy is singing.", "A lorry waits.",

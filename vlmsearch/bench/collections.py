@@ -15,8 +15,8 @@ import itertools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -49,12 +49,14 @@ class LabelledCollection:
     """Documents, queries by their ids, and for each query the grades of the documents that answer it.
 
     A grade is a whole number of at least 1, and a document without one does not answer the query. Where there is no
-    document with a grade, "nothing matches" is the right answer.
+    document with a grade, "nothing matches" is the right answer. ``judged`` has, for queries that were compared with
+    some documents only, which these are: whether others answer them is not known.
     """
 
     documents: tuple[Document, ...]
     queries: Mapping[str, str]
     relevance: Mapping[str, Mapping[str, int]]
+    judged: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @property
     def answered(self) -> tuple[str, ...]:
@@ -65,6 +67,10 @@ class LabelledCollection:
     def unanswered(self) -> tuple[str, ...]:
         """The ids of the queries that no document answers."""
         return tuple(id for id in self.queries if not self.relevance[id])
+
+    def is_judged(self, query: str, document: str) -> bool:
+        """Whether it is known if a document answers a query."""
+        return query not in self.judged or document in self.judged[query]
 
     def with_unanswered(self, queries: Iterable[str]) -> LabelledCollection:
         """Return the collection with further queries that none of its documents answers, such as from another field."""
@@ -112,7 +118,7 @@ def read_sts(file: Path) -> LabelledCollection:
     with have grade 2, or 1 from a score of 3. The queries without an answer are first sentences all of whose pairs
     score below 2, and which share less than half of their words with each sentence that nobody compared them with. The
     documents are all other sentences, once each. A document that says the same as a query but for case and punctuation
-    has grade 2 as well. Other pairs that nobody scored count as not relevant, which is not always true.
+    has grade 2 as well. Other pairs that nobody scored have no grade, and are not among the judged ones.
 
     Raises:
         ConfigError: The file cannot be read, or its rows are of another form.
@@ -142,7 +148,7 @@ def read_sts(file: Path) -> LabelledCollection:
     same: dict[str, dict[str, int]] = defaultdict(dict)
     for text, id in documents.items():
         same[_plain(text)][id] = 2
-    relevance = {}
+    relevance, judged = {}, {}
     for number, query in enumerate(queries, 1):
         graded = {
             documents[partner]: 2 if score >= _EQUAL else 1
@@ -150,10 +156,13 @@ def read_sts(file: Path) -> LabelledCollection:
             if partner in documents and score >= _SIMILAR
         }
         relevance[str(number)] = graded | same[_plain(query)]
+        compared = {documents[partner] for partner in scores[query] if partner in documents}
+        judged[str(number)] = compared | same[_plain(query)].keys()
     return LabelledCollection(
         tuple(Document(id, text=text) for text, id in documents.items()),
         {str(number): text for number, text in enumerate(queries, 1)},
         relevance,
+        judged,
     )
 
 

@@ -59,6 +59,8 @@ class Bin:
 class FusionFigures:
     """What was measured of one way on one collection, from the first ten documents of each query.
 
+    All but nDCG is of documents that were judged: others are passed over (Sakai, "Alternatives to Bpref", SIGIR 2007).
+
     Attributes:
         way: Its name.
         ndcg: The mean nDCG@10 of the queries that something answers.
@@ -148,7 +150,7 @@ def measure_fusions(
     legs = list(dict.fromkeys(leg for each in candidates.values() for leg in each.ranked))
     figures = []
     for way, rank, has_relevance in _ways(judge, legs):
-        found = {id: rank(each)[:CUT] for id, each in candidates.items()}
+        found = {id: rank(each) for id, each in candidates.items()}
         figures.append(measure(way, collection, found, judge.threshold if has_relevance else None))
     return figures
 
@@ -210,7 +212,7 @@ def by_min_max(candidates: Candidates) -> Ranking:
     """Rank by the sum of the legs' values, where the least that a leg found is 0 and the highest is 1."""
 
     def scale(value: float, listed: NDArray[np.float64]) -> float:
-        return max(value - listed.min(), 0.0) / (float(np.ptp(listed)) or 1.0)
+        return max(value - float(listed.min()), 0.0) / (float(np.ptp(listed)) or 1.0)
 
     return _by_sum(candidates, scale)
 
@@ -219,7 +221,7 @@ def by_z_score(candidates: Candidates) -> Ranking:
     """Rank by the sum of the legs' values, as standard deviations above the mean of what a leg found."""
 
     def scale(value: float, listed: NDArray[np.float64]) -> float:
-        return (value - listed.mean()) / (float(listed.std()) or 1.0)
+        return (value - float(listed.mean())) / (float(listed.std()) or 1.0)
 
     return _by_sum(candidates, scale)
 
@@ -292,10 +294,11 @@ def _ways(judge: Judge, legs: Sequence[str]) -> list[tuple[str, Callable[[Candid
 def measure(
     way: str, collection: LabelledCollection, found: Mapping[str, Ranking], threshold: float | None
 ) -> FusionFigures:
-    """Measure what a way found first for each query; without a threshold, scores are not relevances."""
+    """Measure the rankings that a way gives; without a threshold, scores are not relevances."""
     order = evaluation.order_measure(CUT)
-    rankings = {id: [document for document, _ in ranking] for id, ranking in found.items()}
+    rankings = {id: [document for document, _ in ranking[:CUT]] for id, ranking in found.items()}
     ndcg = evaluation.ranking_values(rankings, collection.relevance, CUT)[order]
+    found = {id: [one for one in each if collection.is_judged(id, one[0])][:CUT] for id, each in found.items()}
     scores = np.array([score for ranking in found.values() for _, score in ranking])
     right = np.array([one in collection.relevance[id] for id, ranking in found.items() for one, _ in ranking], bool)
     least = _best_threshold(scores, right) if threshold is None else threshold

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,15 +139,12 @@ def _soak(load: TritonLoad, url: str, concurrency: int, seconds: float, *, as_js
 def _draw(path: Path, levels: list[TritonLevel], caption: str) -> None:
     from vlmsearch.bench.plot import Axis, Panel, write_plot
 
-    def curve(name: str, figure: Callable[[TritonLevel], float]) -> tuple[str, list[tuple[float, float]]]:
-        return name, [(level.concurrency, figure(level)) for level in levels]
-
-    rates = Panel("Throughput", "items/s", [curve("items/s", lambda level: level.items_per_second)])
-    times = Panel(
-        "Latency",
-        "ms",
-        [curve(f"p{part}", lambda level, part=part: 1000 * getattr(level, f"p{part}")) for part in (50, 95, 99)],
+    rates = Panel(
+        "Throughput", "items/s", [("items/s", [(each.concurrency, each.items_per_second) for each in levels])]
     )
+    names = ("p50", "p95", "p99")
+    curves = [(name, [(each.concurrency, 1000 * getattr(each, name)) for each in levels]) for name in names]
+    times = Panel("Latency", "ms", curves)
     numbers = [level.concurrency for level in levels]
     write_plot(path, Axis("concurrent requests", numbers, is_logarithmic=True), [rates, times], caption)
 
