@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli import ok, run
 from tests.support.paths import ENGINES
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.export.checkpoint import load_cross_encoder
@@ -114,3 +115,24 @@ def test_the_demonstration_is_calibrated_and_finds_more_than_is_found_without_it
         found = figures[precision]
         for figure in ("recall@1", "precision@1"):
             assert found[f"partial {figure} re-ranked"] > found[f"partial {figure} without"]
+
+
+def test_the_command_line_lists_it_and_measures_it_again() -> None:
+    listed = json.loads(ok("models", "--json"))
+    rows = {row["precision"]: row for row in listed["rerankers"] if row["name"] == "demo-reranker"}
+    assert rows.keys() == {"fp32", "int8"}
+    assert all(row["calibration_error"] <= 0.05 and not row["forced"] for row in rows.values())
+    assert "ms-marco-minilm-l6-v2" in listed["not_built"]
+    figures = json.loads(ok("bench", "scenes", "demo-reranker", "--count", "100", "--json"))
+    for precision in ("fp32", "int8"):
+        found = figures[precision]
+        assert found["partial recall@1 re-ranked"] >= found["partial recall@1 without"]
+        assert found["partial precision@1 re-ranked"] >= 0.85
+
+
+def test_what_is_for_encoders_is_refused_for_a_re_ranker(tmp_path: Path) -> None:
+    done = run("build", "demo-reranker", "--out", str(tmp_path), "--precision", "fp16")
+    assert done.returncode == 1
+    assert "it can have fp32 and int8, not fp16" in done.stderr
+    done = run("build", "demo-reranker", "--out", str(tmp_path), "--calibrate", str(DEMO))
+    assert "is a re-ranker, which is not calibrated on texts and images" in done.stderr
