@@ -67,7 +67,7 @@ def reranked_recall(reranker: Reranker, count: int = 1000, first: int = FIRST) -
     ):
         pipeline.add(documents)
         for number, query in enumerate(queries):
-            found = pipeline.search(query, limit=first)
+            found = pipeline.search(query, limit=first, min_score=0.0)
             asked = parse_query(query)
             again = rerank(query, [(m.document.id, m.score, m.document) for m in found], reranker, first=first)
             for name, best in (("without", found[0].document.id), ("re-ranked", again[0].id)):
