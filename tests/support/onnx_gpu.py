@@ -59,6 +59,9 @@ class Session:
     def get_providers(self) -> list[str]:
         return [name for name, _ in self.given]
 
+    def get_outputs(self) -> list[ort.NodeArg]:
+        return list(self._session.get_outputs())
+
     def io_binding(self) -> Binding:
         return Binding(self._session.io_binding())
 
