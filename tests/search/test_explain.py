@@ -86,8 +86,8 @@ def test_what_an_index_was_tuned_to_is_explained_too(pipeline: Pipeline) -> None
 
 def test_an_image_and_documents_are_explained_as_queries_too(pipeline: Pipeline) -> None:
     for asked in ({"image": Image.new("RGB", (8, 8), "darkred")}, {"like": ["captioned"]}):
-        for match in pipeline.search(limit=5, min_score=0, **asked):  # type: ignore[arg-type]
-            found = pipeline.explain(None, match.document.id, limit=5, min_score=0, **asked)  # type: ignore[arg-type]
+        for match in pipeline.search(limit=5, min_score=0, **asked):
+            found = pipeline.explain(None, match.document.id, limit=5, min_score=0, **asked)
             assert agree(found, match)
             assert found.words == ()
             bases = [leg.basis for leg in found.legs.values()]

@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 
 from vlmsearch.cli.common import short_path
+from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
 from vlmsearch.cli.page import picture, write_page
-from vlmsearch.cli.why import best_region, lacking, many, unfitted, usual
 from vlmsearch.search.explanation import Explanation, LegEvidence, Regions
 from vlmsearch.stores.words import spans_of
 from vlmsearch.types import WORDS

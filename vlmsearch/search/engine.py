@@ -128,19 +128,20 @@ class Examined:
 
 
 def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits) -> Examined:
-    """Look at one document of the judge's index, and at those that a search as deep as can be puts before it."""
+    """Look at one document of the judge's index, and at those that a deep search puts before it."""
     store = judge.store
     if options.weights:
         fusion.check_legs(options.weights, judge.encoder.spaces)
     [asked] = _encode(judge.encoder, store, [query], image_limits, options.unasked)
     asked = asked if _ranks_words(judge, options) else replace(asked, text="")
     search = _Search(judge, asked, replace(options, min_score=0.0), Cursor.start(query, options), _named_in(query))
-    [ranked] = _ask(store, [asked], LONGEST_PAGE, options, ranks_words=bool(asked.text))
-    search.look_at(ranked, LONGEST_PAGE)
+    depth = max(_DEPTH_OF_ALL, search.least_depth)
+    [ranked] = _ask(store, [asked], depth, options, ranks_words=bool(asked.text))
+    search.look_at(ranked, depth)
     order = [(each, score) for each, score, _ in search.relevant()]
     search.owned |= store.fields([id])
     fields = search.owned.get(id, frozenset())
-    alone = _compare(store, asked, [id])
+    alone = _compare(store, asked, [id], ranked.most)
     worth = judge.evidence(asked.vectors, by_text=asked.by_text, most=alone.most)
     has_text = any(one.modality == "text" for one in fields)
     legs: dict[str, Leg] = {}
@@ -463,11 +464,11 @@ def _is_word(text: str, language: str) -> bool:
     return len(query_words(text, language if language in LANGUAGES else "none")) == 1
 
 
-def _compare(store: Store, part: Sought, ids: Sequence[str]) -> Ranked:
-    """How each leg of a query sees the given documents, best first."""
+def _compare(store: Store, part: Sought, ids: Sequence[str], most: float | None = None) -> Ranked:
+    """How each leg of a query sees the given documents, best first; ``most`` where the BM25 of words is known."""
     ranked = Ranked({str(one): store.compare(one, vectors, ids) for one, vectors in part.vectors.items()})
     if part.text and isinstance(store, WordSearch):
-        most = store.search_words(part.text, limit=1).most
+        most = store.search_words(part.text, limit=1).most if most is None else most
         if most > 0:
             ranked.legs[WORDS], ranked.most = store.compare_words(part.text, ids), most
     return ranked

@@ -23,8 +23,8 @@ class LegEvidence:
     """Tell what one field, or the ranking of words, says of a document, and why.
 
     Attributes:
-        rank: The document's place there, 1 for the best; None where the filter leaves it out, where it is behind the
-            first 10,000, or where it shares no word with the query.
+        rank: The document's place there, 1 for the best; None where the filter leaves it out, where it is behind those
+            that are looked at (1,000, or the limit where that is more), or where it shares no word with the query.
         value: The cosine with the query, from -1 to 1; of words, BM25.
         evidence: How much it speaks for the document, in log-odds (nats).
         weight: What the evidence is multiplied by.
@@ -134,7 +134,7 @@ class Explanation:
         relevance: How likely it is what was asked for, from 0 to 1, as `Match.score`; None where it is not there.
         threshold: The relevance from which matches are shown.
         place: Its place among all candidates, 1 for the best; None where it is not among them.
-        candidates: How many there are, whatever their relevance; at most 10,000 are looked at in each leg.
+        candidates: How many there are, whatever their relevance: the first 1,000 of each leg, or as many as the limit.
         prior: The log-odds of any document before anything is known of it.
         legs: What each leg says, by the legs' names.
         lacking: The legs that the query asks and the document does not have; they count neither for nor against it.

@@ -1,0 +1,62 @@
+"""What is said of an explanation, in words and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from vlmsearch.search.explanation import Explanation, LegEvidence
+
+
+def explanation_json(found: Explanation) -> dict[str, object]:
+    """An explanation as JSON has it."""
+    document = found.document
+    plain = asdict(replace(found, document=None, legs=dict(found.legs)))
+    plain["document"] = document and {
+        "text": document.text,
+        "image": str(document.image) if document.image is not None else None,
+        "metadata": dict(document.metadata),
+    }
+    plain["without"] = [{"text": what, "relevance": score} for what, score in found.without]
+    return plain
+
+
+def usual(leg: LegEvidence) -> str:
+    """The cosine that an unrelated document would have, and how far these lie apart; "" where there is none."""
+    if leg.basis is None or leg.basis.median is None or leg.basis.deviation is None:
+        return ""
+    return f"{leg.basis.median:.2f} ± {leg.basis.deviation:.2f}"
+
+
+def lacking(found: Explanation) -> str:
+    """What the query asks and the document does not have, in a sentence; "" for nothing."""
+    if not found.lacking:
+        return ""
+    return f"It has nothing for {', '.join(found.lacking)}, which counts neither for nor against it."
+
+
+def unfitted(found: Explanation) -> str:
+    """Which legs are judged without a fit, in a sentence; "" for none."""
+    names = [name for name, leg in found.legs.items() if leg.basis is not None and not leg.basis.fitted]
+    if not names:
+        return ""
+    return f"For {', '.join(names)} nothing is fitted to this query: the cosine is judged by how far it stands out."
+
+
+def best_region(found: Explanation) -> str:
+    """Which part of the picture mattered most, in a sentence; "" where that is not known."""
+    if found.regions is None:
+        return ""
+    best = found.regions.best
+    if best is None:
+        return "No part of its picture mattered: covering one does not lower the evidence."
+    left, top, right, bottom = (round(100 * share) for share in best)
+    most = max(value for row in found.regions.evidence for value in row if value is not None)
+    return (
+        f"The part of its picture that mattered most is {left} to {right} % from the left and {top} to {bottom} % from "
+        f"the top: the evidence falls by {most:.2f} where it is covered."
+    )
+
+
+def many(documents: int | None) -> str:
+    """How many documents hold a word."""
+    return "half or more" if documents is None else str(documents)
