@@ -458,7 +458,7 @@ class Pipeline(Closable):
             rerank_first: How many matches it reads.
             rerank_seconds: After how long it reads no more.
             parts: Whether to find the sentences of the document's text and the regions of its image that mattered. Each
-                is left out in turn and the rest is encoded: up to 64 texts and 50 images.
+                is left out in turn and the rest is encoded: up to 65 texts and 100 images.
             seconds: After how long to look for no more regions; those that are known by then are spread over the image.
             on_progress: Called with the number of regions that are done.
 

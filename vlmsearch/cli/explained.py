@@ -48,12 +48,12 @@ def best_region(found: Explanation) -> str:
         return ""
     best = found.regions.best
     if best is None:
-        return "No part of its picture mattered: covering one does not lower the evidence."
+        return "No part of its picture mattered by itself."
     left, top, right, bottom = (round(100 * share) for share in best)
     most = max(value for row in found.regions.evidence for value in row if value is not None)
     return (
         f"The part of its picture that mattered most is {left} to {right} % from the left and {top} to {bottom} % from "
-        f"the top: the evidence falls by {most:.2f} where it is covered."
+        f"the top: it adds {most:.2f} to the evidence."
     )
 
 

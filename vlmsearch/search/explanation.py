@@ -11,7 +11,7 @@ from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document
 
 LEAST_FALL = 0.05
-"""How far evidence falls, in nats, where a part of a document mattered at all."""
+"""What a part of a document adds to the evidence, in nats, where it mattered at all."""
 Outcome = Literal[
     "shown", "absent", "quarantined", "named", "filter", "without", "threshold", "reranker", "limit", "depth"
 ]
@@ -90,12 +90,13 @@ class PassageEvidence:
 
 @dataclass(frozen=True)
 class Regions:
-    """Map which parts of an image mattered: by how much the evidence falls where a window of it is covered.
+    """Map which parts of an image mattered, window by window.
 
     Attributes:
-        evidence: A row of windows for each height from the top, with a number for each window from the left: the fall
-            of the weighted evidence; None where the time was over before. With n windows in a row, each is 2 / (n + 1)
-            of the width, so that half of it is in the next one; heights are alike.
+        evidence: What each window adds to the weighted evidence: the mean of the fall where it is covered and of the
+            rise where nothing else is shown. A row for each height from the top, from the left; None where the time was
+            over before. With n windows in a row, each is 2 / (n + 1) of the width, so that half of it is in the next
+            one; heights are alike.
 
     Example:
         >>> regions = Regions(((0.1, 2.5, None), (0.0, 0.2, 0.1), (0.0, 0.0, None)))

@@ -2,7 +2,9 @@
 
 For images this is the occlusion of Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", ECCV
 2014: windows in the image's mean colour, here 7 by 7 of them, each a quarter of the width and of the height, with half
-of it overlapping the next. For texts the parts are sentences, or the words of a text that is one short sentence.
+of it overlapping the next. Where an image shows a thing twice, covering one changes little; so each window is shown
+alone as well, and what it adds is the mean of the fall without it and the rise with nothing else. (These are the two
+ends of its Shapley value.) For texts the parts are sentences, or the words of a text that is one short sentence.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ def find_regions(
     Returns:
         The map. Where it ends early, the windows that were tried are spread over the image.
     """
+    from PIL import Image  # here: `import vlmsearch` loads no Pillow
+
     image = image.copy()
     image.thumbnail((_EDGE, _EDGE))
     pixels = np.asarray(image)
@@ -56,23 +60,25 @@ def find_regions(
     rows, columns = (np.linspace(0, side, _SIDE + 2).round().astype(int) for side in pixels.shape[:2])
     at = [(y, x) for y in range(_SIDE) for x in range(_SIDE)]
     at.sort(key=lambda place: (place[0] % 2 + 2 * (place[1] % 2), place))  # the first ones are spread over the image
-    falls: dict[tuple[int, int], float] = {}
-    whole = worth([image])[0]
-    while len(falls) < WINDOWS and goes_on(len(falls)):
-        batch = at[len(falls) : len(falls) + _BATCH]
-        values = worth([_cover(pixels, mean, rows[y : y + 3], columns[x : x + 3]) for y, x in batch])
-        falls |= {place: float(whole - value) for place, value in zip(batch, values)}
-    return Regions(tuple(tuple(falls.get((y, x)) for x in range(_SIDE)) for y in range(_SIDE)))
+    blank = np.full_like(pixels, mean)
+    adds: dict[tuple[int, int], float] = {}
+    whole, nothing = worth([image, Image.fromarray(blank)])
+    while len(adds) < WINDOWS and goes_on(len(adds)):
+        batch = at[len(adds) : len(adds) + _BATCH]
+        boxes = [(slice(rows[y], rows[y + 2]), slice(columns[x], columns[x + 2])) for y, x in batch]
+        covered = worth([_paste(pixels, blank, box) for box in boxes])
+        alone = worth([_paste(blank, pixels, box) for box in boxes])
+        adds |= {place: float(add) for place, add in zip(batch, (whole - covered + alone - nothing) / 2)}
+    return Regions(tuple(tuple(adds.get((y, x)) for x in range(_SIDE)) for y in range(_SIDE)))
 
 
-def _cover(
-    pixels: NDArray[np.uint8], colour: NDArray[np.uint8], rows: NDArray[np.int_], columns: NDArray[np.int_]
-) -> Image.Image:
-    from PIL import Image  # here: `import vlmsearch` loads no Pillow
+def _paste(pixels: NDArray[np.uint8], others: NDArray[np.uint8], box: tuple[slice, slice]) -> Image.Image:
+    """An image with the pixels of another in a box."""
+    from PIL import Image
 
-    covered = pixels.copy()
-    covered[rows[0] : rows[-1], columns[0] : columns[-1]] = colour
-    return Image.fromarray(covered)
+    pasted = pixels.copy()
+    pasted[box] = others[box]
+    return Image.fromarray(pasted)
 
 
 def find_passages(text: str, worth: Callable[[Sequence[str]], NDArray[np.float64]]) -> list[PassageEvidence]:
