@@ -121,6 +121,17 @@ def test_what_takes_a_document_out_is_named(pipeline: Pipeline) -> None:
     assert pipeline.explain("star", "note-00", without=["note-00"]).outcome == "named"
 
 
+def test_a_document_behind_all_that_are_looked_at_is_explained() -> None:
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+        pipeline.add(Document(f"{i:04}", text="red star") for i in range(1200))
+        found = pipeline.explain("red star", "1150")
+        assert (found.outcome, found.place, found.candidates) == ("limit", None, 1000)
+        assert found.reason == "At least 1000 documents come before it, and 10 are shown."
+        assert {leg.rank for leg in found.legs.values()} == {None}
+        deep = pipeline.explain("red star", "1150", limit=1200)
+        assert (deep.outcome, deep.place) == ("shown", 1151)
+
+
 def test_the_relevance_of_what_is_left_out_is_told_and_taken_off(pipeline: Pipeline) -> None:
     matches = pipeline.search("star", without="red ring", limit=40)
     assert matches

@@ -65,13 +65,14 @@ def explain(
     if options.rerank is not None:
         relevance, judged, order = _reread(judge.store, query.text or "", options, found.order, (id, relevance))
     place = next((place for place, (each, _) in enumerate(order, 1) if each == id), None)
+    before = sum(score >= relevance for _, score in order) if place is None else place - 1
     for at, match in enumerate(shown, 1):
         if match.document.id == id:
             place, relevance = at, match.score
     left_out = tuple((_name_of(part), score) for part, score in zip(query.without, found.without))
     failed = () if options.condition is None else tuple(failed_conditions(options.condition, document.metadata))
     outcome, reason = _outcome(
-        id, query, options, failed, left_out, judge.threshold, threshold, first, relevance, judged, place,
+        id, query, options, failed, left_out, judge.threshold, threshold, first, relevance, judged, place, before,
         is_shown=any(match.document.id == id for match in shown),
     )  # fmt: skip
     passages, regions, notes = _parts(judge.encoder, document, found, image_limits, seconds, on_progress)
@@ -134,6 +135,7 @@ def _outcome(
     relevance: float,
     judged: float | None,
     place: int | None,
+    before: int,
     *,
     is_shown: bool,
 ) -> tuple[Outcome, str]:
@@ -155,6 +157,8 @@ def _outcome(
         return "threshold", f"Its relevance of {below}."
     if place is not None and place > options.limit:
         return "limit", f"It comes at place {place}, and {options.limit} are shown."
+    if place is None and before >= options.limit:
+        return "limit", f"At least {before} documents come before it, and {options.limit} are shown."
     return "depth", "Each leg has so many better documents that the search did not look at it; a higher limit does."
 
 
