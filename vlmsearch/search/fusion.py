@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.relevance import DOUBT, PRIOR, Evidence, to_relevance, words_alone
+from vlmsearch.search.relevance import DOUBT, NAME_DOUBT, PRIOR, Evidence, to_relevance, words_alone
 from vlmsearch.types import WORDS, Field, Hit, Leg, Space, Vectors
 
 DEPTH = 100
@@ -100,7 +100,7 @@ def add_up(legs: Mapping[str, Leg], shares: Mapping[str, float], *, has_text: bo
         del parts[WORDS]
     total = PRIOR + sum(parts.values())
     if most > 0 and WORDS in legs and shares[WORDS]:
-        doubt = DOUBT if parts.keys() - {WORDS} else 0.0
+        doubt = (DOUBT if has_text else NAME_DOUBT) if parts.keys() - {WORDS} else 0.0
         by_words = PRIOR + shares[WORDS] * words_alone(most)(legs[WORDS].score) - doubt
         if parts.keys() == {WORDS} or by_words > total:
             return LogOdds(parts, by_words, by_words)

@@ -45,8 +45,8 @@ FLOOR = math.log(0.2)
 """The least evidence: one field in five of a relevant document says nothing of what was asked for."""
 _BESIDE, _ALONE = (1.6, -1.4), (25.6, -2.9)
 """Slope and bias of words beside what vectors say of the same text, and of words alone: the share of what is met."""
-DOUBT = 8.0
-"""What is taken off the evidence of words alone where vectors speak against them."""
+DOUBT, NAME_DOUBT = 6.0, 4.0
+"""What is taken off the evidence of words alone where vectors of the same text say less, and off that of a file name."""
 SAMPLE = 512
 """How many documents the background of an index is taken from."""
 _FEW = 32
