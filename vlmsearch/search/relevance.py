@@ -46,12 +46,12 @@ FLOOR = math.log(0.2)
 _BESIDE, _ALONE = (1.6, -1.4), (25.6, -2.9)
 """Slope and bias of words beside what vectors say of the same text, and of words alone: the share of what is met."""
 DOUBT, NAME_DOUBT = 6.0, 4.0
-"""What is taken off the evidence of words alone where vectors of the same text say less, and off that of a file name."""
+"""What is taken off words alone where vectors of the same text say less, and off the name of a file."""
 SAMPLE = 512
 """How many documents the background of an index is taken from."""
 _FEW = 32
 """Up to about so many documents, a background is rather the usual one than theirs."""
-_SLOPE, _STANDS_OUT = 1.2, 2.5
+_SLOPE, _STANDS_OUT = 2.0, 3.0
 """Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
 _LEAST_DEVIATION = 0.02
 _UNKNOWN_DEVIATION = 0.25
@@ -152,7 +152,13 @@ def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArr
     return Evidence(fit.cosine, fit.bias + fit.mean * mean + fit.deviation * spread - PRIOR, basis)
 
 
-def standing_out(background: IndexBackground, query: NDArray[np.float32], *, alike: bool) -> Evidence:
+def standing_out(
+    background: IndexBackground,
+    query: NDArray[np.float32],
+    *,
+    alike: bool,
+    usual: tuple[float, float] = (0.0, _UNKNOWN_DEVIATION),
+) -> Evidence:
     """Return what cosines with one field are worth where nothing was fitted.
 
     Args:
@@ -160,16 +166,18 @@ def standing_out(background: IndexBackground, query: NDArray[np.float32], *, ali
         query: The vector, of shape (dim,).
         alike: Whether the query is of the same kind as the documents, so that its cosines are as theirs are with each
             other; else its own cosines with the sample are what it stands out from.
+        usual: The median and the deviation that count for an index with few documents.
 
     Returns:
         The function from cosines to evidence.
     """
     share = len(background.sample) / (len(background.sample) + _FEW)
     median, deviation = background.within if alike else background.against(query)
-    spread = max(share * deviation + (1 - share) * _UNKNOWN_DEVIATION, _LEAST_DEVIATION)
+    mean = share * median + (1 - share) * usual[0]
+    spread = max(share * deviation + (1 - share) * usual[1], _LEAST_DEVIATION)
     slope = _SLOPE / spread
-    basis = Basis(fitted=False, documents=len(background.sample), median=share * median, deviation=spread)
-    return Evidence(slope, -slope * share * median - _SLOPE * _STANDS_OUT - PRIOR, basis)
+    basis = Basis(fitted=False, documents=len(background.sample), median=mean, deviation=spread)
+    return Evidence(slope, -slope * mean - _SLOPE * _STANDS_OUT - PRIOR, basis)
 
 
 def words_beside(most: float) -> Evidence:
@@ -258,4 +266,9 @@ class Judge:
         if fit is not None:
             return fitted_evidence(fit, background, query)
         texts_alone = any(s.name == field.space and s.modalities == {"text"} for s in self.encoder.spaces)
-        return standing_out(background, query, alike=texts_alone or (not by_text and field.modality == "image"))
+        if texts_alone or (not by_text and field.modality == "image"):
+            return standing_out(background, query, alike=True)
+        across = self.encoder.relevance.get((field.space, "image"))  # texts with images are as images with texts
+        if across is None:
+            return standing_out(background, query, alike=False)
+        return standing_out(background, query, alike=False, usual=(across.usual_mean, across.usual_deviation))
