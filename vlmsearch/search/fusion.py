@@ -31,7 +31,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.search.relevance import DOUBT, NAME_DOUBT, PRIOR, Evidence, to_relevance, words_alone
 from vlmsearch.types import WORDS, Field, Hit, Leg, Space, Vectors
 
-DEPTH = 100
+DEPTH = 50
 """How many hits each leg gives at least."""
 
 

@@ -130,7 +130,8 @@ class Evidence:
 
     def __call__(self, value: float) -> float:
         """Return the evidence, in nats."""
-        return float(np.logaddexp(self.slope * value + self.base, FLOOR))
+        raw = self.slope * value + self.base
+        return max(raw, FLOOR) + math.log1p(math.exp(-min(abs(raw - FLOOR), 700.0)))
 
 
 def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArray[np.float32]) -> Evidence:

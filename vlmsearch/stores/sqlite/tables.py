@@ -427,6 +427,7 @@ def parsed(text: str) -> Any:
         return json.loads(text)
 
 
+@lru_cache(1024)
 def fields_of(names: str) -> frozenset[Field]:
     """Return the fields that a document says that it has; BackendError where these are not fields any more."""
     with undamaged():
