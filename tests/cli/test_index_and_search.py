@@ -149,6 +149,9 @@ def test_info_shows_what_built_the_index_and_what_failed(folder: Path) -> None:
     assert found["fingerprint"].startswith("demo-clip:")
     assert found["failed"] == {"unsupported": 1}
     assert found["words"] == "en"
+    assert list(found["relevance"]) == ["clip/image", "minilm/text"]
+    assert all(basis.startswith("fitted on labelled pairs, with") for basis in found["relevance"].values())
+    assert found["threshold"] == 0.3
     assert "words       en\n" in ok("info", cwd=folder, **SETTINGS)
     assert f"unsupported  {folder / 'pics' / 'bad.jpg'}: " in ok("info", "--rejects", cwd=folder, **SETTINGS)
 

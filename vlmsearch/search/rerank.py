@@ -22,12 +22,11 @@ from vlmsearch.types import Document
 
 FIRST = 50
 """How many matches are read unless the caller says otherwise."""
-WEIGHT = 0.7
+WEIGHT = 0.5
 """What the re-ranker's log-odds count; the first stage's count the rest.
 
-`fit_weight` gave 0.71 for demo-reranker and demo-minilm, with a probability fitted to the latter's cosines, on 8,000
-pairs of 400 queries. On those of 400 others the log loss is 0.119 with it, 0.134 of the re-ranker alone and 0.227 of
-the first stage alone.
+With demo-reranker, partial captions of 1,000 drawn scenes find their own scene first in 81.6 % of the cases by captions
+and 86.1 % by captions and pictures, 80.7 % and 85.6 % without it; with 0.7 it is 80.8 % and 86.2 %.
 """
 _FEW, _MANY = 4, 32
 """How many documents the first batch has, from which the speed is known, and any batch at most."""
