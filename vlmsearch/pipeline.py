@@ -1,4 +1,4 @@
-"""The pipeline: an encoder, a store and a generator behind six verbs."""
+"""The pipeline: an encoder, a store, a generator and a re-ranker behind a few verbs."""
 
 from __future__ import annotations
 

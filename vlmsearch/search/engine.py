@@ -355,6 +355,7 @@ class _Search:
             self._compare_again(changed)
             self.owned = {id: fields for id, fields in self.owned.items() if id not in changed}
             self.owned |= self.store.fields(list(changed & self.ranked.ids))
+            self._look_behind()
         self.matches = [Match(documents[id], score, legs) for id, score, legs in best if id in documents]
 
     def relevant(self) -> list[tuple[str, float, dict[str, Leg]]]:
@@ -406,6 +407,7 @@ class _Search:
 
     def _look_behind(self) -> None:
         """Learn what legs that listed no more than their best say of what the other legs found."""
+        self.ranked.behind.clear()
         owners = {str(one): {id for id, fields in self.owned.items() if one in fields} for one in self.asked.vectors}
         for leg, compare in self._comparisons().items():
             hits = self.ranked.legs[leg]
