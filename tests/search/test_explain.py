@@ -166,8 +166,8 @@ def test_the_re_ranker_is_explained() -> None:
             assert found.judged is not None
         assert pipeline.explain("red star", "few", rerank="mock:").judged == pytest.approx(0.98)
         pipeline.add(Document("half", text="red"))
-        assert pipeline.explain("red star", "half", min_score=0.95).outcome == "shown"
-        fallen = pipeline.explain("red star", "half", rerank=reranker, min_score=0.95)
+        assert pipeline.explain("red star", "half", min_score=0.99).outcome == "shown"
+        fallen = pipeline.explain("red star", "half", rerank=reranker, min_score=0.99)
         assert fallen.outcome == "reranker"
         assert fallen.reason.startswith("The re-ranker gave it 0.500, and so its relevance of ")
         unread = pipeline.explain("red star", "star-4", rerank=reranker, rerank_first=1)
