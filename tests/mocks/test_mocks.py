@@ -43,6 +43,8 @@ class OneModality(MockEncoder):
         taken = (replace(space, modalities=space.modalities & {modality}) for space in self.spaces)
         self.spaces = tuple(space for space in taken if space.modalities)
         self._modality = modality
+        kinds = {(space.name, kind) for space in self.spaces for kind in space.modalities}
+        self.relevance = {kind: fit for kind, fit in self.relevance.items() if kind in kinds}
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         return super().encode_texts(texts, role=role) if self._modality == "text" else {}

@@ -210,7 +210,7 @@ def test_an_index_of_a_folder_asks_for_it_and_takes_it(tmp_path: Path) -> None:
     copy("demo-clip", tmp_path / "elsewhere", other)
     with Pipeline(open_encoder(f"onnx:{tmp_path}/elsewhere"), open_store(f"chroma:{tmp_path}/index")) as pipeline:
         pipeline.add([Document("a", text="a red star")])
-    at = ("search", "star", "--store", "chroma:index")
+    at = ("search", "star", "--all", "--store", "chroma:index")
     assert_one_line(run(*at, cwd=tmp_path), "which has no name here: give its URL with --encoder")
     assert run(*at, "--encoder", "onnx:./elsewhere", cwd=tmp_path).stdout.endswith("\ta red star\n")
     shutil.copytree(tmp_path / "elsewhere", tmp_path / "cache" / "bundles" / "mine")
