@@ -49,7 +49,9 @@ def test_the_same_ids_as_in_process(binary: Binary, tmp_path: Path) -> None:
                 assert ids[0] == ids[1]
                 assert len(ids[0]) == 10
                 picture = tmp_path / "photos" / f"{i:02}.jpg"
-                ids = [[match.document.id for match in one.search(image=picture, min_score=0)] for one in (local, remote)]
+                ids = [
+                    [match.document.id for match in one.search(image=picture, min_score=0)] for one in (local, remote)
+                ]
                 assert ids[0] == ids[1]
 
 
