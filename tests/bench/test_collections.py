@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.support.collections import write_cisi
+from tests.support.labelled import write_cisi
 from tests.support.paths import SHARED
 from vlmsearch.bench.collections import (
     Attribute,

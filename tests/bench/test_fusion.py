@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tests.support.collections import write_cisi
+from tests.support.labelled import write_cisi
 from vlmsearch import Pipeline
 from vlmsearch.bench.collections import LabelledCollection, drawn_scenes
 from vlmsearch.bench.fusion import (

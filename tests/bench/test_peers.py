@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.support.collections import write_cisi
+from tests.support.labelled import write_cisi
 from vlmsearch.bench.collections import read_cisi
 from vlmsearch.bench.fusion import OURS, measure_fusions
 from vlmsearch.bench.peers import measure_peers, ndcg

@@ -66,7 +66,7 @@ def test_a_second_run_skips_what_is_unchanged_and_replaces_what_changed(
     os.utime(first)
     report = pipeline.index([tmp_path / "photos"])
     assert (report.added, report.updated, report.unchanged) == (0, 1, 2)
-    assert pipeline.search(image=gallery / "07.png", limit=1)[0].document.id == str(second)
+    assert pipeline.search(image=gallery / "07.png", limit=1, min_score=0)[0].document.id == str(second)
     assert len(pipeline.store) == 3
     assert third.exists()
 
@@ -137,7 +137,7 @@ def test_images_from_memory_are_indexed_and_not_kept(pipeline: Pipeline) -> None
     image = make_scene(5).draw(128)
     assert pipeline.add([Document("a", image=image)]).added == 1
     assert pipeline.add([Document("a", image=image.copy())]).unchanged == 1
-    match = pipeline.search(image=image, limit=1)[0]
+    match = pipeline.search(image=image, limit=1, min_score=0)[0]
     assert match.document == Document("a")
     assert max(leg.score for leg in match.legs.values()) == pytest.approx(1.0, abs=1e-4)
 
@@ -179,7 +179,10 @@ def test_images_stop_no_run_of_an_encoder_without_images(gallery: Path, tmp_path
         assert (reject.id, reject.code) == (str(image), "unsupported")
         assert reject.message == f"{image}: {encoder.fingerprint} encodes no images"
         assert texts.add([Document("both", text="a blue ring", image=image)]).added == 1
-        assert {match.document.id for match in texts.search("a ring")} == {"both", str(tmp_path / "mixed" / "a.txt")}
+        assert {match.document.id for match in texts.search("a ring", min_score=0)} == {
+            "both",
+            str(tmp_path / "mixed" / "a.txt"),
+        }
         for text in (None, "a ring"):
             with pytest.raises(ConfigError, match="encodes no images: ask with a text"):
                 texts.search(text, image=image)
@@ -351,7 +354,7 @@ def test_three_hundred_odd_files_never_stop_a_run_and_the_good_ones_are_found(
     for file in good:
         assert file_id(str(file.path)) in indexed, file
         assert file_id(str(file.path)) not in failed
-        found = pipeline.search(image=file.path, limit=5)
+        found = pipeline.search(image=file.path, limit=5, min_score=0)
         assert max(leg.score for match in found for leg in match.legs.values()) > 0.999
     assert indexed.isdisjoint(failed)
 
@@ -430,7 +433,9 @@ def test_a_row_of_too_many_columns_is_rejected_and_the_index_stays_usable(tmp_pa
             report = pipeline.index(wide)
             assert [(reject.id, reject.code) for reject in report.rejects] == [("full", "too_large")]
             assert "there are 9,000 keys of metadata; a document has at most 1,000" in report.rejects[0].message
-            assert [match.document.id for match in pipeline.search("star", where={"c499": 499})] == ["sparse"]
+            assert [match.document.id for match in pipeline.search("star", where={"c499": 499}, min_score=0)] == [
+                "sparse"
+            ]
             assert pipeline.add(Document("next", text="a green dog")).seen == 1
             with pytest.raises(InvalidInputError, match="at most 1,000"):
                 pipeline.add(Document("other", text="t", metadata={f"k{i}": i for i in range(200_000)}), strict=True)
@@ -469,12 +474,12 @@ def test_an_interrupted_run_opens_searches_and_completes(how: signal.Signals, tu
         with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
             done = len(pipeline.store)
             assert done > 0
-            assert pipeline.search("text 3", limit=3)[0].document.text == "text 3"
+            assert pipeline.search("text 3", limit=3, min_score=0)[0].document.text == "text 3"
     with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
         report = pipeline.add(Document(str(i), text=f"text {i}") for i in range(count))
         assert report.added + report.unchanged + report.updated == count
         assert sorted(pipeline.store.ids(), key=int) == [str(i) for i in range(count)]
-        found = pipeline.search("text 7", limit=100)
+        found = pipeline.search("text 7", limit=100, min_score=0)
         assert len({match.document.id for match in found}) == len(found)
 
 

@@ -84,12 +84,12 @@ def test_reindexing_switches_to_the_other_model_in_one_step(
         assert store.stamps(list(store.ids())) == stamps
         with pytest.raises(IndexMismatchError):
             store.bind(first.fingerprint, first.spaces)
-        assert Pipeline(second, store).search("a red star", limit=1)[0].document.id == "moon"
+        assert Pipeline(second, store).search("a red star", limit=1, min_score=0)[0].document.id == "moon"
         assert drop_old(store)
         assert not drop_old(store)
         assert len(store) == 152
         assert reindex(store, first).encoded == 152, "and back again, in a generation of its own"
-        assert Pipeline(first, store).search("text 7", limit=1)[0].document.id == "7"
+        assert Pipeline(first, store).search("text 7", limit=1, min_score=0)[0].document.id == "7"
         assert Pipeline(first, store).check().clean
 
 
@@ -102,9 +102,9 @@ def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chrom
     ):
         Pipeline(first, store).add([Document(f"{i}", text=f"text {i}") for i in range(20)])
         pipeline = Pipeline(first, other)
-        assert len(pipeline.search("text 7")) == 10
+        assert len(pipeline.search("text 7", min_score=0)) == 10
         assert reindex(store, second).switched
-        assert len(pipeline.search("text 7")) == 10
+        assert len(pipeline.search("text 7", min_score=0)) == 10
         for write in (lambda: pipeline.add([Document("new", text="new")]), lambda: pipeline.delete(["7"])):
             with pytest.raises(IndexMismatchError, match=f"built anew with {second.fingerprint} since it was opened"):
                 write()
@@ -113,7 +113,7 @@ def test_who_has_the_old_index_open_is_told(kind: str, mongo_address: str, chrom
         with pytest.raises(VlmsearchError):
             pipeline.search("text 7")
     with reindexable(kind, mongo_address, chroma_address, tmp_path) as again:
-        assert Pipeline(second, again).search("text 7", limit=1)[0].document.id == "7"
+        assert Pipeline(second, again).search("text 7", limit=1, min_score=0)[0].document.id == "7"
 
 
 @pytest.mark.parametrize("kind", ["mock", "chroma", "sqlite", "chroma server", "mongodb", "mongodb+chroma"])
@@ -134,7 +134,7 @@ def test_what_is_written_until_the_switch_is_in_the_new_index(
             for write in (lambda: pipeline.add([Document("too late", text="too late")]), lambda: pipeline.delete("7")):
                 with pytest.raises(BackendUnavailableError, match=frozen):
                     write()
-            assert len(pipeline.search("late", limit=20)) == 19, "and it is searched all the time"
+            assert len(pipeline.search("late", limit=20, min_score=0)) == 19, "and it is searched all the time"
 
         monkeypatch.setattr(store, "freeze", freeze_late)
         report = reindex(store, second)
@@ -147,7 +147,7 @@ def test_what_is_written_until_the_switch_is_in_the_new_index(
         found = {document.id: document.text for document in store.get([*map(str, range(20)), "late", "newer"])}
         changed = {"3": "new text", "7": "newer text", "late": "late", "newer": "newer"}
         assert found == {f"{i}": f"text {i}" for i in range(20) if i not in (5, 6, 8)} | changed
-        assert pipeline.search("late", limit=1)[0].document.id == "late"
+        assert pipeline.search("late", limit=1, min_score=0)[0].document.id == "late"
         assert pipeline.check().clean
 
 
@@ -170,7 +170,7 @@ def test_removing_the_old_index_while_another_process_reindexes_loses_nothing(
         monkeypatch.setattr(store, "switch", switch_then_drop)
         assert reindex(store, second).documents == 50
         assert sorted(map(int, store.ids())) == list(range(50))
-        assert Pipeline(second, store).search("text 7", limit=1)[0].document.id == "7"
+        assert Pipeline(second, store).search("text 7", limit=1, min_score=0)[0].document.id == "7"
 
 
 @pytest.mark.parametrize("kind", ["mock", "mock mongodb", "mock chroma", "sqlite"])
@@ -194,7 +194,7 @@ def test_a_reindex_that_another_run_overtakes_changes_nothing_any_more(kind: str
         reindex(store, Overtaken(neighbours=OTHER))
     now = store.over("index")
     assert {*now.ids()} == {"new", *map(str, range(20))}
-    assert Pipeline(second, now).search("newer", limit=1)[0].document.id == "new"
+    assert Pipeline(second, now).search("newer", limit=1, min_score=0)[0].document.id == "new"
     assert check_store(now).clean
 
 
@@ -273,10 +273,10 @@ def test_a_store_that_is_shared_takes_no_vectors_of_the_model_before(kind: str, 
         writer.join()
         assert [type(exc) for exc in failed] == [IndexMismatchError]
         assert f"takes no vectors of {first.fingerprint}" in str(failed[0])
-        matches = Pipeline(second, store).search("newer", limit=100)
+        matches = Pipeline(second, store).search("newer", limit=100, min_score=0)
         assert [m.document.id for m in matches if m.legs[str(TEXT)].score > 0.999] == ["newer"]
         for match in matches:
-            (same,) = Pipeline(second, store).search(str(match.document.text), limit=1)
+            (same,) = Pipeline(second, store).search(str(match.document.text), limit=1, min_score=0)
             assert same.legs[str(TEXT)].score > 0.999
         Pipeline(second, store).add(Document("more", text="more"))
 
@@ -488,7 +488,7 @@ def test_a_single_failure_of_a_call_changes_nothing_of_a_reindex(
         store.faults.fail(server, kind=fault, nth=nth)
         report = reindex(store, encoder)
         assert (report.documents, report.switched) == (10, True)
-        assert Pipeline(encoder, store).search("text 7", limit=1)[0].document.id == "7"
+        assert Pipeline(encoder, store).search("text 7", limit=1, min_score=0)[0].document.id == "7"
         assert drop_old(store)
         assert store.check().clean
         if sum(call.startswith(server) for call in store.faults.calls) < nth:
@@ -588,7 +588,7 @@ def test_reindexing_goes_on_where_it_was_interrupted(kind: str, tmp_path: Path) 
     Pipeline(first, store).add([Document(f"{i}", text=f"text {i}") for i in range(1600)])
     with pytest.raises(KeyboardInterrupt):
         reindex(store, Interrupted(neighbours=OTHER))
-    assert Pipeline(first, store).search("text 7", limit=1)[0].document.id == "7"
+    assert Pipeline(first, store).search("text 7", limit=1, min_score=0)[0].document.id == "7"
     Pipeline(first, store).delete(["5"])
     Pipeline(first, store).add([Document("6", text="new text"), Document("new", text="another")])
     report = reindex(store, MockEncoder(neighbours=OTHER))

@@ -52,7 +52,7 @@ def test_what_the_index_had_already_wins_over_what_came_before_it_in_the_run(pip
     pipeline.add([Document("x", text="second")])
     pipeline.add([Document("x", text="first"), *_others(between), Document("x", text="second")])
     assert _text(pipeline, "x") == "second"
-    assert [match.document.text for match in pipeline.search("second", limit=1)] == ["second"]
+    assert [match.document.text for match in pipeline.search("second", limit=1, min_score=0)] == ["second"]
 
 
 def test_a_file_that_could_not_be_read_for_a_while_is_released_though_unchanged(

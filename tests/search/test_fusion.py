@@ -103,7 +103,7 @@ def test_equal_ones_are_in_the_order_of_their_ids() -> None:
 def test_what_a_leg_did_not_list_counts_as_it_says_or_as_its_last_hit() -> None:
     ranked = {str(CLIP_IMAGE): [Hit("a", 0.5), Hit("b", 0.4)], str(MINILM_TEXT): [Hit("c", 0.45)]}
     owned = {"a": [CLIP_IMAGE], "b": [CLIP_IMAGE], "c": BOTH}
-    fused = {id: legs for id, _, legs in fuse(ranked, owned, EVIDENCE, behind={str(CLIP_IMAGE): {"c": 0.1}})}
+    fused = {id: legs for id, _, legs in fuse(ranked, owned, EVIDENCE, behind={str(CLIP_IMAGE): {"c": Hit("c", 0.1)}})}
     assert fused["c"][str(CLIP_IMAGE)] == Leg(None, 0.1, COSINES(0.1))
     fused = {id: legs for id, _, legs in fuse(ranked, owned, EVIDENCE)}
     assert fused["c"][str(CLIP_IMAGE)] == Leg(None, 0.4, COSINES(0.4))

@@ -100,7 +100,7 @@ def make(number: int, turn: int) -> Record:
 
 def check_page(pipeline: Pipeline, query: str, limit: int = PAGE) -> None:
     """A page is full, names no document twice, and each cosine is that of the text that the document has."""
-    matches = pipeline.search(query, limit=limit)
+    matches = pipeline.search(query, limit=limit, min_score=0)
     assert len(matches) == limit
     assert len({match.document.id for match in matches}) == limit
     asked = NumberEncoder().encode_texts([query])["clip"][0]

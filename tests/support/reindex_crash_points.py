@@ -115,7 +115,7 @@ class Writer:
             wrong.append(f"{len(store)} documents are counted, {len(found)} are there")
         pipeline = Pipeline(model, store)
         for text in {*found.values()} - {None}:
-            matches = pipeline.search(text, limit=100)
+            matches = pipeline.search(text, limit=100, min_score=0)
             if {match.document.id for match in matches} != set(found):
                 wrong.append(f"{text!r} finds {len(matches)} of {len(found)}")
             near = set()

@@ -6,7 +6,7 @@ behind whose candidates there may be more, is asked again, deeper; so is one who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -245,8 +245,14 @@ class Ranked:
 
     legs: dict[str, Sequence[Hit]] = field(default_factory=dict)
     most: float = 0.0
-    behind: dict[str, dict[str, float]] = field(default_factory=dict)
+    behind: dict[str, dict[str, Hit]] = field(default_factory=dict)
     """What legs say of documents that other legs found, and they did not list."""
+
+    @property
+    def hits(self) -> Iterator[Hit]:
+        """What all legs say of all documents."""
+        for hits in (*self.legs.values(), *(hits.values() for hits in self.behind.values())):
+            yield from hits
 
     @property
     def ids(self) -> set[str]:
@@ -289,6 +295,8 @@ class _Search:
     depth: int = 0
     ranked: Ranked = field(default_factory=Ranked)
     owned: dict[str, frozenset[Field]] = field(default_factory=dict)
+    full: set[str] = field(default_factory=set)
+    """The legs that listed as many as they were asked for, and may know of more."""
     matches: list[Match] = field(default_factory=list)
     """The first `size` of the relevant documents."""
     may_go_on: bool = False
@@ -337,8 +345,9 @@ class _Search:
     def look_at(self, ranked: Ranked, depth: int) -> None:
         """Learn what all legs say of the candidates."""
         self.ranked, self.depth, self.is_whole = ranked, depth, True
+        self.full = {leg for leg, hits in ranked.legs.items() if len(hits) >= depth}
         self.owned = self.store.fields(list(ranked.ids))
-        self._look_behind()
+        self._look_behind(self.owned)
 
     def take(self, ranked: Ranked, depth: int) -> None:
         """Find the best of the candidates, each with the document that its scores are of."""
@@ -347,7 +356,7 @@ class _Search:
         for _ in range(_ATTEMPTS):
             best = self.relevant()[: self.size]
             unread = [id for id, _, _ in best if id not in documents]
-            documents |= read_documents(self.store, unread, (hit for hits in self.ranked.legs.values() for hit in hits))
+            documents |= read_documents(self.store, unread, self.ranked.hits)
             changed = {id for id in unread if id not in documents}
             self.is_whole = self.is_whole and not changed and self.ranked.ids <= self.owned.keys()
             if not changed:
@@ -355,7 +364,7 @@ class _Search:
             self._compare_again(changed)
             self.owned = {id: fields for id, fields in self.owned.items() if id not in changed}
             self.owned |= self.store.fields(list(changed & self.ranked.ids))
-            self._look_behind()
+            self._look_behind(changed)
         self.matches = [Match(documents[id], score, legs) for id, score, legs in best if id in documents]
 
     def relevant(self) -> list[tuple[str, float, dict[str, Leg]]]:
@@ -403,17 +412,19 @@ class _Search:
     def _compare_again(self, changed: Collection[str]) -> None:
         legs = self.ranked.legs
         for leg, compare in self._comparisons().items():
-            legs[leg] = compare_again(legs[leg], changed, compare, is_full=len(legs[leg]) >= self.depth)
+            legs[leg] = compare_again(legs[leg], changed, compare, is_full=leg in self.full)
 
-    def _look_behind(self) -> None:
-        """Learn what legs that listed no more than their best say of what the other legs found."""
-        self.ranked.behind.clear()
+    def _look_behind(self, ids: Collection[str]) -> None:
+        """Learn what legs that listed no more than their best say of these documents, where they did not list them."""
         owners = {str(one): {id for id, fields in self.owned.items() if one in fields} for one in self.asked.vectors}
         for leg, compare in self._comparisons().items():
             hits = self.ranked.legs[leg]
-            missing = owners.get(leg, self.owned.keys()) - {hit.id for hit in hits}
-            if missing and len(hits) >= self.depth:
-                self.ranked.behind[leg] = {hit.id: hit.score for hit in compare(missing)}
+            known = self.ranked.behind.setdefault(leg, {})
+            for id in ids:
+                known.pop(id, None)
+            missing = (owners.get(leg, self.owned.keys()) & set(ids)) - {hit.id for hit in hits}
+            if missing and leg in self.full:
+                known.update({hit.id: hit for hit in compare(missing)})
 
     def _comparisons(self) -> dict[str, Callable[[Collection[str]], list[Hit]]]:
         """How each leg compares given documents."""

@@ -113,14 +113,14 @@ def fuse(
     evidence: Mapping[str, Evidence],
     weights: Mapping[str, float] | None = None,
     *,
-    behind: Mapping[str, Mapping[str, float]] | None = None,
+    behind: Mapping[str, Mapping[str, Hit]] | None = None,
     most: float = 0.0,
 ) -> list[tuple[str, float, dict[str, Leg]]]:
     """One list of (id, relevance, legs), best first; equal ones are in the order of the ids.
 
     ``ranked`` is by leg: the name of a field, or ``words``; ``evidence`` says what a leg's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
-    of some legs. ``behind`` has the values of documents that a leg did not list; one that it lacks counts as much as
+    of some legs. ``behind`` has what a leg says of documents that it did not list; one that it lacks counts as much as
     the leg's last hit, which it is not better than. ``most`` is the BM25 that words could reach.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
@@ -137,7 +137,8 @@ def fuse(
                 rank, value = places[name][id]
                 legs[name] = Leg(rank, value, evidence[name](value))
             elif name in fields or (name == WORDS and has_text):
-                value = (behind or {}).get(name, {}).get(id, hits[-1].score if name != WORDS and hits else 0.0)
+                known = (behind or {}).get(name, {}).get(id)
+                value = known.score if known else hits[-1].score if name != WORDS and hits else 0.0
                 legs[name] = Leg(None, value, evidence[name](value))
         found.append((add_up(legs, shares, has_text=has_text, most=most).total, id, legs))
     found.sort(key=lambda one: (-one[0], one[1]))
