@@ -64,7 +64,7 @@ def test_what_the_encoding_of_the_output_lacks_has_escapes(tmp_path: Path) -> No
     printed = {}
     for form in ((), ("--json",)):
         done = subprocess.run(
-            [sys.executable, "-m", "vlmsearch", "search", "a star", "--store", store, *form],
+            [sys.executable, "-m", "vlmsearch", "search", "a star", "--all", "--store", store, *form],
             capture_output=True, env=os.environ | {"PYTHONIOENCODING": "latin-1"}, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, b"")

@@ -35,10 +35,10 @@ def test_it_indexes_a_folder_and_answers_searches(tmp_path: Path) -> None:
             said = app.stdout.readline()
             assert said.startswith("8 added; http://127.0.0.1:")
             address = said.split()[-1]
-            status, matches = ask(f"{address}a+red+star&limit=3")
+            status, matches = ask(f"{address}a+square&limit=3")
             assert status == 200
             assert isinstance(matches, list)
-            assert len(matches) == 3
+            assert 1 <= len(matches) <= 3
             assert [match["score"] for match in matches] == sorted((match["score"] for match in matches), reverse=True)
             assert {Path(match["id"]).suffix for match in matches} == {".png"}
             assert ask(f"{address}star&limit=many")[0] == 400

@@ -96,7 +96,7 @@ class Candidates:
     """What the words were asked for; "" for none."""
     vectors: Mapping[Field, Vectors]
     ranked: Mapping[str, Sequence[Hit]]
-    behind: Mapping[str, Mapping[str, float]]
+    behind: Mapping[str, Mapping[str, Hit]]
     owned: Mapping[str, Collection[Field]]
     most: float
 
@@ -105,7 +105,7 @@ class Candidates:
         """What each leg says of the candidates, but for those that have no such field."""
         found: dict[str, dict[str, float]] = {}
         for leg, hits in self.ranked.items():
-            known = {**self.behind.get(leg, {}), **{hit.id: hit.score for hit in hits}}
+            known = {hit.id: hit.score for hit in (*self.behind.get(leg, {}).values(), *hits)}
             measured = {id for id, fields in self.owned.items() if _is_measured(leg, fields)} | known.keys()
             found[leg] = {id: known.get(id, 0.0) for id in measured}
         return found
@@ -177,13 +177,13 @@ def ask(store: Store, vectors: Mapping[Field, Vectors], text: str) -> Candidates
         if words.most > 0:
             ranked[WORDS], most = words.hits, words.most
     owned = store.fields(list({hit.id for hits in ranked.values() for hit in hits}))
-    behind: dict[str, dict[str, float]] = {}
+    behind: dict[str, dict[str, Hit]] = {}
     for one, each in vectors.items():
         missing = {id for id, fields in owned.items() if one in fields} - {hit.id for hit in ranked[str(one)]}
-        behind[str(one)] = {hit.id: hit.score for hit in store.compare(one, each, missing)}
+        behind[str(one)] = {hit.id: hit for hit in store.compare(one, each, missing)}
     if WORDS in ranked and isinstance(store, WordSearch):
         missing = owned.keys() - {hit.id for hit in ranked[WORDS]}
-        behind[WORDS] = {hit.id: hit.score for hit in store.compare_words(text, missing)}
+        behind[WORDS] = {hit.id: hit for hit in store.compare_words(text, missing)}
     return Candidates(text, vectors, ranked, behind, owned, most)
 
 
