@@ -142,8 +142,10 @@ class WordsContract(StoreSuite):
             )
             assert found.most == pytest.approx(most, rel=1e-5)
             compared = words.compare_words(" ".join(query), ["id-07", "none", *(f"id-{i:02}" for i in range(40))])
-            expected = {hit.id: hit.score for hit in found.hits if hit.id < "id-40"}
-            assert {hit.id: hit.score for hit in compared} == pytest.approx(expected)
+            assert {hit.id: hit.score for hit in compared} == pytest.approx(
+                {hit.id: hit.score for hit in found.hits if hit.id < "id-40"}
+            )
+            assert compared == sorted(compared, key=lambda hit: (-hit.score, hit.id))
         assert words.search_words("!?", limit=9).most == 0
         unknown = words.search_words("zebra", limit=9)
         assert unknown.hits == []
@@ -155,9 +157,10 @@ class WordsContract(StoreSuite):
 
         def scores(query: str) -> list[float]:
             found = words.search_words(query, limit=2)
+            ranked = {hit.id: hit.score for hit in found.hits}
             compared = words.compare_words(query, ["id-0", "id-1"])
-            assert {hit.id: hit.score for hit in compared} == pytest.approx({hit.id: hit.score for hit in found.hits})
-            return [found.most, *(hit.score for hit in sorted(found.hits, key=lambda hit: hit.id))]
+            assert {hit.id: hit.score for hit in compared} == pytest.approx(ranked)
+            return [found.most, ranked["id-0"], ranked["id-1"]]
 
         most, dog, cat = scores("dog cat")
         assert dog == pytest.approx(cat, rel=1e-5)
