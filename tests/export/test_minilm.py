@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,10 +18,14 @@ from scipy.stats import spearmanr
 
 from tests.support.checkpoints import minilm
 from tests.support.paths import SHARED
+from vlmsearch import Pipeline, Query, TextTruncatedWarning
+from vlmsearch.bench.collections import read_cisi
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.export.data import unanswered
 from vlmsearch.models.bundle import Bundle, open_bundle
 from vlmsearch.models.recipe import find_recipe
+from vlmsearch.registry import open_store
 from vlmsearch.types import Vectors
 
 NAME = "all-minilm-l6-v2"
@@ -155,3 +160,17 @@ def test_pooled_long_texts_are_found_better_than_cut_ones(bundle: Bundle) -> Non
         shares = found_first(encoder, pooled, queries), found_first(encoder, cut, queries)
     assert shares[0] >= 0.7
     assert shares[0] > 2 * shares[1]
+
+
+@needs_shared
+def test_questions_about_something_else_find_nothing_in_abstracts_of_library_science(bundle: Bundle) -> None:
+    collection = read_cisi(SHARED / "cisi").with_unanswered(unanswered()[:60])
+    with Pipeline(OnnxEncoder(f"{bundle.folder}/"), open_store("mock:")) as pipeline, warnings.catch_warnings():
+        warnings.simplefilter("ignore", TextTruncatedWarning)
+        pipeline.add(collection.documents)
+        found = pipeline.search_many([Query(text) for text in collection.queries.values()], limit=5)
+    silent = {id: not matches for id, matches in zip(collection.queries, found)}
+    nothing = [id for id, is_silent in silent.items() if is_silent]
+    assert sum(id in collection.unanswered for id in nothing) >= 0.95 * len(nothing)
+    assert sum(not silent[id] for id in collection.answered) >= 0.9 * len(collection.answered)
+    assert sum(silent[id] for id in collection.unanswered) >= 0.9 * len(collection.unanswered)

@@ -165,15 +165,17 @@ def standing_out(
     Args:
         background: The index's, for the field.
         query: The vector, of shape (dim,).
-        alike: Whether the query is of the same kind as the documents, so that its cosines are as theirs are with each
-            other; else its own cosines with the sample are what it stands out from.
+        alike: Whether the query is of the same kind as the documents, so that their cosines with each other count as
+            well as its own with the sample: one that is near to none of them has to be met as they meet each other.
         usual: The median and the deviation that count for an index with few documents.
 
     Returns:
         The function from cosines to evidence.
     """
     share = len(background.sample) / (len(background.sample) + _FEW)
-    median, deviation = background.within if alike else background.against(query)
+    median, deviation = background.against(query)
+    if alike:  # between what the query is to documents and what they are to each other, which may be near to it or not
+        median, deviation = (float(np.mean(both)) for both in zip((median, deviation), background.within))
     mean = share * median + (1 - share) * usual[0]
     spread = max(share * deviation + (1 - share) * usual[1], _LEAST_DEVIATION)
     slope = _SLOPE / spread

@@ -1,0 +1,154 @@
+"""What cosines and words are worth, and whether a search knows when nothing matches."""
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from vlmsearch_mocks import MemoryStore, MockEncoder
+
+from vlmsearch import Document, Pipeline, RelevanceFit
+from vlmsearch.bench.collections import Attribute, drawn_scenes
+from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.registry import open_store
+from vlmsearch.search.relevance import (
+    FLOOR,
+    PRIOR,
+    Backgrounds,
+    Evidence,
+    IndexBackground,
+    fitted_evidence,
+    standing_out,
+    to_log_odds,
+    to_relevance,
+    words_alone,
+    words_beside,
+)
+from vlmsearch.types import Field, Vectors
+
+TEXT = Field("minilm", "text")
+
+
+def unit(rows: Sequence[Sequence[float]]) -> Vectors:
+    array = np.array(rows, np.float32)
+    vectors: Vectors = array / np.linalg.norm(array, axis=1, keepdims=True)
+    return vectors
+
+
+def sample(count: int, centre: float, seed: int = 0) -> IndexBackground:
+    """Vectors around a direction, the nearer to it the larger ``centre`` is."""
+    rows = np.random.default_rng(seed).standard_normal((count, 32)).astype(np.float32)
+    rows[:, 0] += centre
+    return IndexBackground(unit(rows.tolist()))
+
+
+def test_log_odds_and_relevance_are_each_others_inverse() -> None:
+    assert [to_relevance(odds) for odds in (-1e9, 0.0, 1e9)] == [pytest.approx(0.0), 0.5, pytest.approx(1.0)]
+    assert to_log_odds(to_relevance(1.7)) == pytest.approx(1.7)
+    assert (to_log_odds(0.0), to_log_odds(1.0)) == (-700, 700)
+
+
+def test_evidence_is_a_line_that_ends_at_the_floor() -> None:
+    evidence = Evidence(20.0, -5.0)
+    assert evidence(0.9) == pytest.approx(13.0, abs=1e-3)
+    assert evidence(-1.0) == pytest.approx(FLOOR, abs=1e-6)
+    assert evidence(0.2) == pytest.approx(math.log(math.exp(-1.0) + 0.2))
+
+
+def test_a_cosine_is_worth_less_where_the_query_is_near_to_everything() -> None:
+    fit = RelevanceFit(-4.0, 20.0, -10.0, -5.0, 0.0, 0.1)
+    query = unit([[1.0, *([0.0] * 31)]])[0]
+    far, near = (fitted_evidence(fit, sample(400, centre), query) for centre in (0.0, 6.0))
+    assert far(0.6) > near(0.6) + 3
+    background = sample(400, 6.0)
+    median, deviation = background.against(query)
+    cosines = background.sample @ query
+    assert (median, deviation) == pytest.approx((np.median(cosines), cosines.std()), rel=1e-5)
+    share = 400 / 432
+    expected = -4.0 - 10.0 * (share * median) - 5.0 * (share * deviation + (1 - share) * 0.1) - PRIOR
+    assert near.base == pytest.approx(expected, abs=1e-4)
+
+
+def test_few_documents_are_judged_by_what_is_usual() -> None:
+    fit = RelevanceFit(-4.0, 20.0, -10.0, 0.0, 0.25, 0.1)
+    query = unit([[1.0, *([0.0] * 31)]])[0]
+    none = fitted_evidence(fit, IndexBackground(np.empty((0, 32), np.float32)), query)
+    assert none.base == pytest.approx(-4.0 - 10.0 * 0.25 - PRIOR)
+    assert IndexBackground(unit([[1.0, *([0.0] * 31)]])).within == (0, 0)
+
+
+@pytest.mark.parametrize("centre", [0.0, 4.0])
+@pytest.mark.parametrize("alike", [True, False])
+def test_without_a_fit_what_stands_out_counts_whatever_the_scale(centre: float, alike: bool) -> None:
+    """One model has cosines around 0, another around 0.4: three deviations above are even odds in both."""
+    background = sample(2000, centre)
+    query = background.sample[0]
+    median, deviation = background.against(query)
+    if alike:
+        median, deviation = np.mean([(median, deviation), background.within], axis=0)
+    evidence = standing_out(background, query, alike=alike)
+    assert PRIOR + evidence(median + 3 * deviation) == pytest.approx(0, abs=0.35)
+    assert to_relevance(PRIOR + evidence(median)) < 0.02
+    assert to_relevance(PRIOR + evidence(median + 5 * deviation)) > 0.95
+
+
+def test_words_count_by_what_could_be_met() -> None:
+    assert words_beside(40.0)(20.0) > words_beside(40.0)(5.0) > words_beside(40.0)(0.0)
+    assert words_beside(4.0)(2.0) < words_beside(40.0)(20.0), "two rare words say more than a frequent one"
+    assert words_alone(40.0)(30.0) == pytest.approx(words_alone(4.0)(3.0)), "alone, it is the share that counts"
+
+
+def test_a_background_is_taken_anew_once_the_index_is_another() -> None:
+    encoder, store, backgrounds = MockEncoder(), MemoryStore(), Backgrounds()
+    with Pipeline(encoder, store) as pipeline:
+        pipeline.add(Document(f"a-{n}", text=f"dog {n}") for n in range(20))
+        manifest = store.manifest()
+        assert manifest is not None
+        first = backgrounds.get(store, manifest, TEXT)
+        assert len(first.sample) == 20
+        pipeline.add(Document(f"b-{n}", text=f"cat {n}") for n in range(20))
+        assert backgrounds.get(store, manifest, TEXT) is first, "for some seconds"
+        backgrounds.forget()
+        assert len(backgrounds.get(store, manifest, TEXT).sample) == 40
+
+
+def test_an_index_is_searched_by_its_tuning() -> None:
+    with Pipeline(MockEncoder(), MemoryStore()) as pipeline:
+        pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a dog and a blue car at the sea")])
+        plain = pipeline.search("a dog in the snow")
+        assert isinstance(pipeline.store, MemoryStore)
+        pipeline.store.tune({"words": 0.0, "min_score": 0.9999})
+        tuned = pipeline.search("a dog in the snow")
+        assert (plain.threshold, tuned.threshold) == (0.3, 0.9999)
+        assert len(tuned) < len(plain) == 2
+        vectors = sum(leg.evidence for name, leg in tuned[0].legs.items() if name != "words")
+        assert to_log_odds(tuned[0].score) == pytest.approx(PRIOR + vectors), "words count nothing"
+
+
+def test_an_encoder_without_a_fit_still_finds_and_orders() -> None:
+    class Unfitted(MockEncoder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.relevance = MappingProxyType({})
+
+    texts = [f"{animal} number {n}" for n in range(30) for animal in ("dog", "cat", "bird")]
+    with Pipeline(Unfitted(), MemoryStore()) as pipeline:
+        pipeline.add(Document(f"id-{i:02}", text=text) for i, text in enumerate(texts))
+        pipeline.add(Document("x", text="a red star above the sea"))
+        assert [match.document.id for match in pipeline.search("a red star")][:1] == ["x"]
+
+
+@pytest.mark.parametrize("absent", [("shape", "star"), ("colour", "red"), ("background", "snow")])
+def test_what_no_scene_has_is_not_found_and_what_is_there_is(absent: tuple[Attribute, str]) -> None:
+    scenes = drawn_scenes(300, queries=80, absent=absent)
+    with Pipeline(OnnxEncoder("demo"), open_store("mock:")) as pipeline:
+        pipeline.add(scenes.documents)
+        silent = {
+            id: not found
+            for id, found in zip(scenes.queries, pipeline.search_many(list(scenes.queries.values()), limit=5))
+        }
+    nothing = [id for id, is_silent in silent.items() if is_silent]
+    assert sum(id in scenes.unanswered for id in nothing) >= 0.95 * len(nothing)
+    assert sum(silent[id] for id in scenes.unanswered) >= 0.9 * len(scenes.unanswered) > 50
+    assert sum(not silent[id] for id in scenes.answered) >= 0.9 * len(scenes.answered) > 50
