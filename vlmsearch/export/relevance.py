@@ -3,7 +3,8 @@
 A `RelevanceFit` is a logistic regression on the cosine of a query with a document and on what the query's cosines with
 the index look like. The indexes are simulated: for each query some of the documents, and for half of the queries none
 that answers them, so that a fit has seen both large and small indexes, of few and of many topics. The documents that it
-learns from are those that a search would have to tell apart: the nearest ones of each query.
+learns from are those that a search would have to tell apart: the nearest ones of each query. Some indexes hold one
+field alone, the topics that are nearest to the query, so that all of it is rather near to every question asked there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from vlmsearch.types import Modality, RelevanceFit, Vectors
 RELEVANCE_SEED = 40_000_000
 """The first seed of the drawn scenes used here; training, calibration and evaluation have others."""
 _NEAREST = 30
+_ONE_FIELD, _FIELD_TOPICS = 0.3, 12
+"""The share of the simulated indexes that hold one field, and how many topics that has at most."""
 _ROUNDS = 2
 _RIDGE = 1e-4
 _BINS = 10
@@ -203,15 +206,16 @@ def _indexes(
     """For each query in a simulated index: cosines of the nearest documents, which answer it, background and query."""
     rng = np.random.default_rng(0)
     everything = np.arange(len(labelled.documents))
+    everywhere = labelled.queries @ labelled.documents.T
     for _ in range(_ROUNDS):
         for number in queries:
-            share = rng.uniform(0.1, 1.0)
-            if labelled.document_topics is None:
+            topics = labelled.document_topics
+            if topics is None:
+                share = rng.uniform(0.1, 1.0)
                 kept = everything[rng.random(len(everything)) < share]
             else:
-                topics = np.unique(labelled.document_topics)
-                some = topics[(rng.random(len(topics)) < share) | (topics == labelled.query_topics[number])]
-                kept = everything[np.isin(labelled.document_topics, some)]
+                own = labelled.query_topics[number]
+                kept = everything[np.isin(topics, _some_topics(topics, own, everywhere[number], rng))]
             if rng.random() < 0.5:
                 kept = kept[~labelled.relevant[number, kept]]
             if not len(kept):
@@ -221,6 +225,18 @@ def _indexes(
             cosines = labelled.documents[kept] @ query
             nearest = np.argsort(-cosines)[:_NEAREST]
             yield cosines[nearest], labelled.relevant[number, kept[nearest]], background, query
+
+
+def _some_topics(
+    topics: NDArray[np.int64], own: np.int64, cosines: NDArray[np.float32], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Some of the topics of documents, ``own`` among them: any, or those whose cosines with a query are the highest."""
+    names = np.unique(topics)
+    if rng.random() >= _ONE_FIELD:
+        share = rng.uniform(0.1, 1.0)
+        return names[(rng.random(len(names)) < share) | (names == own)]
+    order = np.argsort([-cosines[topics == name].mean() for name in names])
+    return np.append(names[order[: rng.integers(2, _FIELD_TOPICS)]], own)
 
 
 def _share(values: NDArray[np.bool_]) -> float:
