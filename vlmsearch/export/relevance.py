@@ -234,7 +234,8 @@ def _some_topics(
     names = np.unique(topics)
     if rng.random() >= _ONE_FIELD:
         share = rng.uniform(0.1, 1.0)
-        return names[(rng.random(len(names)) < share) | (names == own)]
+        some: NDArray[np.int64] = names[(rng.random(len(names)) < share) | (names == own)]
+        return some
     order = np.argsort([-cosines[topics == name].mean() for name in names])
     return np.append(names[order[: rng.integers(2, _FIELD_TOPICS)]], own)
 
