@@ -299,7 +299,7 @@ class Pipeline(Closable):
             image: What to look for, as a path, encoded bytes or a decoded image.
             like: Ids of documents whose vectors to look for; they are not in the result.
             without: What the matches must not be: a text, an image, or a list of ids. The score of a match is how
-                likely it is what was asked for and not this; what is more likely this than not is left out.
+                likely it is what was asked for and not this; what reaches the index's threshold for this is left out.
             where: A filter on metadata, such as ``{"year": {"$gte": 2020}}``: see `vlmsearch.stores.filters`.
             limit: The most matches, from 1 to 10,000.
             offset: How many of the best to pass over; with the limit at most 10,000.

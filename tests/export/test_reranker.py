@@ -18,7 +18,8 @@ from vlmsearch.export.checkpoint import load_cross_encoder
 from vlmsearch.export.inputs import open_session, pair_feeds
 from vlmsearch.export.pairs import labelled_pairs
 from vlmsearch.export.quantize import export, score_drift
-from vlmsearch.export.reranker import build_reranker, calibration_error, fit_platt, split_pairs
+from vlmsearch.export.relevance import calibration_error
+from vlmsearch.export.reranker import BINS, build_reranker, fit_platt, split_pairs
 from vlmsearch.export.torch import CrossEncoderReference
 from vlmsearch.export.verify import verify_pairs
 from vlmsearch.models.bundle import open_bundle
@@ -105,8 +106,8 @@ def test_the_fitted_probability_is_the_one_that_the_labels_were_drawn_with() -> 
     assert platt.scale == pytest.approx(0.7, abs=0.03)
     assert platt.shift == pytest.approx(-1.5, abs=0.05)
     probabilities = platt.probabilities(logits)
-    assert calibration_error(probabilities, labels) < 0.015
-    assert calibration_error(np.sqrt(probabilities), labels) > 0.05
+    assert calibration_error(probabilities, labels, bins=BINS) < 0.015
+    assert calibration_error(np.sqrt(probabilities), labels, bins=BINS) > 0.05
 
 
 def test_labels_that_are_told_apart_ask_for_no_infinite_certainty() -> None:

@@ -29,7 +29,6 @@ _ONE_FIELD, _FIELD_TOPICS = 0.3, 12
 """The share of the simulated indexes that hold one field, and how many topics that has at most."""
 _ROUNDS = 2
 _RIDGE = 1e-4
-_BINS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,23 +144,24 @@ def measure(labelled: LabelledVectors, fitted: RelevanceFit) -> dict[str, float]
     }
 
 
-def calibration_error(scores: NDArray[np.float64], relevant: NDArray[np.bool_]) -> float:
-    """Return the expected calibration error over ten bins (Naeini, Cooper and Hauskrecht, AAAI 2015).
+def calibration_error(scores: NDArray[np.float64], relevant: NDArray[np.bool_], *, bins: int = 10) -> float:
+    """Return the expected calibration error (Naeini, Cooper and Hauskrecht, AAAI 2015).
 
     Args:
         scores: Relevances from 0 to 1.
         relevant: Whether each was.
+        bins: Into how many ranges of one width the scores are divided.
 
     Returns:
         The mean difference of a bin's mean score from its share of relevant ones, weighted by its size.
     """
-    bins = np.minimum((scores * _BINS).astype(int), _BINS - 1)
-    error = 0.0
-    for number in range(_BINS):
-        inside = bins == number
-        if inside.any():
-            error += abs(scores[inside].mean() - relevant[inside].mean()) * inside.mean()
-    return float(error)
+    places = np.minimum((scores * bins).astype(int), bins - 1)
+    return float(
+        sum(
+            abs(scores[places == number].mean() - relevant[places == number].mean()) * (places == number).mean()
+            for number in np.unique(places)
+        )
+    )
 
 
 def logistic(inputs: NDArray[np.float64], labels: NDArray[np.bool_]) -> NDArray[np.float64]:

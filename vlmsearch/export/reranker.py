@@ -21,6 +21,7 @@ from vlmsearch.export.fetch import checkpoint_folder, fingerprint
 from vlmsearch.export.inputs import Feeds, machine, pair_feeds, run
 from vlmsearch.export.pairs import LabelledPairs, labelled_pairs
 from vlmsearch.export.quantize import Report, ScoreDrift, Subject, export, quantise, score_drift, silent
+from vlmsearch.export.relevance import calibration_error
 from vlmsearch.models.bundle import FORMAT, RERANKER, cache_folder
 from vlmsearch.models.recipe import Calibration, RerankerRecipe
 from vlmsearch.models.reranker import (
@@ -95,7 +96,7 @@ def build_reranker(
             report(f"measuring {precision}", 0, 1)
             logits, speed[precision] = run(models[reranker_file(precision)], _feeds(held_out, loaded, tokenizer))
             probabilities = platt.probabilities(logits[:, 0])
-            error = calibration_error(probabilities, held_out.labels)
+            error = calibration_error(probabilities, held_out.labels, bins=BINS)
             checks.append(Check(f"{precision}.calibration_error", error, gates.calibration_error, most=True))
             for name, value in threshold_figures(probabilities, held_out.labels).items():
                 checks.append(Check(f"{precision}.{name}", value))
@@ -161,17 +162,6 @@ def fit_platt(logits: NDArray[np.floating], labels: NDArray[np.bool_]) -> PlattS
     if weights[0] <= 0:
         raise ConfigError("this model scores what is relevant lower than what is not: it is not a re-ranker")
     return PlattScaling(round(float(weights[0]), 6), round(float(weights[1]), 6))
-
-
-def calibration_error(probabilities: NDArray[np.float64], labels: NDArray[np.bool_]) -> float:
-    """The expected calibration error over 15 bins of one width (Naeini et al., 2015)."""
-    bins = np.minimum((probabilities * BINS).astype(int), BINS - 1)
-    return float(
-        sum(
-            abs(probabilities[bins == number].mean() - labels[bins == number].mean()) * (bins == number).mean()
-            for number in np.unique(bins)
-        )
-    )
 
 
 def threshold_figures(probabilities: NDArray[np.float64], labels: NDArray[np.bool_]) -> dict[str, float]:

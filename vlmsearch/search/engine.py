@@ -223,20 +223,12 @@ def _mean_of(records: Sequence[Record], modality: Modality) -> dict[str, Vectors
         for one, vector in record.vectors.items():
             if one.modality == modality:
                 found.setdefault(one.space, []).append(vector[None])
-    return {space: _mean(vectors) for space, vectors in found.items()}
+    return {space: fusion.mean_of(vectors) for space, vectors in found.items()}
 
 
 def _join(parts: Sequence[Mapping[str, Vectors]]) -> dict[str, Vectors]:
     spaces = dict.fromkeys(space for part in parts for space in part)
-    return {space: _mean([part[space] for part in parts if space in part]) for space in spaces}
-
-
-def _mean(vectors: Sequence[Vectors]) -> Vectors:
-    if len(vectors) == 1:
-        return vectors[0]
-    total = np.sum(vectors, axis=0, dtype=np.float32)
-    mean: Vectors = total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
-    return mean
+    return {space: fusion.mean_of([part[space] for part in parts if space in part]) for space in spaces}
 
 
 @dataclass

@@ -61,10 +61,11 @@ def query_vectors(
         for field in fields:
             if vectors is not None and field.space in vectors:
                 asked.setdefault(field, []).append(vectors[field.space])
-    return {field: _mean(vectors) for field, vectors in asked.items()}
+    return {field: mean_of(vectors) for field, vectors in asked.items()}
 
 
-def _mean(vectors: Sequence[Vectors]) -> Vectors:
+def mean_of(vectors: Sequence[Vectors]) -> Vectors:
+    """The mean of arrays of shape (1, dim), of length one."""
     if len(vectors) == 1:
         return vectors[0]
     total = np.sum(vectors, axis=0, dtype=np.float32)
