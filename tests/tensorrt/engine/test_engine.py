@@ -247,10 +247,11 @@ def test_a_gpu_that_is_full_is_one_clear_error(make: MakeEngine, gpu: PretendGpu
 
 def test_threads_share_an_engine_and_its_memory_stays_flat(make: MakeEngine, gpu: PretendGpu) -> None:
     engine = make(contexts=3)
+    with engine._pool.take(3):
+        used, held = gpu.used, engine.memory
     sizes = [1, 64, 3, 100, 8, 17, 1, 40] * 3
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda rows: check(engine, rows), sizes))
-        used, held = gpu.used, engine.memory
         list(pool.map(lambda rows: check(engine, rows), sizes))
     assert (gpu.used, engine.memory) == (used, held)
 
