@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.export.checkpoint import load_checkpoint
 from vlmsearch.export.fetch import text_input
+from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
 from vlmsearch.export.torch import load_reference
 
@@ -89,7 +89,7 @@ def _damage(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error", "message"),
     [
-        (lambda f: edit_json(f / "config.json", model_type="siglip"), ConfigError, "'siglip'; CLIP and BERT"),
+        (lambda f: edit_json(f / "config.json", model_type="resnet"), ConfigError, "'resnet'; encoders of "),
         (lambda f: (f / "tokenizer.json").unlink(), ConfigError, "no tokenizer.json"),
         (lambda f: (f / "config.json").unlink(), ModelUnavailableError, "has no config.json"),
         (lambda f: (f / "config.json").write_text("{"), ConfigError, "config.json is damaged"),

@@ -15,11 +15,12 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip
-from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
+from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.fetch import text_input
 from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.export.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
 from vlmsearch.export.layers import CpuInt8Layers
+from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
 from vlmsearch.export.torch import load_reference
 from vlmsearch.models.bundle import Tower, padded_length

@@ -17,11 +17,12 @@ from tokenizers import Tokenizer
 
 from tests.support.checkpoints import make_bert, make_clip
 from vlmsearch.export.calibrate import Observation, Spread, calibrate
-from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
+from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import sentences
 from vlmsearch.export.fetch import text_input
 from vlmsearch.export.inputs import Feeds, open_session, pixel_feeds, run, text_feeds
 from vlmsearch.export.layers import quantise_weight
+from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import (
     Drift,
     QuantisationPlan,

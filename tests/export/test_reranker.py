@@ -14,8 +14,8 @@ from sentence_transformers import CrossEncoder
 from tests.support.checkpoints import edit_json, make_bert, make_cross_encoder
 from tests.support.paths import ENGINES
 from vlmsearch.errors import ConfigError, QualityError
-from vlmsearch.export.checkpoint import load_cross_encoder
 from vlmsearch.export.inputs import open_session, pair_feeds
+from vlmsearch.export.load import load_cross_encoder
 from vlmsearch.export.pairs import labelled_pairs
 from vlmsearch.export.quantize import export, score_drift
 from vlmsearch.export.relevance import calibration_error

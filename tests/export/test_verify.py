@@ -17,10 +17,10 @@ from tests.support.checkpoints import edit_json, make_bert, make_clip, minilm
 from tests.support.paths import ENGINES, SHARED
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.export.checkpoint import load_checkpoint
 from vlmsearch.export.data import gather
 from vlmsearch.export.fetch import text_input
 from vlmsearch.export.inputs import image_feeds, pixel_feeds
+from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import Drift, export
 from vlmsearch.export.torch import load_reference
 from vlmsearch.export.verify import (

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from tests.support.paths import ENGINES
 from vlmsearch.cli import cli
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.export.checkpoint import load_checkpoint
 from vlmsearch.export.fetch import fingerprint
+from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.retrieval import scene_recall
 from vlmsearch.models.bundle import open_bundle
 

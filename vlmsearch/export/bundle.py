@@ -17,10 +17,11 @@ from tokenizers import Tokenizer
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError
 from vlmsearch.export.calibrate import calibrate as observe
-from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint
+from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import Samples, gather
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
 from vlmsearch.export.inputs import Feeds, machine, run
+from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import (
     D,
     Drift,

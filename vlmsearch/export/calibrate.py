@@ -113,7 +113,7 @@ def calibrate(
 
 def _small(batch: Feed, values: int, checkpoint: Checkpoint, tower: Tower) -> list[Feed]:
     """A batch in parts whose probed values fit the budget."""
-    form = checkpoint.image.transformer if tower == "image" and checkpoint.image else checkpoint.text.transformer
+    form = checkpoint.tower(tower).transformer
     first = next(iter(batch.values()))
     tokens = checkpoint.image.tokens if tower == "image" and checkpoint.image else first.shape[1]
     each = values * tokens * form.width * 2 * 4  # a quarter of the inputs is four times as wide

@@ -10,7 +10,9 @@ from tokenizers import Tokenizer
 
 from vlmsearch._util.text import drawing_allowed
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
-from vlmsearch.export.checkpoint import Checkpoint, load_checkpoint, weight_files
+from vlmsearch.export.checkpoint import Checkpoint
+from vlmsearch.export.load import load_checkpoint
+from vlmsearch.export.weights import weight_files
 from vlmsearch.models.bundle import Bundle, BundleFile, TextInput
 from vlmsearch.models.recipe import Recipe, RerankerRecipe, find_recipe
 from vlmsearch.models.tokenizers import no_panics

@@ -1,6 +1,6 @@
 """What a transformer is made of, in the dialects that different runtimes run best.
 
-An architecture (`architectures`) is written once against `Layers`. `Layers` itself writes plain ai.onnx operators
+A model (`families`) is written once against `Layers`. `Layers` itself writes plain ai.onnx operators
 in float32 or float16; `QdqLayers` puts QuantizeLinear and DequantizeLinear around the Linear layers, as TensorRT
 reads INT8; `CpuInt8Layers` writes ONNX Runtime's own fused operators for INT8 on a CPU.
 """

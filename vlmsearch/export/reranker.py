@@ -16,9 +16,10 @@ from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError, QualityError
 from vlmsearch.export.bundle import Json, check_target, file_entry, need_peers, rounded, story
 from vlmsearch.export.calibrate import calibrate as observe
-from vlmsearch.export.checkpoint import Checkpoint, load_cross_encoder
+from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.fetch import checkpoint_folder, fingerprint
 from vlmsearch.export.inputs import Feeds, machine, pair_feeds, run
+from vlmsearch.export.load import load_cross_encoder
 from vlmsearch.export.pairs import LabelledPairs, labelled_pairs
 from vlmsearch.export.quantize import Report, ScoreDrift, Subject, export, quantise, score_drift, silent
 from vlmsearch.export.relevance import calibration_error

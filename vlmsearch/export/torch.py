@@ -16,8 +16,9 @@ from transformers import AutoModel, AutoModelForSequenceClassification, CLIPMode
 from vlmsearch._util.files import expand_home
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import BackendError, ConfigError, one_line
-from vlmsearch.export.checkpoint import image_settings, load_checkpoint, sentence_modules
+from vlmsearch.export.checkpoint import image_settings, sentence_modules
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
+from vlmsearch.export.load import load_checkpoint
 from vlmsearch.generators.local.hub import ONE_AT_A_TIME, no_progress_bars
 from vlmsearch.models.bundle import Bundle, bundle_names
 from vlmsearch.models.inputs import Ids, Pixels, available_cores

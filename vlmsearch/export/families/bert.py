@@ -1,0 +1,129 @@
+"""BERT (Devlin et al., 2019): sentence encoders as sentence-transformers saves them, and cross-encoders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import TensorProto
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.export.checkpoint import Checkpoint, TextTower, read_transformer, sentence_modules
+from vlmsearch.export.layers import Layers, Linear, Mask
+from vlmsearch.export.transformer import (
+    Block,
+    Pooling,
+    Transformer,
+    first_rows,
+    first_token,
+    linear,
+    norm_weights,
+    pool_tokens,
+    post_norm,
+    scaled,
+    text_inputs,
+    text_length,
+    unit,
+)
+from vlmsearch.export.weights import Json, Weights, read_json, read_weights
+
+
+def read(folder: Path, config: Json) -> Checkpoint:
+    """Read a sentence encoder."""
+    pooling, limit = sentence_modules(folder)
+    form, positions, weights = _parts(folder, config)
+    tower, most = Bert(form, positions, pooling), min(limit or positions, positions)
+    return Checkpoint(folder, weights, form.width, None, tower, None, most, config.get("pad_token_id", 0))
+
+
+def read_cross_encoder(folder: Path, config: Json) -> Checkpoint:
+    """Read a model of two texts that gives one number."""
+    heads, labels = config.get("architectures"), config.get("id2label")
+    count = config.get("num_labels", 2) if labels is None else len(labels)
+    if heads != ["BertForSequenceClassification"] or count != 1:
+        has = f"{heads} with {count} labels"
+        raise ConfigError(f"{folder}: BertForSequenceClassification with one label can be exported, not {has}")
+    form, positions, weights = _parts(folder, config)
+    limits = folder / "tokenizer_config.json"
+    limit = read_json(limits).get("model_max_length") if limits.is_file() else None
+    most = min(int(limit or positions), positions)
+    return Checkpoint(
+        folder, weights, form.width, None, CrossEncoder(form, positions), None, most, config.get("pad_token_id", 0)
+    )
+
+
+def _parts(folder: Path, config: Json) -> tuple[Transformer, int, Weights]:
+    """The sizes of a BERT, how many positions it has, and its tensors."""
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise ConfigError(f"{folder}: only absolute positions can be exported")
+    form = read_transformer({"hidden_act": "gelu", "layer_norm_eps": 1e-12} | config, folder)
+    weights = read_weights(folder, lambda name: name.removeprefix("bert."))
+    return form, config["max_position_embeddings"], weights
+
+
+@dataclass(frozen=True)
+class Bert(TextTower):
+    """A sentence encoder."""
+
+    pooling: Pooling
+
+    def write(self, layers: Layers, weights: Weights) -> None:
+        """See `TextTower.write`."""
+        ids, padding = text_inputs(layers)
+        places = (
+            weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
+        )
+        x = layers.lookup(weights["embeddings.word_embeddings.weight"], ids)
+        x = layers.graph.op("Add", x, first_rows(layers, places, text_length(layers, ids)), scope="embed")
+        x = _encoder(layers, self.transformer, weights, x, padding, first=self.pooling == "cls")
+        unit(layers, pool_tokens(layers, x, padding, self.pooling), self.transformer.width)
+
+
+@dataclass(frozen=True)
+class CrossEncoder(TextTower):
+    """A BERT that reads two texts together and gives one number."""
+
+    def write(self, layers: Layers, weights: Weights) -> None:
+        """Write ``input_ids``, ``token_type_ids``, ``attention_mask`` int32 (n, length) to ``logit`` float32 (n, 1)."""
+        graph, op, form = layers.graph, layers.graph.op, self.transformer
+        ids, padding = text_inputs(layers)
+        types = graph.input("token_type_ids", TensorProto.INT32, ["batch", "length"])
+        x = layers.lookup(weights["embeddings.word_embeddings.weight"], ids)
+        places = first_rows(layers, weights["embeddings.position_embeddings.weight"], text_length(layers, ids))
+        x = op("Add", x, places, scope="embed")
+        x = op(
+            "Add", x, layers.lookup(weights["embeddings.token_type_embeddings.weight"], types, "types"), scope="embed"
+        )
+        x = _encoder(layers, form, weights, x, padding, first=True)
+        pooled = op("Tanh", layers.linear(x, _dense(weights, "pooler.dense")), scope="pooler")
+        logit = op("Squeeze", layers.linear(pooled, _dense(weights, "classifier")), graph.ints(1), scope="classifier")
+        logit = op("Cast", logit, scope="classifier", to=int(TensorProto.FLOAT))
+        graph.output(logit, "logit", TensorProto.FLOAT, ["batch", 1])
+
+
+def _dense(weights: Weights, name: str) -> Linear:
+    """A Linear of the head, which stays in high precision: it is a thousandth of the work and decides the number."""
+    return Linear(name, weights[f"{name}.weight"].T, weights[f"{name}.bias"], quantisable=False)
+
+
+def _encoder(layers: Layers, form: Transformer, weights: Weights, x: str, padding: str, *, first: bool) -> str:
+    """BERT on what its embeddings add up to: all tokens, or only the ``first``, (n, 1, width)."""
+    x = layers.norm(x, norm_weights(weights, "embeddings.LayerNorm", form))
+    blocks = [_block(weights, f"encoder.layer.{i}.", f"text/{i}", form) for i in range(form.layers)]
+    return post_norm(layers, x, blocks, form, Mask(padding), first_token(layers.graph) if first else None)
+
+
+def _block(weights: Weights, prefix: str, name: str, form: Transformer) -> Block:
+    """A layer of BERT."""
+    attention = f"{prefix}attention.self."
+    return Block(
+        name,
+        query=scaled(linear(weights, f"{attention}query", f"{name}/q"), form),
+        key=linear(weights, f"{attention}key", f"{name}/k"),
+        value=linear(weights, f"{attention}value", f"{name}/v"),
+        out=linear(weights, f"{prefix}attention.output.dense", f"{name}/out"),
+        fc1=linear(weights, f"{prefix}intermediate.dense", f"{name}/fc1"),
+        fc2=linear(weights, f"{prefix}output.dense", f"{name}/fc2"),
+        norm1=norm_weights(weights, f"{prefix}attention.output.LayerNorm", form),
+        norm2=norm_weights(weights, f"{prefix}output.LayerNorm", form),
+    )

@@ -1,0 +1,174 @@
+"""CLIP (Radford et al., 2021), as transformers keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
+
+from vlmsearch.export.checkpoint import (
+    Checkpoint,
+    ImageTower,
+    TextTower,
+    image_settings,
+    read_transformer,
+    shorter_edge,
+)
+from vlmsearch.export.layers import Layers, Linear, Mask
+from vlmsearch.export.transformer import (
+    Block,
+    Pool,
+    Transformer,
+    first_rows,
+    first_token,
+    linear,
+    norm_weights,
+    pre_norm,
+    project,
+    scaled,
+    text_inputs,
+    text_length,
+)
+from vlmsearch.export.weights import Json, Weights, read_weights
+from vlmsearch.models.bundle import padded_length
+
+_CLIP_DEFAULTS: Json = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
+_VISION_DEFAULTS: Json = {"hidden_size": 768, "num_attention_heads": 12, "image_size": 224, "patch_size": 32}
+_TEXT_DEFAULTS: Json = {
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "eos_token_id": 49407,
+    "pad_token_id": 1,
+    "max_position_embeddings": 77,
+}
+
+
+def read(folder: Path, config: Json) -> Checkpoint:
+    """Read a CLIP checkpoint."""
+    vision = _tower_config(config, "vision_config", _CLIP_DEFAULTS | _VISION_DEFAULTS)
+    text = _tower_config(config, "text_config", _CLIP_DEFAULTS | _TEXT_DEFAULTS)
+    prep = image_settings(folder)
+    image = ClipImage(
+        read_transformer(vision, folder),
+        size=vision["image_size"],
+        patch=vision["patch_size"],
+        mean=tuple(prep["image_mean"]),
+        std=tuple(prep["image_std"]),
+    )
+    # Configurations of before 2023 carry the wrong end token, 2, and mean "the largest id".
+    end, positions = text["eos_token_id"], text["max_position_embeddings"]
+    weights = read_weights(folder, lambda name: name)
+    tower = ClipText(read_transformer(text, folder), positions, None if end == 2 else end)
+    dim = weights["text_projection.weight"].shape[0]
+    return Checkpoint(folder, weights, dim, image, tower, shorter_edge(prep, folder), positions, text["pad_token_id"])
+
+
+def _tower_config(config: Json, name: str, defaults: Json) -> Json:
+    """One tower's settings: what older configurations keep under ``*_dict`` replaces everything else."""
+    old = config.get(f"{name}_dict")
+    return defaults | (config.get(name) or {}) | (defaults | old if old else {})
+
+
+@dataclass(frozen=True)
+class ClipImage(ImageTower):
+    """CLIP's vision transformer, with a class token."""
+
+    @property
+    def tokens(self) -> int:
+        """The patches and the class token."""
+        return (self.size // self.patch) ** 2 + 1
+
+    def write(self, layers: Layers, weights: Weights) -> None:
+        """See `ImageTower.write`."""
+        graph, form = layers.graph, self.transformer
+        pixels = graph.input("pixels", TensorProto.UINT8, ["batch", self.size, self.size, 3])
+        x = _patches(layers, pixels, self, weights)
+        x = layers.norm(x, norm_weights(weights, "vision_model.pre_layrnorm", form))
+        blocks = [_block(weights, f"vision_model.encoder.layers.{i}.", f"image/{i}", form) for i in range(form.layers)]
+        final = norm_weights(weights, "vision_model.post_layernorm", form)
+        x = pre_norm(layers, x, blocks, final, form, None, first_token(graph))
+        project(layers, x, weights["visual_projection.weight"])
+
+
+@dataclass(frozen=True)
+class ClipText(TextTower):
+    """CLIP's text transformer; ``end`` is the id of the pooled token, None for the largest id."""
+
+    end: int | None
+
+    def write(self, layers: Layers, weights: Weights) -> None:
+        """See `TextTower.write`."""
+        graph, op, form = layers.graph, layers.graph.op, self.transformer
+        ids, padding = text_inputs(layers)
+        prefix = "text_model.embeddings."
+        length = text_length(layers, ids)
+        x = layers.lookup(weights[f"{prefix}token_embedding.weight"], ids)
+        x = op("Add", x, first_rows(layers, weights[f"{prefix}position_embedding.weight"], length), scope="embed")
+        order = graph.op(
+            "Slice",
+            graph.constant(np.arange(padded_length(self.positions), dtype=np.float32), "order"),
+            graph.ints(0), length, graph.ints(0), scope="embed",
+        )  # fmt: skip
+        pool = _end_token(layers, ids, order, self)
+        blocks = [_block(weights, f"text_model.encoder.layers.{i}.", f"text/{i}", form) for i in range(form.layers)]
+        final = norm_weights(weights, "text_model.final_layer_norm", form)
+        x = pre_norm(layers, x, blocks, final, form, Mask(padding, order), pool)
+        project(layers, x, weights["text_projection.weight"])
+
+
+def _block(weights: Weights, prefix: str, name: str, form: Transformer) -> Block:
+    """A layer of either CLIP tower."""
+    attention = f"{prefix}self_attn."
+    return Block(
+        name,
+        query=scaled(linear(weights, f"{attention}q_proj", f"{name}/q"), form),
+        key=linear(weights, f"{attention}k_proj", f"{name}/k"),
+        value=linear(weights, f"{attention}v_proj", f"{name}/v"),
+        out=linear(weights, f"{attention}out_proj", f"{name}/out"),
+        fc1=linear(weights, f"{prefix}mlp.fc1", f"{name}/fc1"),
+        fc2=linear(weights, f"{prefix}mlp.fc2", f"{name}/fc2"),
+        norm1=norm_weights(weights, f"{prefix}layer_norm1", form),
+        norm2=norm_weights(weights, f"{prefix}layer_norm2", form),
+    )
+
+
+def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:
+    """The first end token of each text: found by position, so that ties need no rule of the runtime."""
+    graph, op = layers.graph, layers.graph.op
+    numbers = op("Cast", ids, scope="end", to=int(TensorProto.FLOAT))
+    if config.end is None:
+        end = op("ReduceMax", numbers, scope="end", axes=(1,), keepdims=1)
+    else:
+        end = graph.constant(np.array([[config.end]], np.float32), "end_id")
+    other = op("Cast", op("Not", op("Equal", numbers, end, scope="end"), scope="end"), scope="end", to=1)
+    far = op("Mul", other, graph.constant(np.array(1e6, np.float32), "far"), scope="end")
+    place = op("ReduceMin", op("Add", order, far, scope="end"), scope="end", axes=(1,), keepdims=1)
+    chosen = op("Unsqueeze", layers.cast(op("Equal", order, place, scope="end"), "end"), graph.ints(1), scope="end")
+    return lambda y: op("MatMul", chosen, y, scope="pool")
+
+
+def _patches(layers: Layers, pixels: str, config: ClipImage, weights: Weights) -> str:
+    """Class token and patch embeddings plus positions; the convolution is a MatMul over flattened patches.
+
+    Pixels enter as -1 to 1; kernel and bias take up how the checkpoint's own mean and deviation differ from that. The
+    bias and the class token are part of the positions.
+    """
+    graph, op, prefix = layers.graph, layers.graph.op, "vision_model.embeddings."
+    grid, patch, width = config.size // config.patch, config.patch, config.transformer.width
+    x = op("Mul", layers.cast(pixels, "pixels"), layers.scalar(1 / 127.5), scope="pixels")
+    x = op("Sub", x, layers.scalar(1.0), scope="pixels")
+    x = op("Reshape", x, graph.ints(-1, grid, patch, grid, patch, 3), scope="patches")
+    x = op("Transpose", x, scope="patches", perm=(0, 1, 3, 2, 4, 5))
+    x = op("Reshape", x, graph.ints(-1, grid * grid, patch * patch * 3), scope="patches")
+    kernel = weights[f"{prefix}patch_embedding.weight"].astype(np.float64).transpose(2, 3, 1, 0)
+    mean, std = (np.array(values, np.float64)[None, None, :, None] for values in (config.mean, config.std))
+    bias = (kernel * (0.5 - mean) / std).sum(axis=(0, 1, 2))
+    flat = (kernel * 0.5 / std).reshape(-1, width).astype(np.float32)
+    x = layers.linear(x, Linear("image/patches", flat, quantisable=False))
+    x = op("Pad", x, graph.ints(0, 1, 0, 0, 0, 0), scope="patches")
+    positions = weights[f"{prefix}position_embedding.weight"].astype(np.float64)
+    positions[0] += weights[f"{prefix}class_embedding"]
+    positions[1:] += bias
+    return op("Add", x, layers.weight(positions[None].astype(np.float32), "positions"), scope="patches")

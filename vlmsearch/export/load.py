@@ -1,0 +1,41 @@
+"""Checkpoints by the family that their configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.export.checkpoint import Checkpoint
+from vlmsearch.export.families import bert, clip
+from vlmsearch.export.weights import Json, read_json
+
+Reader = Callable[[Path, Json], Checkpoint]
+FAMILIES: Mapping[str, Reader] = {"clip": clip.read, "bert": bert.read}
+"""What reads an encoder of a ``model_type``."""
+CROSS_ENCODERS: Mapping[str, Reader] = {"bert": bert.read_cross_encoder}
+"""What reads a re-ranker of a ``model_type``."""
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read an encoder's checkpoint; ConfigError says what is missing or which families can be exported."""
+    return _load(folder, FAMILIES, "encoders")
+
+
+def load_cross_encoder(folder: Path) -> Checkpoint:
+    """Read the checkpoint of a model that gives one number for two texts; ConfigError as `load_checkpoint`."""
+    return _load(folder, CROSS_ENCODERS, "cross-encoders")
+
+
+def _load(folder: Path, readers: Mapping[str, Reader], what: str) -> Checkpoint:
+    config = read_json(folder / "config.json")
+    if not (folder / "tokenizer.json").is_file():
+        raise ConfigError(f"{folder} has no tokenizer.json: save the checkpoint with its fast tokenizer")
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    read = readers.get(str(kind))
+    if read is None:
+        raise ConfigError(f"{folder} is of type {kind!r}; {what} of {', '.join(readers)} can be exported")
+    try:
+        return read(folder, config)
+    except (KeyError, TypeError, AttributeError, IndexError) as exc:
+        raise ConfigError(f"{folder}: its settings are incomplete or damaged ({exc!r})") from exc

@@ -1,0 +1,177 @@
+"""What the graphs of all families are made of: layers of a transformer, inputs, pooling and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from onnx import TensorProto
+
+from vlmsearch.export.graph import OnnxGraph
+from vlmsearch.export.layers import Activation, Array, Layers, Linear, Mask, Norm
+from vlmsearch.export.weights import Weights
+from vlmsearch.models.bundle import padded_length
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """The sizes that all layers of one transformer share."""
+
+    width: int
+    layers: int
+    heads: int
+    activation: Activation
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """The weights of one layer; ``norm1`` comes first in the pre-norm order, after attention in the post-norm one."""
+
+    name: str
+    query: Linear
+    key: Linear
+    value: Linear
+    out: Linear
+    fc1: Linear
+    fc2: Linear
+    norm1: Norm
+    norm2: Norm
+
+
+Pool = Callable[[str], str]
+"""Takes the one pooled token out of (n, tokens, width): gives (n, 1, width)."""
+
+
+def pre_norm(
+    layers: Layers, x: str, blocks: Sequence[Block], final: Norm, form: Transformer, mask: Mask | None, pool: Pool
+) -> str:
+    """The layers with normalisation first, and the final normalisation: the pooled token, (n, 1, width)."""
+    following = [block.norm1 for block in blocks[1:]] + [final]
+    h = layers.norm(x, blocks[0].norm1)
+    for block, norm in zip(blocks, following):
+        last = pool if block is blocks[-1] else None
+        attended = attention(layers, block, form, h, mask, last)
+        x, h = layers.add_norm(attended, last(x) if last else x, block.norm2)
+        x, h = layers.add_norm(mlp(layers, block, form, h), x, norm)
+    return h
+
+
+def post_norm(
+    layers: Layers, x: str, blocks: Sequence[Block], form: Transformer, mask: Mask | None, pool: Pool | None
+) -> str:
+    """The layers with normalisation after attention and after the MLP: all tokens, or the one that ``pool`` takes."""
+    for block in blocks:
+        last = pool if block is blocks[-1] else None
+        attended = attention(layers, block, form, x, mask, last)
+        _, x = layers.add_norm(attended, last(x) if last else x, block.norm1)
+        _, x = layers.add_norm(mlp(layers, block, form, x), x, block.norm2)
+    return x
+
+
+def attention(layers: Layers, block: Block, form: Transformer, x: str, mask: Mask | None, pool: Pool | None) -> str:
+    """Self-attention with its projections, of every token or of the pooled one alone.
+
+    Under a mask the scores are computed for every token: TensorRT 8.6 gives the mask of a single query to the first
+    row of a batch alone.
+    """
+    scope = f"{block.name}/attention"
+    if pool and mask is None:
+        q = layers.linear(pool(x), block.query)
+        k, v = layers.split(layers.linear(x, _fuse("kv", block, block.key, block.value)), 2, form.width, scope)
+    else:
+        fused = _fuse("qkv", block, block.query, block.key, block.value)
+        q, k, v = layers.split(layers.linear(x, fused), 3, form.width, scope)
+    attended = layers.attention(q, k, v, heads=form.heads, width=form.width, mask=mask, scope=scope)
+    if pool and mask is not None:
+        attended = pool(attended)
+    return layers.linear(attended, block.out)
+
+
+def mlp(layers: Layers, block: Block, form: Transformer, x: str) -> str:
+    """The two Linears after attention, with the activation between them."""
+    hidden = layers.activation(layers.linear(x, block.fc1), form.activation, f"{block.name}/mlp")
+    return layers.linear(hidden, block.fc2)
+
+
+def linear(weights: Weights, prefix: str, name: str) -> Linear:
+    """The weights of one Linear, as PyTorch keeps them."""
+    return Linear(name, weights[f"{prefix}.weight"].T, weights[f"{prefix}.bias"])
+
+
+def scaled(query: Linear, form: Transformer) -> Linear:
+    """The query's projection with attention's 1 / sqrt(head size) in it."""
+    scale = np.float32((form.width // form.heads) ** -0.5)
+    return Linear(query.name, query.weight * scale, None if query.bias is None else query.bias * scale)
+
+
+def norm_weights(weights: Weights, prefix: str, form: Transformer) -> Norm:
+    """The weights of one layer normalisation."""
+    return Norm(prefix, weights[f"{prefix}.weight"], weights[f"{prefix}.bias"], form.epsilon)
+
+
+def text_inputs(layers: Layers) -> tuple[str, str]:
+    """Declare token ids and their mask."""
+    shape = ["batch", "length"]
+    ids = layers.graph.input("input_ids", TensorProto.INT32, shape)
+    return ids, layers.graph.input("attention_mask", TensorProto.INT32, shape)
+
+
+def text_length(layers: Layers, ids: str) -> str:
+    """How many columns the ids have."""
+    graph = layers.graph
+    shape = graph.op("Shape", ids, scope="length")
+    return graph.op("Slice", shape, graph.ints(1), graph.ints(2), graph.ints(0), scope="length")
+
+
+def first_rows(layers: Layers, table: Array, length: str) -> str:
+    """A row for each column of the ids, of zeros for those that can only be padding."""
+    graph = layers.graph
+    whole = np.pad(table, ((0, padded_length(len(table)) - len(table)), (0, 0)))
+    return graph.op("Slice", layers.weight(whole, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
+
+
+def first_token(graph: OnnxGraph) -> Pool:
+    """The class token."""
+    return lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool")
+
+
+Pooling = Literal["mean", "cls", "max"]
+
+
+def pool_tokens(layers: Layers, x: str, padding: str, pooling: Pooling) -> str:
+    """One vector per text, (n, 1, width)."""
+    graph, op = layers.graph, layers.graph.op
+    if pooling == "cls":
+        return x
+    seen = layers.cast(padding, "pool")
+    if pooling == "max":
+        hidden = op("Mul", op("Sub", seen, layers.scalar(1.0), scope="pool"), layers.scalar(1e4), scope="pool")
+        x = op("Add", x, op("Unsqueeze", hidden, graph.ints(2), scope="pool"), scope="pool")
+        return op("ReduceMax", x, scope="pool", axes=(1,), keepdims=1)
+    count = op("Max", op("ReduceSum", seen, graph.ints(1), scope="pool", keepdims=1), layers.scalar(1.0), scope="pool")
+    share = op("Unsqueeze", op("Div", seen, count, scope="pool"), graph.ints(1), scope="pool")
+    return op("MatMul", share, x, scope="pool")
+
+
+def unit(layers: Layers, x: str, dim: int) -> None:
+    """Give out the pooled token, scaled to length one in float32."""
+    graph, op = layers.graph, layers.graph.op
+    x = op("Cast", op("Squeeze", x, graph.ints(1), scope="unit"), scope="unit", to=int(TensorProto.FLOAT))
+    length = op("ReduceL2", x, scope="unit", axes=(1,), keepdims=1)
+    length = op("Max", length, graph.constant(np.array(1e-12, np.float32), "tiny"), scope="unit")
+    graph.output(op("Div", x, length, scope="unit"), "embedding", TensorProto.FLOAT, ["batch", dim])
+
+
+def project(layers: Layers, x: str, projection: Array) -> None:
+    """Project the pooled token and give it out."""
+    unit(layers, layers.linear(x, Linear("projection", projection.T, quantisable=False)), projection.shape[0])
+
+
+def _fuse(role: str, block: Block, *parts: Linear) -> Linear:
+    """Several Linears of one input as one."""
+    weight = np.concatenate([part.weight for part in parts], axis=1)
+    bias = np.concatenate([part.bias for part in parts if part.bias is not None])
+    return Linear(f"{block.name}/{role}", weight, bias)

@@ -1,0 +1,98 @@
+"""Files of a checkpoint, as the transformers library saves them, read without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
+from vlmsearch.export.layers import Array
+
+Weights = Mapping[str, Array]
+Json = dict[str, Any]
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights: safetensors, one or several with an index, else PyTorch's own; all there."""
+    for one, index in (
+        ("model.safetensors", "model.safetensors.index.json"),
+        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    ):
+        if (folder / one).is_file():
+            return [folder / one]
+        if (folder / index).is_file():
+            files = [folder / name for name in sorted(set(read_json(folder / index)["weight_map"].values()))]
+            for file in files:
+                if not file.is_file():
+                    raise ModelUnavailableError(f"{folder} has no {file.name}, which its {index} lists")
+            return files
+    raise ModelUnavailableError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
+
+
+class _Weights(dict[str, Array]):
+    """Tensors by name; one that is not there is the checkpoint's fault."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, name: str) -> Array:
+        raise ConfigError(f"{self._folder} cannot be exported: it has no tensor {name}")
+
+
+def read_weights(folder: Path, rename: Callable[[str], str]) -> Weights:
+    """All tensors in float32."""
+    found = _Weights(folder)
+    for file in weight_files(folder):
+        try:
+            tensors = _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickle(file)
+        except MissingDependencyError:
+            raise
+        except Exception as exc:  # whatever the readers raise for a damaged file
+            raise ConfigError(f"{file} is damaged: {one_line(exc)}") from exc
+        found.update({rename(name): array for name, array in tensors.items()})
+    return found
+
+
+def _read_safetensors(file: Path) -> dict[str, Array]:
+    try:
+        with safe_open(file, "np") as tensors:
+            found = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    except TypeError:  # bfloat16, which NumPy has from ml_dtypes at best
+        _torch()
+        with safe_open(file, "pt") as tensors:
+            return _floats({name: tensors.get_tensor(name) for name in tensors.keys()})  # noqa: SIM118
+    floats = {name: array for name, array in found.items() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"}
+    return {name: array.astype(np.float32, copy=False) for name, array in floats.items()}
+
+
+def _read_pickle(file: Path) -> dict[str, Array]:
+    return _floats(_torch().load(file, map_location="cpu", weights_only=True))
+
+
+def _floats(tensors: Mapping[str, Any]) -> dict[str, Array]:
+    return {name: tensor.float().numpy() for name, tensor in tensors.items() if tensor.is_floating_point()}
+
+
+def _torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError as exc:
+        raise MissingDependencyError("these weights need torch: pip install 'vlmsearch[export]'") from exc
+    return torch
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file of a checkpoint holds; ModelUnavailableError where it is missing."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelUnavailableError(f"{path.parent} is not a checkpoint: it has no {path.name}") from None
+    except ValueError as exc:
+        raise ConfigError(f"{path} is damaged: {exc}") from exc
