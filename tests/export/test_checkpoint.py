@@ -120,15 +120,20 @@ def test_a_bad_clip_checkpoint_is_one_clear_line(
         (lambda f: edit_json(f / "config.json", position_embedding_type="relative_key"), "absolute positions"),
         (
             lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode_max_tokens=True),
-            "one of mean, cls and max",
+            "one of mean, cls, max, last",
         ),
         (
             lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode_weightedmean_tokens=True),
             "weightedmean_tokens",
         ),
         (
+            lambda f: edit_json(f / "1_Pooling" / "config.json", pooling_mode="mean_sqrt_len_tokens"),
+            "mean_sqrt_len_tokens",
+        ),
+        (lambda f: edit_json(f / "1_Pooling" / "config.json", include_prompt=False), "include_prompt"),
+        (
             lambda f: (f / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}'),
-            "prompt",
+            "the default prompt 'query' is not among its prompts",
         ),
         (
             lambda f: (f / "modules.json").write_text('[{"type": "a.Transformer"}, {"type": "a.CNN", "path": ""}]'),

@@ -39,7 +39,7 @@ def edit(folder: Path, **changes: object) -> None:
         ({"calibration": {"scale": 1}}, "shift is missing"),
         ({"text": {"max_tokens": 0, "pad": 0}}, "max_tokens"),
         ({"fingerprint": "other:12"}, "fingerprint"),
-        ({"format": 1}, "not of format 2"),
+        ({"format": 1}, "not of format 3"),
     ],
 )
 def test_a_description_that_no_build_wrote_is_refused(folder: Path, changes: dict[str, object], said: str) -> None:

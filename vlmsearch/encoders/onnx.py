@@ -127,8 +127,8 @@ def _profile(bundle: Bundle, tower: Tower, most: int) -> SessionProfile:
         side = bundle.preprocess.size
         least, usual, greatest = ((size, side, side, 3) for size in sizes)
         return SessionProfile({"pixels": (least, usual, greatest)})
-    longest = bundle.text.max_tokens
-    shortest = len(bundle.text.prefix) + len(bundle.text.suffix)
-    lengths = (max(shortest, 1), min(_USUAL_LENGTH, longest), longest)
+    longest = bundle.text.fill or bundle.text.max_tokens
+    shortest = bundle.text.fill or len(bundle.text.prefix) + len(bundle.text.suffix)
+    lengths = (max(shortest, 1), min(max(_USUAL_LENGTH, shortest), longest), longest)
     few, some, many = zip(sizes, lengths)
     return SessionProfile(dict.fromkeys(("input_ids", "attention_mask"), (few, some, many)))

@@ -115,14 +115,14 @@ class TritonEncoder(Encoder):
         most = self._deployment.max_text_bytes
         planned = list(batches(order, [len(encoded[i]) for i in order], self._batch_size, total=most))
         chunks: dict[str, list[_Chunk]] = {space.name: [] for space in self.spaces}
-        for batch, found in zip(planned, self._each(planned, lambda batch: self._send_texts(encoded, batch))):
+        for batch, found in zip(planned, self._each(planned, lambda batch: self._send_texts(encoded, batch, role))):
             for space in self.spaces:
-                room = self._deployment.rooms[space.name]
+                room = self._deployment.rooms[space.name][role]
                 for i, row, count in zip(batch, *found[space.name]):
                     lengths = chunk_lengths(count, room, role)
                     if sum(lengths) < count:
                         warn_truncated(space.name, count, room, stacklevel=2)
-                    rows = [row] if len(lengths) == 1 else self._send_chunks(space, encoded[i], len(lengths))
+                    rows = [row] if len(lengths) == 1 else self._send_chunks(space, encoded[i], role, len(lengths))
                     chunks[space.name] += [(i, length, vector) for length, vector in zip(lengths, rows)]
         return {space.name: _pooled(chunks[space.name], len(texts), space.dim) for space in self.spaces}
 
@@ -191,18 +191,20 @@ class TritonEncoder(Encoder):
             for future in futures:
                 future.cancel()
 
-    def _send_texts(self, encoded: Sequence[bytes], batch: Sequence[int]) -> dict[str, tuple[Vectors, list[int]]]:
+    def _send_texts(
+        self, encoded: Sequence[bytes], batch: Sequence[int], role: Role
+    ) -> dict[str, tuple[Vectors, list[int]]]:
         """For each space the vectors of a batch of texts, as far as they are read, and their numbers of tokens."""
         vectors = {space.name: protocol.text_model(space).upper() for space in self.spaces}
         counts = {space.name: protocol.tokens_tensor(space.name) for space in self.spaces}
-        texts = _strings([encoded[i] for i in batch])
-        found = self._infer(self._model, {protocol.TEXT: texts}, (*vectors.values(), *counts.values()))
+        inputs = {protocol.TEXT: _strings([encoded[i] for i in batch])} | _role(role, len(batch))
+        found = self._infer(self._model, inputs, (*vectors.values(), *counts.values()))
         return {
             name: (found[vectors[name]].astype(np.float32, copy=False), found[counts[name]][:, 0].tolist())
             for name in vectors
         }
 
-    def _send_chunks(self, space: Space, encoded: bytes, count: int) -> list[Row]:
+    def _send_chunks(self, space: Space, encoded: bytes, role: Role, count: int) -> list[Row]:
         """The vectors of the chunks of a text that is longer than a model reads."""
         output = protocol.text_model(space).upper()
         planned = list(batches(range(count), [1] * count, self._batch_size))
@@ -210,7 +212,8 @@ class TritonEncoder(Encoder):
         def send(numbers: Sequence[int]) -> list[Row]:
             texts = _strings([encoded] + [b""] * (len(numbers) - 1))
             wanted = np.array(numbers, np.int32)[:, None]
-            rows = self._infer(self._model, {protocol.TEXT: texts, protocol.PIECE: wanted}, (output,))[output]
+            inputs = {protocol.TEXT: texts, protocol.PIECE: wanted} | _role(role, len(numbers))
+            rows = self._infer(self._model, inputs, (output,))[output]
             return list(rows.astype(np.float32))
 
         return [row for rows in self._each(planned, send) for row in rows]
@@ -267,6 +270,11 @@ class TritonEncoder(Encoder):
 def _pooled(chunks: Sequence[_Chunk], count: int, dim: int) -> Vectors:
     vectors = np.array([row for _, _, row in chunks], np.float32).reshape(len(chunks), dim)
     return pool_chunks(vectors, [text for text, _, _ in chunks], [tokens for _, tokens, _ in chunks], count)
+
+
+def _role(role: Role, count: int) -> dict[str, NDArray[np.generic]]:
+    """The input that says what texts are encoded as; none for documents, which they are without."""
+    return {} if role == "document" else {protocol.ROLE: _strings([role.encode()] * count)}
 
 
 def _strings(items: Sequence[object]) -> NDArray[np.object_]:

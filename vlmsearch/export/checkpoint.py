@@ -16,6 +16,7 @@ from vlmsearch.export.transformer import Pooling, Transformer
 from vlmsearch.export.weights import Json, Weights, read_json
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Tower
+from vlmsearch.models.recipe import NO_PROMPTS, Prompts
 
 _ACTIVATIONS: dict[str, Activation] = {"quick_gelu": "quick_gelu", "gelu": "gelu"}
 _RESAMPLE: dict[int, Literal["lanczos", "bilinear", "bicubic"]] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
@@ -55,7 +56,11 @@ class TextTower(ABC):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model to export: its weights in float32, its towers and what it does around them."""
+    """A model to export: its weights in float32, its towers and what it does around them.
+
+    ``prompts`` stand before its texts. Where ``fill`` is given, all texts are padded to so many tokens and no mask is
+    applied.
+    """
 
     folder: Path
     weights: Weights
@@ -65,6 +70,8 @@ class Checkpoint:
     preprocess: Preprocess | None
     max_tokens: int
     pad: int
+    prompts: Prompts = NO_PROMPTS
+    fill: int | None = None
 
     @property
     def towers(self) -> tuple[Tower, ...]:
@@ -84,13 +91,15 @@ class Checkpoint:
         self.tower(tower).write(layers, self.weights)
 
     def digest(self) -> str:
-        """SHA-256 over everything that decides the vectors: weights, towers, preprocessing and tokenizer."""
+        """SHA-256 over everything that decides the vectors: weights, towers, preprocessing, tokenizer and prompts."""
         total = hashlib.sha256()
         for name in sorted(self.weights):
             array = self.weights[name]
             total.update(f"{name}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         total.update(repr((self.image, self.text, self.preprocess, self.max_tokens)).encode())
         total.update((self.folder / "tokenizer.json").read_bytes())
+        if self.fill or self.prompts != NO_PROMPTS:
+            total.update(repr((self.prompts, self.fill)).encode())
         return total.hexdigest()
 
 
@@ -115,27 +124,83 @@ def shorter_edge(prep: Json, folder: Path) -> Preprocess:
     return Preprocess(size=int(edge), interpolation=_RESAMPLE[resample])
 
 
-def sentence_modules(folder: Path) -> tuple[Pooling, int | None]:
-    """The pooling and the token limit of a sentence-transformers folder."""
+@dataclass(frozen=True)
+class SentenceModules:
+    """What sentence-transformers does around a transformer.
+
+    ``limit`` is the most tokens that it lets through, if it says so. Whether a model has its Normalize module makes no
+    difference here: vectors have length one always, and search compares them by their cosine. For a model without one,
+    sentence-transformers gives vectors of the same direction whose dot products are not cosines.
+    """
+
+    pooling: Pooling
+    limit: int | None
+    prompts: Prompts
+
+
+def sentence_modules(folder: Path) -> SentenceModules:
+    """Read the modules of a sentence-transformers folder; ConfigError names what cannot be exported."""
     if not (folder / "modules.json").is_file():
-        raise ConfigError(f"{folder} has no modules.json: BERT can be exported as sentence-transformers saves it")
+        raise ConfigError(f"{folder} has no modules.json: a text model is exported as sentence-transformers saves it")
     modules = read_json(folder / "modules.json")
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
         raise ConfigError(f"{folder / 'modules.json'}: Transformer, Pooling and Normalize can be exported, not {kinds}")
-    pooling = read_json(folder / str(modules[1]["path"]) / "config.json")
-    known: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
-    chosen = [name for mode, name in known.items() if pooling.get(f"pooling_mode_{mode}")]
-    chosen = chosen or [name for name in known.values() if pooling.get("pooling_mode") == name]
-    switches = {key.removeprefix("pooling_mode_"): on for key, on in pooling.items() if key.startswith("pooling_mode_")}
-    others = [mode for mode, on in switches.items() if on is True and mode not in known]
-    if len(chosen) != 1 or others:
-        raise ConfigError(f"{folder}: one of mean, cls and max pooling can be exported, not {chosen + others}")
-    prompts = folder / "config_sentence_transformers.json"
-    if prompts.is_file() and read_json(prompts).get("default_prompt_name"):
-        raise ConfigError(f"{folder} puts a prompt before every text, which cannot be exported")
     limits = folder / "sentence_bert_config.json"
-    return chosen[0], read_json(limits).get("max_seq_length") if limits.is_file() else None
+    settings = read_json(limits) if limits.is_file() else {}
+    if settings.get("do_lower_case") and not _lowers(folder):
+        raise ConfigError(f"{limits}: do_lower_case cannot be exported: the tokenizer itself keeps capitals")
+    return SentenceModules(
+        _pooling(folder / str(modules[1]["path"]) / "config.json"), settings.get("max_seq_length"), _prompts(folder)
+    )
+
+
+def _lowers(folder: Path) -> bool:
+    """Whether the tokenizer makes capitals small by itself, so that a setting that says so changes nothing."""
+    normalizer = read_json(folder / "tokenizer.json").get("normalizer") or {}
+    parts = normalizer.get("normalizers", [normalizer])
+    return any(part.get("type") == "Lowercase" or part.get("lowercase") is True for part in parts)
+
+
+_POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max", "lasttoken": "last"}
+"""By the names of old configurations; new ones leave out ``_token`` and ``_tokens``."""
+
+
+def _pooling(path: Path) -> Pooling:
+    """The pooling of a module, as ``pooling_mode`` (a name, or several) or as one switch a mode."""
+    config = read_json(path)
+    if not config.get("include_prompt", True):
+        raise ConfigError(f"{path}: pooling that leaves the prompt out (include_prompt) cannot be exported")
+    named = config.get("pooling_mode")
+    if named is None:
+        switches = [key for key, on in config.items() if key.startswith("pooling_mode_") and on is True]
+        modes = [key.removeprefix("pooling_mode_") for key in switches]
+    else:
+        modes = [named] if isinstance(named, str) else list(named)
+    new = {mode.partition("_token")[0]: pooling for mode, pooling in _POOLINGS.items()}
+    known = _POOLINGS | new
+    if len(modes) != 1 or modes[0] not in known:
+        raise ConfigError(f"{path}: one of {', '.join(_POOLINGS.values())} pooling can be exported, not {modes}")
+    return known[modes[0]]
+
+
+def _prompts(folder: Path) -> Prompts:
+    """The prompts that sentence-transformers puts before queries and documents.
+
+    It knows them by name: "query", and the first of "document", "passage" and "corpus". A role without one gets the
+    default prompt, if there is one.
+    """
+    path = folder / "config_sentence_transformers.json"
+    config = read_json(path) if path.is_file() else {}
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    if default and default not in prompts:
+        raise ConfigError(f"{path}: the default prompt {default!r} is not among its prompts, {list(prompts)}")
+    usual = prompts[default] if default else ""
+
+    def first(*names: str) -> str:
+        return next((str(prompts[name]) for name in names if prompts.get(name)), usual)
+
+    return Prompts(first("query"), first("document", "passage", "corpus"))
 
 
 def read_transformer(config: Json, folder: Path) -> Transformer:

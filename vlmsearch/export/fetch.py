@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from pathlib import Path
 from types import ModuleType
 
@@ -13,8 +14,8 @@ from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailab
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.weights import weight_files
-from vlmsearch.models.bundle import Bundle, BundleFile, TextInput
-from vlmsearch.models.recipe import Recipe, RerankerRecipe, find_recipe
+from vlmsearch.models.bundle import Bundle, BundleFile, Prompt, TextInput
+from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, find_recipe
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.types import Space
 
@@ -37,6 +38,8 @@ _FILES = (
 _WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 _OLD_WEIGHTS = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 _TIMEOUT_SECONDS = 10.0
+_AFTER_PROMPTS = ("", "a", "The", "7", "(", "é", "日")
+"""Beginnings of texts, which the tokens of a prompt must not depend on."""
 
 
 def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
@@ -63,7 +66,8 @@ def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
 def checkpoint_of(bundle: Bundle, given: Path | None = None) -> Path:
     """The folder of a bundle's checkpoint, ``given`` or its recipe's; ConfigError if it was built from another."""
     folder = given or checkpoint_folder(find_recipe(bundle.name))
-    if fingerprint(load_checkpoint(folder), bundle.name) != bundle.fingerprint:
+    prompts = Prompts(bundle.text.query.text, bundle.text.document.text)
+    if fingerprint(load_checkpoint(folder, prompts), bundle.name) != bundle.fingerprint:
         raise ConfigError(f"{folder} is not what {bundle.name} was built from")
     return folder
 
@@ -100,12 +104,26 @@ def text_input(checkpoint: Checkpoint) -> TextInput:
         tokenizer.no_padding()
         bare = tokenizer.encode("a", add_special_tokens=False).ids
         full = tokenizer.encode("a", add_special_tokens=True).ids
+        query, document = (_prompt(tokenizer, text) for text in (checkpoint.prompts.query, checkpoint.prompts.document))
     places = [i for i in range(len(full)) if full[i : i + len(bare)] == bare]
     if not bare or not places:
         raise ConfigError(f"{checkpoint.folder / 'tokenizer.json'}: its special tokens do not surround the text")
     start, stop = places[0], places[0] + len(bare)
     pad = padding["pad_id"] if padding else checkpoint.pad
-    return TextInput(checkpoint.max_tokens, tuple(full[:start]), tuple(full[stop:]), int(pad))
+    prefix, suffix = tuple(full[:start]), tuple(full[stop:])
+    return TextInput(checkpoint.max_tokens, prefix, suffix, int(pad), checkpoint.fill, query, document)
+
+
+def _prompt(tokenizer: Tokenizer, text: str) -> Prompt:
+    """A prompt, with the tokens that it has before whatever text.
+
+    Those at its end may depend on the text: a byte-level BPE has the space after "query:" in the next word's token.
+    """
+    if not text:
+        return Prompt()
+    found = [tokenizer.encode(text + after, add_special_tokens=False).ids for after in _AFTER_PROMPTS]
+    same = (ids[0] for ids in itertools.takewhile(lambda ids: len(set(ids)) == 1, zip(*found)))
+    return Prompt(text, tuple(same))
 
 
 def as_bundle(checkpoint: Checkpoint, recipe: Recipe) -> Bundle:

@@ -15,7 +15,7 @@ from vlmsearch._util.ort import ort
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput
-from vlmsearch.models.inputs import Pixels, available_cores, to_pixels
+from vlmsearch.models.inputs import Pixels, available_cores, to_pixels, token_arrays, token_rows
 from vlmsearch.models.reranker import pair_arrays
 from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
@@ -62,18 +62,17 @@ def pixel_feeds(pixels: Pixels, batch: int = BATCH) -> Feeds:
 
 
 def text_feeds(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, batch: int = BATCH) -> Feeds:
-    """Token ids of texts, cut where they are too long, shortest first."""
-    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    rows = [[*form.prefix, *encoding.ids[: form.room], *form.suffix] for encoding in encodings]
+    """Token ids of texts, cut where they are too long, shortest first.
+
+    Where queries and documents have different prompts, every other text is taken for a query.
+    """
+    documents = token_rows(texts, form, tokenizer, "document")
+    queries = token_rows(texts, form, tokenizer, "query") if form.query != form.document else documents
+    rows = [(queries if i % 2 else documents)[i] for i in range(len(texts))]
     order = np.array(sorted(range(len(rows)), key=lambda i: len(rows[i])), np.intp)
     batches = []
     for start in range(0, len(rows), batch):
-        part = [rows[i] for i in order[start : start + batch]]
-        ids = np.full((len(part), max(map(len, part))), form.pad, np.int32)
-        for i, row in enumerate(part):
-            ids[i, : len(row)] = row
-        lengths = np.array([len(row) for row in part])
-        mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int32)
+        ids, mask = token_arrays([rows[i] for i in order[start : start + batch]], form)
         batches.append({"input_ids": ids, "attention_mask": mask})
     return Feeds(tuple(batches), order)
 

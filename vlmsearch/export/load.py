@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.families import bert, clip
 from vlmsearch.export.weights import Json, read_json
+from vlmsearch.models.recipe import Prompts
 
 Reader = Callable[[Path, Json], Checkpoint]
 FAMILIES: Mapping[str, Reader] = {"clip": clip.read, "bert": bert.read}
@@ -17,9 +19,13 @@ CROSS_ENCODERS: Mapping[str, Reader] = {"bert": bert.read_cross_encoder}
 """What reads a re-ranker of a ``model_type``."""
 
 
-def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read an encoder's checkpoint; ConfigError says what is missing or which families can be exported."""
-    return _load(folder, FAMILIES, "encoders")
+def load_checkpoint(folder: Path, prompts: Prompts | None = None) -> Checkpoint:
+    """Read an encoder's checkpoint; ConfigError says what is missing or which families can be exported.
+
+    ``prompts`` replaces those that its own files name.
+    """
+    found = _load(folder, FAMILIES, "encoders")
+    return found if prompts is None else dataclasses.replace(found, prompts=prompts)
 
 
 def load_cross_encoder(folder: Path) -> Checkpoint:

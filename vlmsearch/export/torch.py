@@ -36,7 +36,7 @@ class TorchEncoder(BundleEncoder):
     def __init__(self, location: str, *, name: str | None = None, batch_size: int = 32, device: str = "cpu") -> None:
         found = [_locate(each, name) for each in bundle_names(location)]
         super().__init__(
-            [as_bundle(load_checkpoint(folder), recipe) for folder, recipe in found],
+            [as_bundle(load_checkpoint(folder, recipe.prompts), recipe) for folder, recipe in found],
             batch_size=batch_size,
             workers=available_cores(),
         )
@@ -140,7 +140,7 @@ class _Sentences:
         with ONE_AT_A_TIME:
             model: Any = AutoModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
         self._model = model.eval().to(device)
-        self._pooling, _ = sentence_modules(folder)
+        self._pooling = sentence_modules(folder).pooling
         self._device = device
 
     def images(self, pixels: Pixels) -> Vectors:
@@ -158,6 +158,9 @@ class _Sentences:
         seen = mask.unsqueeze(-1)
         if self._pooling == "cls":
             return _unit(hidden[:, 0])
+        if self._pooling == "last":
+            last = mask.sum(dim=1) - 1
+            return _unit(hidden[torch.arange(len(hidden), device=hidden.device), last])
         if self._pooling == "max":
             return _unit(hidden.masked_fill(seen == 0, -1e9).amax(dim=1))
         return _unit((hidden * seen).sum(dim=1) / seen.sum(dim=1))

@@ -138,7 +138,7 @@ def first_token(graph: OnnxGraph) -> Pool:
     return lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool")
 
 
-Pooling = Literal["mean", "cls", "max"]
+Pooling = Literal["mean", "cls", "max", "last"]
 
 
 def pool_tokens(layers: Layers, x: str, padding: str, pooling: Pooling) -> str:

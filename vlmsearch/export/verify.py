@@ -23,9 +23,9 @@ from vlmsearch.export.quantize import Drift, Report
 from vlmsearch.export.torch import ClipReference, CrossEncoderReference, Reference, image_processor
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput, Tower
-from vlmsearch.models.inputs import to_pixels
+from vlmsearch.models.inputs import prompted, to_pixels, token_rows
 from vlmsearch.models.recipe import Gates, RerankerGates
-from vlmsearch.types import ImageSource
+from vlmsearch.types import ImageSource, Role
 
 _RANGES = (
     (0x21, 0x7F), (0xA1, 0x250), (0x300, 0x340), (0x370, 0x400), (0x5D0, 0x5EB), (0x620, 0x64B), (0x900, 0x950),
@@ -119,13 +119,16 @@ def verify_images(
 
 
 def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
-    """How many of 2,000 texts get other ids than from the checkpoint's own tokenizer in transformers."""
+    """How many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer."""
     theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     texts = tokenizer_cases(TOKENISED)
-    expected = theirs(texts, truncation=True, max_length=form.max_tokens, padding=False)["input_ids"]
     different = 0
-    for encoding, ids in zip(tokenizer.encode_batch(texts, add_special_tokens=False), expected):
-        different += [*form.prefix, *encoding.ids[: form.room], *form.suffix] != list(ids)
+    roles: tuple[Role, ...] = ("document",) if form.query == form.document else ("document", "query")
+    for role in roles:
+        given = prompted(texts, form, role)
+        expected = theirs(given, truncation=True, max_length=form.max_tokens, padding=False)["input_ids"]
+        found = token_rows(texts, form, tokenizer, role)
+        different += sum(row != list(ids) for row, ids in zip(found, expected))
     return Check("tokens.different", float(different), 0.0, most=True)
 
 

@@ -21,12 +21,12 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
-from vlmsearch.types import Modality, RelevanceFit, Space
+from vlmsearch.types import Modality, RelevanceFit, Role, Space
 
 Tower = Modality
 Precision = Literal["fp32", "fp16", "int8", "qdq"]
 
-FORMAT = 2
+FORMAT = 3
 _MOST_DIM, _MOST_TOKENS, _MOST_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
 _MOST_ID = 2**31 - 1
@@ -65,23 +65,46 @@ class BundleFile:
 
 
 @dataclass(frozen=True)
+class Prompt:
+    """What stands before every text of a role.
+
+    The two are tokenised together, so that the vector of a text that fits the model is the one that
+    sentence-transformers computes. ``ids`` are the tokens that the prompt has before any text; they also stand before
+    every further chunk of a document that is longer than the model reads.
+    """
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class TextInput:
-    """How a tower takes text: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, filled up with ``pad``."""
+    """How a tower takes text: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, padded with ``pad``.
+
+    Where ``fill`` is given, every text is padded to so many tokens, and the tower sees the padding like any token: the
+    mask is all ones. ``query`` and ``document`` are the prompts of the two roles.
+    """
 
     max_tokens: int
     prefix: tuple[int, ...]
     suffix: tuple[int, ...]
     pad: int
+    fill: int | None = None
+    query: Prompt = Prompt()
+    document: Prompt = Prompt()
 
-    @property
-    def room(self) -> int:
-        """How many tokens of text fit."""
-        return self.max_tokens - len(self.prefix) - len(self.suffix)
+    def prompt(self, role: Role) -> Prompt:
+        """The prompt of a role."""
+        return self.query if role == "query" else self.document
+
+    def room(self, role: Role) -> int:
+        """How many tokens of a text of this role fit, beside its prompt."""
+        return self.max_tokens - len(self.prefix) - len(self.suffix) - len(self.prompt(role).ids)
 
     @property
     def longest(self) -> int:
         """How many columns the longest texts have once they are padded."""
-        return padded_length(self.max_tokens)
+        return self.fill or padded_length(self.max_tokens)
 
 
 @dataclass(frozen=True)
@@ -310,10 +333,25 @@ def _preprocess(image: JsonTable) -> Preprocess:
 
 def _text_input(text: JsonTable) -> TextInput:
     prefix, suffix = (text.wholes(key, 0, _MOST_ID) for key in ("prefix", "suffix"))
-    form = TextInput(text.whole("max_tokens", 1, _MOST_TOKENS), prefix, suffix, text.whole("pad", 0, _MOST_ID))
-    if form.room < 1:
-        raise text.wrong(f"{form.max_tokens} tokens are taken by {len(prefix)} before and {len(suffix)} after a text")
+    most = text.whole("max_tokens", 1, _MOST_TOKENS)
+    form = TextInput(
+        most,
+        prefix,
+        suffix,
+        text.whole("pad", 0, _MOST_ID),
+        None if text.value("fill") is None else text.whole("fill", most, _MOST_TOKENS),
+        _prompt(text.table("query")),
+        _prompt(text.table("document")),
+    )
+    for role in get_args(Role):
+        if form.room(role) < 1:
+            before = len(prefix) + len(form.prompt(role).ids)
+            raise text.wrong(f"{most} tokens are taken by {before} before and {len(suffix)} after a {role}")
     return form
+
+
+def _prompt(given: JsonTable) -> Prompt:
+    return Prompt(given.string("text"), given.wholes("ids", 0, _MOST_ID))
 
 
 def _fit(entry: JsonTable) -> RelevanceFit:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from vlmsearch.errors import ConfigError, TextTruncatedWarning, VlmsearchError, one_line
 from vlmsearch.media.images import Preprocess, opened_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.bundle import Bundle
+from vlmsearch.models.bundle import Bundle, TextInput
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.types import ImageSource, Role, Vectors
 
@@ -62,10 +62,37 @@ def check_length(bundle: Bundle, vectors: Vectors) -> Vectors:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stretch of one text that fits the model."""
+    """A stretch of one text that fits the model, with its prompt; ``tokens`` is how many are the text's own."""
 
     text: int
     ids: list[int]
+    tokens: int
+
+
+def prompted(texts: Sequence[str], form: TextInput, role: Role) -> list[str]:
+    """Return texts with the prompt of their role before them, as they are tokenised."""
+    prompt = form.prompt(role).text
+    return [prompt + text for text in texts] if prompt else list(texts)
+
+
+def token_rows(texts: Sequence[str], form: TextInput, tokenizer: Tokenizer, role: Role) -> list[list[int]]:
+    """Return all ids of each text as its tower gets them, prompt and special tokens included, cut where too long."""
+    encodings = tokenizer.encode_batch_fast(prompted(texts, form, role), add_special_tokens=False)
+    most = form.room(role) + len(form.prompt(role).ids)
+    return [[*form.prefix, *encoding.ids[:most], *form.suffix] for encoding in encodings]
+
+
+def token_arrays(rows: Sequence[Sequence[int]], form: TextInput) -> tuple[Ids, Ids]:
+    """Return rows of ids padded to one length, and their mask: int32 (n, length) both.
+
+    The length is that of the longest row, or what the tower is filled up to: then nothing is masked.
+    """
+    ids = np.full((len(rows), form.fill or max(map(len, rows))), form.pad, np.int32)
+    mask = np.full_like(ids, form.fill is not None)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    return ids, mask
 
 
 def chunk_lengths(tokens: int, room: int, role: Role) -> list[int]:
@@ -127,26 +154,32 @@ class TextBatches:
         for start in range(0, len(chunks), batch_size):
             batch = chunks[start : start + batch_size]
             vectors[start : start + len(batch)] = check_length(self._bundle, run(*self._arrays(batch)))
-        return pool_chunks(vectors, [chunk.text for chunk in chunks], [len(chunk.ids) for chunk in chunks], len(texts))
+        return pool_chunks(vectors, [chunk.text for chunk in chunks], [chunk.tokens for chunk in chunks], len(texts))
 
     def _chunks(self, texts: Sequence[str], role: Role) -> Iterator[Chunk]:
+        head, room = len(self._input.prompt(role).ids), self._input.room(role)
+        for text, ids in enumerate(self._token_ids(texts, role)):
+            tokens = max(len(ids) - head, 0)
+            lengths = chunk_lengths(tokens, room, role)
+            if sum(lengths) < tokens:
+                warn_truncated(self._bundle.name, tokens, room, stacklevel=5)
+            yield from self._split(text, ids, role, lengths)
+
+    def _token_ids(self, texts: Sequence[str], role: Role) -> list[list[int]]:
+        """The ids of whole texts with their prompt."""
         with no_panics(self._bundle.name):
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        for text, encoding in enumerate(encodings):
-            ids, start = encoding.ids, 0
-            lengths = chunk_lengths(len(ids), self._input.room, role)
-            if sum(lengths) < len(ids):
-                warn_truncated(self._bundle.name, len(ids), self._input.room, stacklevel=5)
-            for length in lengths:
-                yield Chunk(text, ids[start : start + length])
-                start += length
+            given = prompted(texts, self._input, role)
+            return [found.ids for found in self._tokenizer.encode_batch_fast(given, add_special_tokens=False)]
+
+    def _split(self, text: int, ids: list[int], role: Role, lengths: Sequence[int]) -> Iterator[Chunk]:
+        """The chunks of a text; the first begins with the prompt as it was tokenised together with the text."""
+        head = list(self._input.prompt(role).ids)
+        start = len(head)
+        before = ids[:start]
+        for length in lengths:
+            yield Chunk(text, before + ids[start : start + length], length)
+            before, start = head, start + length
 
     def _arrays(self, batch: Sequence[Chunk]) -> tuple[Ids, Ids]:
         form = self._input
-        rows = [[*form.prefix, *chunk.ids, *form.suffix] for chunk in batch]
-        ids = np.full((len(rows), max(map(len, rows))), form.pad, np.int32)
-        mask = np.zeros_like(ids)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = row
-            mask[i, : len(row)] = 1
-        return ids, mask
+        return token_arrays([[*form.prefix, *chunk.ids, *form.suffix] for chunk in batch], form)

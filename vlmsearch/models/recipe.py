@@ -114,11 +114,24 @@ class Gates:
 
 
 @dataclass(frozen=True)
+class Prompts:
+    """What stands before every text of a role, as the model was trained: E5 has "query: " and "passage: "."""
+
+    query: str = ""
+    document: str = ""
+
+
+NO_PROMPTS = Prompts()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One model: ``source`` and ``revision`` on the hub, or ``checkpoint``, a folder beside the recipe.
 
     ``space`` names the embedding space, ``precisions`` is what a bundle holds by default, and ``scenes`` the number of
-    drawn scenes that retrieval is measured on (0: not at all).
+    drawn scenes that retrieval is measured on (0: not at all). ``prompts`` replaces what the checkpoint's own files say
+    of prompts. ``dims`` are the lengths that its vectors may be cut to because the model was trained for it (Kusupati
+    et al., Matryoshka Representation Learning, 2022), the whole length aside.
     """
 
     name: str
@@ -129,6 +142,8 @@ class Recipe:
     checkpoint: str = ""
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     scenes: int = 0
+    prompts: Prompts | None = None
+    dims: tuple[int, ...] = ()
     shapes: Shapes = Shapes()
     calibration: Calibration = Calibration()
     gates: Gates = Gates()
@@ -252,6 +267,8 @@ def _check(recipe: Recipe, where: str) -> None:
     _check_source(recipe, where)
     if not PLAIN_NAME.fullmatch(recipe.space) or recipe.space in PROFILES:
         raise ConfigError(f"{where}: space cannot be {recipe.space!r}: it has letters, digits, ., _ and -")
+    if any(dim < 1 for dim in recipe.dims):
+        raise ConfigError(f"{where}: dims are lengths of vectors, not {list(recipe.dims)}")
     for name, (least, usual, most) in dataclasses.asdict(recipe.shapes).items():
         if not 1 <= least <= usual <= most:
             raise ConfigError(f"{where}: shapes: {name} is least, usual and greatest, not {[least, usual, most]}")

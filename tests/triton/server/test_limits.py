@@ -15,6 +15,7 @@ from vlmsearch.errors import InvalidInputError
 from vlmsearch.models.bundle import find_bundles
 from vlmsearch.registry import open_encoder
 from vlmsearch.triton.backend.stages import TextStage
+from vlmsearch.types import Role
 
 MOST = 256 * 2**10
 SAID = r"the text has {:,} bytes; this server takes 262,144 in a request"
@@ -47,17 +48,18 @@ def test_texts_that_are_too_long_together_are_sent_apart(triton: Running) -> Non
 
 def test_a_long_text_is_split_once_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     stage, split = TextStage(find_bundles("demo-minilm")[0]), list[int]()
-    before = stage._chunks
+    before = stage._token_ids
 
-    def count(texts: Sequence[str], role: str) -> object:
+    def count(texts: Sequence[str], role: Role) -> list[list[int]]:
         split.append(len(texts))
-        return before(texts, "document")
+        return before(texts, role)
 
-    monkeypatch.setattr(stage, "_chunks", count)
+    monkeypatch.setattr(stage, "_token_ids", count)
     text = " ".join(f"star{number}" for number in range(9000))
-    whole = [stage.run([text] * 2, [number, number + 1]).ids.tolist() for number in range(0, 20, 2)]
+    roles: list[Role] = ["document"] * 2
+    whole = [stage.run([text] * 2, roles, [number, number + 1]).ids.tolist() for number in range(0, 20, 2)]
     assert split == [1]
-    assert stage.run([text, "a ring"], [3, 0]).ids[0].tolist() == whole[1][1]
+    assert stage.run([text, "a ring"], roles, [3, 0]).ids[0].tolist() == whole[1][1]
 
 
 def test_the_limit_is_an_option(tmp_path: Path) -> None:

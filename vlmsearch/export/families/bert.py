@@ -30,10 +30,11 @@ from vlmsearch.export.weights import Json, Weights, read_json, read_weights
 
 def read(folder: Path, config: Json) -> Checkpoint:
     """Read a sentence encoder."""
-    pooling, limit = sentence_modules(folder)
+    modules = sentence_modules(folder)
     form, positions, weights = _parts(folder, config)
-    tower, most = Bert(form, positions, pooling), min(limit or positions, positions)
-    return Checkpoint(folder, weights, form.width, None, tower, None, most, config.get("pad_token_id", 0))
+    tower, most = Bert(form, positions, modules.pooling), min(modules.limit or positions, positions)
+    pad = config.get("pad_token_id", 0)
+    return Checkpoint(folder, weights, form.width, None, tower, None, most, pad, modules.prompts)
 
 
 def read_cross_encoder(folder: Path, config: Json) -> Checkpoint:

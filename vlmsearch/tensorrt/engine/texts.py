@@ -22,7 +22,7 @@ def engine_length(length: int, longest: int) -> int:
 def pad_texts(ids: Ids, mask: Ids, form: TextInput) -> tuple[Ids, Ids]:
     """Ids and mask with columns of padding and of 0 added; what they are when the length is one of the few already."""
     rows, length = ids.shape
-    target = engine_length(length, form.longest)
+    target = form.fill or engine_length(length, form.longest)
     if target == length:
         return ids, mask
     longer, seen = np.full((rows, target), form.pad, np.int32), np.zeros((rows, target), np.int32)

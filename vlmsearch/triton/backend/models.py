@@ -28,6 +28,7 @@ from vlmsearch.triton.client.protocol import (
     MISMATCH,
     PIECE,
     PIXELS,
+    ROLE,
     STATUS,
     TEXT,
     ids_tensor,
@@ -36,7 +37,7 @@ from vlmsearch.triton.client.protocol import (
     texts_too_large,
     tokens_tensor,
 )
-from vlmsearch.types import Vectors
+from vlmsearch.types import Role, Vectors
 
 
 class TowerModel:
@@ -176,9 +177,10 @@ class TextModel:
         if pieces and min(pieces) < 0:
             raise ValueError(f"{PIECE} is 0 or more, not {min(pieces)}")
         texts = _texts(encoded, repeated=pieces is not None)
+        roles = _roles(pb_utils.get_input_tensor_by_name(request, ROLE), len(texts))
         tensors = []
         for space, stage in self._stages.items():
-            tokens = stage.run(texts, pieces)
+            tokens = stage.run(texts, roles, pieces)
             tensors.append(pb_utils.Tensor(ids_tensor(space), tokens.ids))
             tensors.append(pb_utils.Tensor(mask_tensor(space), tokens.mask))
             tensors.append(pb_utils.Tensor(tokens_tensor(space), tokens.counts[:, None]))
@@ -204,6 +206,17 @@ def refused(why: object) -> Any:
 def _array(request: Any, name: str) -> NDArray[Any]:
     array: NDArray[Any] = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
     return array
+
+
+def _roles(given: Any | None, count: int) -> list[Role]:
+    """What each text is encoded as; ValueError for anything but a role."""
+    if given is None:
+        return ["document"] * count
+    known: dict[bytes, Role] = {b"query": "query", b"document": "document"}
+    found = given.as_numpy()[:, 0].tolist()
+    if wrong := [role for role in found if role not in known]:
+        raise ValueError(f"{ROLE} is query or document, not {wrong[0]!r}")
+    return [known[role] for role in found]
 
 
 def _texts(encoded: Sequence[bytes], *, repeated: bool) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,8 +14,9 @@ from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, padded_length
-from vlmsearch.models.inputs import Chunk, Ids, Pixels, TextBatches, available_cores, to_pixels
+from vlmsearch.models.inputs import Chunk, Ids, Pixels, TextBatches, available_cores, chunk_lengths, to_pixels
 from vlmsearch.triton.client.protocol import status_of
+from vlmsearch.types import Role
 
 _LONG_TEXTS = 4
 """Whose tokens are kept while their pieces are asked for."""
@@ -65,34 +65,45 @@ class TextStage(TextBatches):
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
-        self._room = bundle.text.room
-        self._pad = bundle.text.pad
-        self._cut_again = lru_cache(_LONG_TEXTS)(self._cut)
+        self._cut_again = lru_cache(_LONG_TEXTS)(lambda role, text: self._cut(role, [text])[0])
 
-    def run(self, texts: Sequence[str], pieces: Sequence[int] | None = None) -> Tokens:
+    def run(self, texts: Sequence[str], roles: Sequence[Role], pieces: Sequence[int] | None = None) -> Tokens:
         """Token arrays of the ``pieces`` of the texts; without, of as much of their beginnings as fits.
 
         A piece past the end of a text is its last one.
         """
-        different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        known = pieces is not None and len(different) == 1  # requests for all pieces of a long text follow each other
-        cut = [self._cut_again(texts[0])[0]] if known else self._cut(*different)
-        own = [cut[different[text]] for text in texts]
-        if pieces is None:
-            starts = [[id for piece in parts for id in piece.ids][: self._room] for parts in own]
-            chosen = [replace(parts[0], ids=start) for parts, start in zip(own, starts)]
+        wanted = list(zip(roles, texts))
+        different = list(dict.fromkeys(wanted))
+        if pieces is not None and len(different) == 1:  # requests for all pieces of a long text follow each other
+            cut = {different[0]: self._cut_again(*different[0])}
         else:
-            chosen = [parts[min(number, len(parts) - 1)] for parts, number in zip(own, pieces)]
-        counts = [sum(len(piece.ids) for piece in parts) for parts in own]
-        ids, mask = (self._widened(part, fill) for part, fill in zip(self._arrays(chosen), (self._pad, 0)))
+            cut = {}
+            for role in dict.fromkeys(roles):
+                own = [text for each, text in different if each == role]
+                cut |= {(role, text): parts for text, parts in zip(own, self._cut(role, own))}
+        if pieces is None:
+            chosen = [self._beginning(role, cut[role, text]) for role, text in wanted]
+        else:
+            chosen = [cut[key][min(number, len(cut[key]) - 1)] for key, number in zip(wanted, pieces)]
+        counts = [sum(piece.tokens for piece in cut[key]) for key in wanted]
+        ids, mask = (self._widened(part, fill) for part, fill in zip(self._arrays(chosen), (self._input.pad, 0)))
         return Tokens(ids, mask, np.array(counts, np.int32))
 
-    def _cut(self, *texts: str) -> list[list[Chunk]]:
+    def _beginning(self, role: Role, parts: Sequence[Chunk]) -> Chunk:
+        """As much of a text as fits."""
+        head, room = len(self._input.prompt(role).ids), self._input.room(role)
+        own = [id for part in parts for id in part.ids[head:]][:room]
+        return replace(parts[0], ids=parts[0].ids[:head] + own, tokens=len(own))
+
+    def _cut(self, role: Role, texts: Sequence[str]) -> list[list[Chunk]]:
         """The pieces of each text."""
-        found = self._chunks(texts, "document")
-        return [list(parts) for _, parts in itertools.groupby(found, key=lambda piece: piece.text)]
+        head, room = len(self._input.prompt(role).ids), self._input.room(role)
+        return [
+            list(self._split(text, ids, role, chunk_lengths(max(len(ids) - head, 0), room, "document")))
+            for text, ids in enumerate(self._token_ids(texts, role))
+        ]
 
     def _widened(self, part: Ids, fill: int) -> Ids:
         """Columns added up to the next of a few lengths, so that requests of like lengths share a batch."""
-        width = padded_length(part.shape[1])
+        width = self._input.fill or padded_length(part.shape[1])
         return np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=fill)

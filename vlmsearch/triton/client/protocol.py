@@ -11,9 +11,9 @@ from typing import get_args
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import ImageLimits
-from vlmsearch.types import Modality, RelevanceFit, Space
+from vlmsearch.types import Modality, RelevanceFit, Role, Space
 
-FORMAT = 3
+FORMAT = 4
 ENSEMBLE = "vlm"
 PREPROCESS = "image_preprocess"
 TOKENIZE = "text_tokenize"
@@ -28,6 +28,8 @@ IMAGE = "IMAGE"
 """Encoded images, BYTES [1]."""
 TEXT = "TEXT"
 """UTF-8 texts, BYTES [1]."""
+ROLE = "ROLE"
+"""What a text is encoded as, ``query`` or ``document``, BYTES [1]; a document without it."""
 PIECE = "PIECE"
 """Which piece of a long text is meant, INT32 [1], from 0; without it, as much of its beginning as the model reads.
 
@@ -108,15 +110,15 @@ def error_of(status: str) -> InvalidInputError:
 class Deployment:
     """What an ensemble serves, as its parameter says.
 
-    ``rooms`` is the number of tokens of text that each space's model reads, ``towers`` the fingerprint that each model
-    must have, ``image_limits`` how large an image may be that the server takes, ``max_text_bytes`` the most of all
-    texts of a request: while it is split into tokens, others wait.
+    ``rooms`` is the number of tokens of a text that each space's model reads, by role, ``towers`` the fingerprint that
+    each model must have, ``image_limits`` how large an image may be that the server takes, ``max_text_bytes`` the most
+    of all texts of a request: while it is split into tokens, others wait.
     """
 
     fingerprint: str
     spaces: tuple[Space, ...]
     preprocess: Preprocess | None
-    rooms: Mapping[str, int]
+    rooms: Mapping[str, Mapping[Role, int]]
     relevance: Mapping[tuple[str, Modality], RelevanceFit]
     towers: Mapping[str, str]
     image_limits: ImageLimits
@@ -130,7 +132,7 @@ class Deployment:
                 "fingerprint": self.fingerprint,
                 "spaces": [[space.name, space.dim, sorted(space.modalities)] for space in self.spaces],
                 "preprocess": asdict(self.preprocess) if self.preprocess else None,
-                "rooms": dict(self.rooms),
+                "rooms": {space: dict(rooms) for space, rooms in self.rooms.items()},
                 "relevance": [[space, modality, asdict(fit)] for (space, modality), fit in self.relevance.items()],
                 "towers": dict(self.towers),
                 "image_limits": asdict(self.image_limits),

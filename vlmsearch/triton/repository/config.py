@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import get_args
 
 from tritonclient.grpc import model_config_pb2 as pb
 
@@ -15,6 +16,7 @@ from vlmsearch.models.recipe import Shapes
 from vlmsearch.models.reranker import RerankerBundle, RerankerPrecision
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.repository.options import INT64, UINT32, RepoOptions
+from vlmsearch.types import Role
 
 _GRAPH_LENGTHS = (LENGTH_STEP, 2 * LENGTH_STEP, 4 * LENGTH_STEP)
 """Lengths of texts that CUDA graphs are captured for: queries."""
@@ -164,6 +166,7 @@ def _image_steps(config: pb.ModelConfig, tower: str, options: RepoOptions) -> No
 def _add_inputs(config: pb.ModelConfig) -> None:
     config.input.add(name=protocol.IMAGE, data_type=pb.TYPE_STRING, dims=[1], optional=True)
     config.input.add(name=protocol.TEXT, data_type=pb.TYPE_STRING, dims=[1], optional=True)
+    config.input.add(name=protocol.ROLE, data_type=pb.TYPE_STRING, dims=[1], optional=True)
     config.input.add(name=protocol.PIECE, data_type=pb.TYPE_INT32, dims=[1], optional=True)
 
 
@@ -179,7 +182,7 @@ def _deployment(bundles: Sequence[Bundle], options: RepoOptions) -> protocol.Dep
         fingerprint=together,
         spaces=tuple(bundle.space for bundle in bundles),
         preprocess=picture.preprocess if picture else None,
-        rooms={bundle.space.name: bundle.text.room for bundle in bundles},
+        rooms={bundle.space.name: {role: bundle.text.room(role) for role in get_args(Role)} for bundle in bundles},
         relevance={(bundle.space.name, kind): fit for bundle in bundles for kind, fit in bundle.relevance.items()},
         towers=dict(sorted({**towers, protocol.TOKENIZE: together}.items())),
         image_limits=options.image_limits,
