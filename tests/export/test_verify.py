@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from tests.support.checkpoints import edit_json, make_bert, make_clip, minilm
 from tests.support.paths import ENGINES, SHARED
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import ConfigError
 from vlmsearch.export.data import gather
 from vlmsearch.export.fetch import text_input
 from vlmsearch.export.inputs import image_feeds, pixel_feeds
@@ -114,9 +114,10 @@ def test_pixels_agree_on_a_larger_model() -> None:
 
 
 def test_images_need_an_image_model(tmp_path: Path) -> None:
-    reference = load_reference(make_bert(tmp_path / "bert"))
-    with pytest.raises(BackendError, match="CLIP checkpoints only"):
-        verify_images(b"", make_clip(tmp_path / "clip"), Preprocess(size=32), (), reference, GATES)
+    clip, reference = make_clip(tmp_path / "clip"), load_reference(make_bert(tmp_path / "bert"))
+    model = export(load_checkpoint(clip), "image")
+    with pytest.raises(ConfigError, match="encodes no images"):
+        verify_images(model, clip, Preprocess(size=32), (), reference, GATES)
 
 
 def test_other_weights_are_noticed(tmp_path: Path) -> None:

@@ -125,11 +125,11 @@ def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]
 
 def time_files(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
     """JPEG files in memory to vectors; transformers' processor and model take turns in a loop."""
-    from vlmsearch.export.torch import ClipReference, image_processor, load_reference
+    from vlmsearch.export.torch import image_processor, load_reference
 
-    reference = load_reference(setting.checkpoint)
-    if not isinstance(reference, ClipReference):
+    if setting.bundle.preprocess is None:
         raise ConfigError(f"{setting.bundle.name} encodes no images")
+    reference = load_reference(setting.checkpoint)
     processor = image_processor(setting.checkpoint)
 
     def loop() -> None:

@@ -18,7 +18,7 @@ from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Tower
 from vlmsearch.models.recipe import NO_PROMPTS, Prompts
 
-_ACTIVATIONS: dict[str, Activation] = {"quick_gelu": "quick_gelu", "gelu": "gelu"}
+_ACTIVATIONS: dict[str, Activation] = {"quick_gelu": "quick_gelu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
 _RESAMPLE: dict[int, Literal["lanczos", "bilinear", "bicubic"]] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
@@ -59,7 +59,7 @@ class Checkpoint:
     """A model to export: its weights in float32, its towers and what it does around them.
 
     ``prompts`` stand before its texts. Where ``fill`` is given, all texts are padded to so many tokens and no mask is
-    applied.
+    applied. ``lower`` says to lower-case texts, which the tokenizer itself does not.
     """
 
     folder: Path
@@ -72,6 +72,7 @@ class Checkpoint:
     pad: int
     prompts: Prompts = NO_PROMPTS
     fill: int | None = None
+    lower: bool = False
 
     @property
     def towers(self) -> tuple[Tower, ...]:
@@ -100,6 +101,8 @@ class Checkpoint:
         total.update((self.folder / "tokenizer.json").read_bytes())
         if self.fill or self.prompts != NO_PROMPTS:
             total.update(repr((self.prompts, self.fill)).encode())
+        if self.lower:
+            total.update(b"lower")
         return total.hexdigest()
 
 
@@ -122,6 +125,18 @@ def shorter_edge(prep: Json, folder: Path) -> Preprocess:
             f"of {list(_RESAMPLE)}; here size is {size}, crop_size {crop}, resample {resample}"
         )
     return Preprocess(size=int(edge), interpolation=_RESAMPLE[resample])
+
+
+def whole_image(prep: Json, folder: Path) -> Preprocess:
+    """Resizing of all of an image to a square, whatever its shape."""
+    size, resample, square = prep.get("size", {}), prep.get("resample", 3), prep.get("do_center_crop")
+    sides = (size, size) if isinstance(size, int) else (size.get("height"), size.get("width"))
+    if square or sides[0] is None or sides[0] != sides[1] or resample not in _RESAMPLE:
+        raise ConfigError(
+            f"{folder}: images must be resized to a square without a crop, with resample one of {list(_RESAMPLE)}; "
+            f"here size is {size}, do_center_crop {square}, resample {resample}"
+        )
+    return Preprocess(size=int(sides[0]), crop=False, interpolation=_RESAMPLE[resample])
 
 
 @dataclass(frozen=True)
@@ -148,14 +163,14 @@ def sentence_modules(folder: Path) -> SentenceModules:
         raise ConfigError(f"{folder / 'modules.json'}: Transformer, Pooling and Normalize can be exported, not {kinds}")
     limits = folder / "sentence_bert_config.json"
     settings = read_json(limits) if limits.is_file() else {}
-    if settings.get("do_lower_case") and not _lowers(folder):
+    if settings.get("do_lower_case") and not lowers(folder):
         raise ConfigError(f"{limits}: do_lower_case cannot be exported: the tokenizer itself keeps capitals")
     return SentenceModules(
         _pooling(folder / str(modules[1]["path"]) / "config.json"), settings.get("max_seq_length"), _prompts(folder)
     )
 
 
-def _lowers(folder: Path) -> bool:
+def lowers(folder: Path) -> bool:
     """Whether the tokenizer makes capitals small by itself, so that a setting that says so changes nothing."""
     normalizer = read_json(folder / "tokenizer.json").get("normalizer") or {}
     parts = normalizer.get("normalizers", [normalizer])

@@ -128,6 +128,7 @@ _SMALL = 4096
 _CONTRIB = frozenset(
     {
         "DynamicQuantizeMatMul",
+        "FastGelu",
         "Gelu",
         "MatMulIntegerToFloat",
         "MultiHeadAttention",

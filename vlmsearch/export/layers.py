@@ -21,7 +21,8 @@ from vlmsearch.export.graph import OnnxGraph
 
 Array = NDArray[np.float32]
 Arithmetic = type[np.float32 | np.float16]
-Activation = Literal["gelu", "quick_gelu"]
+Activation = Literal["gelu", "gelu_tanh", "quick_gelu"]
+_TANH_SLOPE = math.sqrt(2 / math.pi)
 _MASKED = -1e4
 """Added to the scores of masked positions: small enough to vanish in softmax, large enough for float16."""
 
@@ -126,8 +127,14 @@ class Layers:
         return total, self.norm(total, layer)
 
     def activation(self, x: str, kind: Activation, scope: str) -> str:
-        """GELU by the error function, or its sigmoid approximation (Hendrycks and Gimpel, 2016)."""
+        """GELU by the error function, or its approximation by a sigmoid or a tanh (Hendrycks and Gimpel, 2016)."""
         op = self.graph.op
+        if kind == "gelu_tanh":
+            slope = op("Mul", op("Mul", x, x, scope=scope), self.scalar(_TANH_SLOPE * 0.044715), scope=scope)
+            slope = op("Add", slope, self.scalar(_TANH_SLOPE), scope=scope)
+            gate = op("Tanh", op("Mul", x, slope, scope=scope), scope=scope)
+            gate = op("Add", gate, self.scalar(1.0), scope=scope)
+            return op("Mul", op("Mul", x, gate, scope=scope), self.scalar(0.5), scope=scope)
         if kind == "quick_gelu":
             gate = op("Sigmoid", op("Mul", x, self.scalar(1.702), scope=scope), scope=scope)
             return op("Mul", x, gate, scope=scope)
@@ -255,7 +262,9 @@ class CpuInt8Layers(_QuantisedLayers):
         return total, self.norm(total, layer)
 
     def activation(self, x: str, kind: Activation, scope: str) -> str:
-        """GELU or its sigmoid approximation, in one pass."""
+        """GELU or one of its approximations, in one pass."""
+        if kind == "gelu_tanh":
+            return self.graph.op("FastGelu", x, scope=scope)
         if kind == "quick_gelu":
             return self.graph.op("QuickGelu", x, scope=scope, alpha=1.702)
         return self.graph.op("Gelu", x, scope=scope)

@@ -8,12 +8,17 @@ from pathlib import Path
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.checkpoint import Checkpoint
-from vlmsearch.export.families import bert, clip
+from vlmsearch.export.families import bert, clip, siglip
 from vlmsearch.export.weights import Json, read_json
 from vlmsearch.models.recipe import Prompts
 
 Reader = Callable[[Path, Json], Checkpoint]
-FAMILIES: Mapping[str, Reader] = {"clip": clip.read, "bert": bert.read}
+FAMILIES: Mapping[str, Reader] = {
+    "clip": clip.read,
+    "siglip": siglip.read,
+    "siglip2": siglip.read_flexible,
+    "bert": bert.read,
+}
 """What reads an encoder of a ``model_type``."""
 CROSS_ENCODERS: Mapping[str, Reader] = {"bert": bert.read_cross_encoder}
 """What reads a re-ranker of a ``model_type``."""

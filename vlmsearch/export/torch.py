@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
-from transformers import AutoModel, AutoModelForSequenceClassification, CLIPModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from vlmsearch._util.files import expand_home
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -70,6 +70,9 @@ class Reference(Protocol):
     def texts(self, ids: Ids, mask: Ids) -> Vectors:
         """Unit vectors of token ids and their mask, both int32 (n, length)."""
 
+    def values(self, values: NDArray[np.float32]) -> Vectors:
+        """Unit vectors of what the image processor gives, (n, 3, size, size)."""
+
     def pixel_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
         """What `images` gives, on the device and in the model's own precision."""
 
@@ -78,28 +81,37 @@ class Reference(Protocol):
 
 
 def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Reference:
-    """The reference of a CLIP or sentence-transformers BERT checkpoint; BackendError with transformers' own reason."""
+    """The reference of a two-tower or sentence-transformers checkpoint; BackendError with transformers' own reason."""
     try:
-        clip = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"] == "clip"
+        kind = _model_type(folder)
         with no_progress_bars():
-            return ClipReference(folder, device, dtype) if clip else _Sentences(folder, device, dtype)
+            return TwoTowers(folder, device, dtype) if kind in _PROCESSORS else _Sentences(folder, device, dtype)
     except Exception as exc:
         raise BackendError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
 
 
 def image_processor(folder: Path) -> Callable[..., Any]:
     """The checkpoint's own image processor, of the kind that computes with Pillow."""
-    name = "CLIPImageProcessorPil" if hasattr(transformers, "CLIPImageProcessorPil") else "CLIPImageProcessor"
-    found: Callable[..., Any] = getattr(transformers, name).from_pretrained(folder)
+    name = _PROCESSORS[_model_type(folder)]
+    with_pillow = getattr(transformers, f"{name}Pil", None) or getattr(transformers, name)
+    found: Callable[..., Any] = with_pillow.from_pretrained(folder)
     return found
 
 
-class ClipReference:
-    """A CLIP checkpoint in transformers."""
+def _model_type(folder: Path) -> str:
+    return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type"))
+
+
+_PROCESSORS = {"clip": "CLIPImageProcessor", "siglip": "SiglipImageProcessor"}
+"""The image processor of each family of two towers, by its ``model_type``."""
+
+
+class TwoTowers:
+    """A checkpoint of an image and a text tower in transformers."""
 
     def __init__(self, folder: Path, device: str, dtype: torch.dtype) -> None:
         with ONE_AT_A_TIME:
-            model: Any = CLIPModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
+            model: Any = AutoModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
         self._model = model.eval().to(device)
         prep = image_settings(folder)
         self._mean, self._std = (np.array(prep[key], np.float32) for key in ("image_mean", "image_std"))
@@ -128,11 +140,10 @@ class ClipReference:
 
     def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """What `texts` gives, on the device."""
-        pooled = self._model.text_model(input_ids=ids, attention_mask=mask).pooler_output
-        return _unit(self._model.text_projection(pooled))
+        return _features(self._model.get_text_features(input_ids=ids, attention_mask=mask))
 
     def _image_vectors(self, values: torch.Tensor) -> torch.Tensor:
-        return _unit(self._model.visual_projection(self._model.vision_model(pixel_values=values).pooler_output))
+        return _features(self._model.get_image_features(pixel_values=values))
 
 
 class _Sentences:
@@ -149,6 +160,9 @@ class _Sentences:
     def texts(self, ids: Ids, mask: Ids) -> Vectors:
         with torch.inference_mode():
             return _array(self.token_vectors(*_inputs(ids, mask, self._device)))
+
+    def values(self, values: NDArray[np.float32]) -> Vectors:
+        raise ConfigError("this checkpoint encodes no images")
 
     def pixel_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
         raise ConfigError("this checkpoint encodes no images")
@@ -190,6 +204,11 @@ def _inputs(ids: Ids, mask: Ids, device: str) -> Iterator[torch.Tensor]:
     return (torch.from_numpy(array.astype(np.int64)).to(device) for array in (ids, mask))
 
 
+def _features(found: Any) -> torch.Tensor:
+    """Unit vectors of one tower's features: transformers 4 gives them as a tensor, 5 in an output."""
+    return _unit(getattr(found, "pooler_output", found))
+
+
 def _unit(rows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(rows.float(), dim=-1)
 
@@ -204,6 +223,6 @@ def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
     if "/" not in location or not (folder / "config.json").is_file():
         recipe = find_recipe(location)
         return checkpoint_folder(recipe), recipe
-    kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
-    space = "clip" if kind == "clip" else "minilm"
+    kind = _model_type(folder)
+    space = kind if kind in _PROCESSORS else "minilm"
     return folder, Recipe(name or folder.resolve().name, "", space, checkpoint=str(folder))

@@ -46,9 +46,10 @@ Pool = Callable[[str], str]
 
 
 def pre_norm(
-    layers: Layers, x: str, blocks: Sequence[Block], final: Norm, form: Transformer, mask: Mask | None, pool: Pool
-) -> str:
-    """The layers with normalisation first, and the final normalisation: the pooled token, (n, 1, width)."""
+    layers: Layers, x: str, blocks: Sequence[Block], final: Norm, form: Transformer, mask: Mask | None,
+    pool: Pool | None,
+) -> str:  # fmt: skip
+    """The layers with normalisation first, and the final normalisation: all tokens, or the one that ``pool`` takes."""
     following = [block.norm1 for block in blocks[1:]] + [final]
     h = layers.norm(x, blocks[0].norm1)
     for block, norm in zip(blocks, following):
@@ -96,6 +97,26 @@ def mlp(layers: Layers, block: Block, form: Transformer, x: str) -> str:
     return layers.linear(hidden, block.fc2)
 
 
+def encoder_blocks(weights: Weights, prefix: str, name: str, form: Transformer) -> list[Block]:
+    """The layers of one of CLIP's or SigLIP's towers, by transformers' names."""
+    return [_encoder_block(weights, f"{prefix}encoder.layers.{i}.", f"{name}/{i}", form) for i in range(form.layers)]
+
+
+def _encoder_block(weights: Weights, prefix: str, name: str, form: Transformer) -> Block:
+    attention = f"{prefix}self_attn."
+    return Block(
+        name,
+        query=scaled(linear(weights, f"{attention}q_proj", f"{name}/q"), form),
+        key=linear(weights, f"{attention}k_proj", f"{name}/k"),
+        value=linear(weights, f"{attention}v_proj", f"{name}/v"),
+        out=linear(weights, f"{attention}out_proj", f"{name}/out"),
+        fc1=linear(weights, f"{prefix}mlp.fc1", f"{name}/fc1"),
+        fc2=linear(weights, f"{prefix}mlp.fc2", f"{name}/fc2"),
+        norm1=norm_weights(weights, f"{prefix}layer_norm1", form),
+        norm2=norm_weights(weights, f"{prefix}layer_norm2", form),
+    )
+
+
 def linear(weights: Weights, prefix: str, name: str) -> Linear:
     """The weights of one Linear, as PyTorch keeps them."""
     return Linear(name, weights[f"{prefix}.weight"].T, weights[f"{prefix}.bias"])
@@ -136,6 +157,11 @@ def first_rows(layers: Layers, table: Array, length: str) -> str:
 def first_token(graph: OnnxGraph) -> Pool:
     """The class token."""
     return lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool")
+
+
+def last_column(graph: OnnxGraph) -> Pool:
+    """The last token of texts that all have one length."""
+    return lambda y: graph.op("Slice", y, graph.ints(-1), graph.ints(2**31 - 1), graph.ints(1), scope="pool")
 
 
 Pooling = Literal["mean", "cls", "max", "last"]

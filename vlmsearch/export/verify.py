@@ -14,13 +14,13 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from vlmsearch.demo.scenes import Scene, make_scene
-from vlmsearch.errors import BackendError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import CALIBRATION_SEED, Samples, sentences
 from vlmsearch.export.inputs import Feeds, image_feeds, pair_feeds, pixel_feeds, row_cosines, run, text_feeds
 from vlmsearch.export.pairs import LabelledPairs
 from vlmsearch.export.quantize import Drift, Report
-from vlmsearch.export.torch import ClipReference, CrossEncoderReference, Reference, image_processor
+from vlmsearch.export.torch import CrossEncoderReference, Reference, image_processor
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput, Tower
 from vlmsearch.models.inputs import prompted, to_pixels, token_rows
@@ -102,8 +102,6 @@ def verify_images(
 ) -> list[Check]:  # fmt: skip
     """Preprocessing against transformers' image processor in levels of 255, and the way from JPEG bytes to vectors."""
     processor = image_processor(folder)
-    if not isinstance(reference, ClipReference):
-        raise BackendError("images can be verified against CLIP checkpoints only")
     files = _photographs(pictures)
     images = [open_image(data) for data in files]
     theirs = [np.asarray(processor(image, do_rescale=False, do_normalize=False)["pixel_values"][0]) for image in images]

@@ -16,18 +16,16 @@ from vlmsearch.export.checkpoint import (
     read_transformer,
     shorter_edge,
 )
-from vlmsearch.export.layers import Layers, Linear, Mask
+from vlmsearch.export.layers import Layers, Mask
+from vlmsearch.export.patches import embed_patches
 from vlmsearch.export.transformer import (
-    Block,
     Pool,
-    Transformer,
+    encoder_blocks,
     first_rows,
     first_token,
-    linear,
     norm_weights,
     pre_norm,
     project,
-    scaled,
     text_inputs,
     text_length,
 )
@@ -84,9 +82,9 @@ class ClipImage(ImageTower):
         """See `ImageTower.write`."""
         graph, form = layers.graph, self.transformer
         pixels = graph.input("pixels", TensorProto.UINT8, ["batch", self.size, self.size, 3])
-        x = _patches(layers, pixels, self, weights)
+        x = _tokens(layers, pixels, self, weights)
         x = layers.norm(x, norm_weights(weights, "vision_model.pre_layrnorm", form))
-        blocks = [_block(weights, f"vision_model.encoder.layers.{i}.", f"image/{i}", form) for i in range(form.layers)]
+        blocks = encoder_blocks(weights, "vision_model.", "image", form)
         final = norm_weights(weights, "vision_model.post_layernorm", form)
         x = pre_norm(layers, x, blocks, final, form, None, first_token(graph))
         project(layers, x, weights["visual_projection.weight"])
@@ -112,26 +110,10 @@ class ClipText(TextTower):
             graph.ints(0), length, graph.ints(0), scope="embed",
         )  # fmt: skip
         pool = _end_token(layers, ids, order, self)
-        blocks = [_block(weights, f"text_model.encoder.layers.{i}.", f"text/{i}", form) for i in range(form.layers)]
+        blocks = encoder_blocks(weights, "text_model.", "text", form)
         final = norm_weights(weights, "text_model.final_layer_norm", form)
         x = pre_norm(layers, x, blocks, final, form, Mask(padding, order), pool)
         project(layers, x, weights["text_projection.weight"])
-
-
-def _block(weights: Weights, prefix: str, name: str, form: Transformer) -> Block:
-    """A layer of either CLIP tower."""
-    attention = f"{prefix}self_attn."
-    return Block(
-        name,
-        query=scaled(linear(weights, f"{attention}q_proj", f"{name}/q"), form),
-        key=linear(weights, f"{attention}k_proj", f"{name}/k"),
-        value=linear(weights, f"{attention}v_proj", f"{name}/v"),
-        out=linear(weights, f"{attention}out_proj", f"{name}/out"),
-        fc1=linear(weights, f"{prefix}mlp.fc1", f"{name}/fc1"),
-        fc2=linear(weights, f"{prefix}mlp.fc2", f"{name}/fc2"),
-        norm1=norm_weights(weights, f"{prefix}layer_norm1", form),
-        norm2=norm_weights(weights, f"{prefix}layer_norm2", form),
-    )
 
 
 def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:
@@ -149,24 +131,10 @@ def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:
     return lambda y: op("MatMul", chosen, y, scope="pool")
 
 
-def _patches(layers: Layers, pixels: str, config: ClipImage, weights: Weights) -> str:
-    """Class token and patch embeddings plus positions; the convolution is a MatMul over flattened patches.
-
-    Pixels enter as -1 to 1; kernel and bias take up how the checkpoint's own mean and deviation differ from that. The
-    bias and the class token are part of the positions.
-    """
+def _tokens(layers: Layers, pixels: str, tower: ClipImage, weights: Weights) -> str:
+    """The class token and the patches, with their positions; the class token is part of the positions."""
     graph, op, prefix = layers.graph, layers.graph.op, "vision_model.embeddings."
-    grid, patch, width = config.size // config.patch, config.patch, config.transformer.width
-    x = op("Mul", layers.cast(pixels, "pixels"), layers.scalar(1 / 127.5), scope="pixels")
-    x = op("Sub", x, layers.scalar(1.0), scope="pixels")
-    x = op("Reshape", x, graph.ints(-1, grid, patch, grid, patch, 3), scope="patches")
-    x = op("Transpose", x, scope="patches", perm=(0, 1, 3, 2, 4, 5))
-    x = op("Reshape", x, graph.ints(-1, grid * grid, patch * patch * 3), scope="patches")
-    kernel = weights[f"{prefix}patch_embedding.weight"].astype(np.float64).transpose(2, 3, 1, 0)
-    mean, std = (np.array(values, np.float64)[None, None, :, None] for values in (config.mean, config.std))
-    bias = (kernel * (0.5 - mean) / std).sum(axis=(0, 1, 2))
-    flat = (kernel * 0.5 / std).reshape(-1, width).astype(np.float32)
-    x = layers.linear(x, Linear("image/patches", flat, quantisable=False))
+    x, bias = embed_patches(layers, pixels, tower, weights[f"{prefix}patch_embedding.weight"])
     x = op("Pad", x, graph.ints(0, 1, 0, 0, 0, 0), scope="patches")
     positions = weights[f"{prefix}position_embedding.weight"].astype(np.float64)
     positions[0] += weights[f"{prefix}class_embedding"]
