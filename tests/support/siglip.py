@@ -34,7 +34,7 @@ def make_siglip(
     positions: int = 16,
     seed: int = 0,
 ) -> Path:
-    """A checkpoint of SigLIP 2 of one resolution, or of SigLIP where not ``second``; the text tower is like the image's.
+    """A checkpoint of SigLIP 2 of one resolution, or of SigLIP where not ``second``.
 
     ``dim`` is the length of vectors where it is not the image tower's width.
     """
@@ -45,7 +45,9 @@ def make_siglip(
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
     }
-    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1} if second else {"pad_token_id": 1, "eos_token_id": 1}
+    ids = (
+        {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1} if second else {"pad_token_id": 1, "eos_token_id": 1}
+    )
     text = {"bos_token_id": 0} | both | ids | {"vocab_size": VOCABULARY, "max_position_embeddings": positions}
     vision = both | {"image_size": size, "patch_size": patch}
     if dim is not None:

@@ -26,6 +26,7 @@ _FILES = (
     "config_sentence_transformers.json",
     "merges.txt",
     "modules.json",
+    "open_clip_config.json",
     "preprocessor_config.json",
     "processor_config.json",
     "sentence_bert_config.json",

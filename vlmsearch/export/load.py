@@ -8,18 +8,19 @@ from pathlib import Path
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.checkpoint import Checkpoint
-from vlmsearch.export.families import bert, clip, siglip
+from vlmsearch.export.families import bert, clip, openclip, siglip
 from vlmsearch.export.weights import Json, read_json
 from vlmsearch.models.recipe import Prompts
 
 Reader = Callable[[Path, Json], Checkpoint]
 FAMILIES: Mapping[str, Reader] = {
     "clip": clip.read,
+    "open_clip": openclip.read,
     "siglip": siglip.read,
     "siglip2": siglip.read_flexible,
     "bert": bert.read,
 }
-"""What reads an encoder of a ``model_type``."""
+"""What reads an encoder of a family; see `read_config`."""
 CROSS_ENCODERS: Mapping[str, Reader] = {"bert": bert.read_cross_encoder}
 """What reads a re-ranker of a ``model_type``."""
 
@@ -38,11 +39,23 @@ def load_cross_encoder(folder: Path) -> Checkpoint:
     return _load(folder, CROSS_ENCODERS, "cross-encoders")
 
 
-def _load(folder: Path, readers: Mapping[str, Reader], what: str) -> Checkpoint:
+def read_config(folder: Path) -> tuple[str | None, Json]:
+    """Return the family of a checkpoint and its settings: the ``model_type`` of its configuration, or ``open_clip``.
+
+    A checkpoint in OpenCLIP's layout is read as such where transformers' is not there too.
+    """
+    if (folder / openclip.CONFIG).is_file():
+        ours = [folder / "config.json", *folder.glob("model*.safetensors")]
+        if not ours[0].is_file() or ((folder / openclip.WEIGHTS).is_file() and len(ours) < 2):
+            return "open_clip", read_json(folder / openclip.CONFIG)
     config = read_json(folder / "config.json")
+    return (config.get("model_type") if isinstance(config, dict) else None), config
+
+
+def _load(folder: Path, readers: Mapping[str, Reader], what: str) -> Checkpoint:
+    kind, config = read_config(folder)
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError(f"{folder} has no tokenizer.json: save the checkpoint with its fast tokenizer")
-    kind = config.get("model_type") if isinstance(config, dict) else None
     read = readers.get(str(kind))
     if read is None:
         raise ConfigError(f"{folder} is of type {kind!r}; {what} of {', '.join(readers)} can be exported")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -11,14 +10,16 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, CLIPConfig, CLIPModel
 
 from vlmsearch._util.files import expand_home
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import BackendError, ConfigError, one_line
 from vlmsearch.export.checkpoint import image_settings, sentence_modules
+from vlmsearch.export.families import openclip
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
-from vlmsearch.export.load import load_checkpoint
+from vlmsearch.export.load import load_checkpoint, read_config
+from vlmsearch.export.weights import Json
 from vlmsearch.generators.local.hub import ONE_AT_A_TIME, no_progress_bars
 from vlmsearch.models.bundle import Bundle, bundle_names
 from vlmsearch.models.inputs import Ids, Pixels, available_cores
@@ -83,7 +84,7 @@ class Reference(Protocol):
 def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Reference:
     """The reference of a two-tower or sentence-transformers checkpoint; BackendError with transformers' own reason."""
     try:
-        kind = _model_type(folder)
+        kind, _ = read_config(folder)
         with no_progress_bars():
             return TwoTowers(folder, device, dtype) if kind in _PROCESSORS else _Sentences(folder, device, dtype)
     except Exception as exc:
@@ -92,28 +93,31 @@ def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch
 
 def image_processor(folder: Path) -> Callable[..., Any]:
     """The checkpoint's own image processor, of the kind that computes with Pillow."""
-    name = _PROCESSORS[_model_type(folder)]
+    kind, config = read_config(folder)
+    name = _PROCESSORS[kind]
     with_pillow = getattr(transformers, f"{name}Pil", None) or getattr(transformers, name)
-    found: Callable[..., Any] = with_pillow.from_pretrained(folder)
-    return found
+    if kind == "open_clip":
+        return cast("Callable[..., Any]", with_pillow(**openclip.image_settings(folder, config)))
+    return cast("Callable[..., Any]", with_pillow.from_pretrained(folder))
 
 
-def _model_type(folder: Path) -> str:
-    return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type"))
-
-
-_PROCESSORS = {"clip": "CLIPImageProcessor", "siglip": "SiglipImageProcessor"}
-"""The image processor of each family of two towers, by its ``model_type``."""
+_PROCESSORS = {"clip": "CLIPImageProcessor", "open_clip": "CLIPImageProcessor", "siglip": "SiglipImageProcessor"}
+"""The image processor of each family of two towers."""
 
 
 class TwoTowers:
-    """A checkpoint of an image and a text tower in transformers."""
+    """A checkpoint of two towers in transformers; one in OpenCLIP's layout as transformers' CLIP."""
 
     def __init__(self, folder: Path, device: str, dtype: torch.dtype) -> None:
+        kind, config = read_config(folder)
+        self._masked = kind != "siglip"
         with ONE_AT_A_TIME:
-            model: Any = AutoModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
+            if kind == "open_clip":
+                model: Any = _as_clip(folder, config).to(dtype)
+            else:
+                model = AutoModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
         self._model = model.eval().to(device)
-        prep = image_settings(folder)
+        prep = openclip.image_settings(folder, config) if kind == "open_clip" else image_settings(folder)
         self._mean, self._std = (np.array(prep[key], np.float32) for key in ("image_mean", "image_std"))
         self._mean_and_std = [torch.from_numpy(values).to(device, dtype) for values in (self._mean, self._std)]
         self._device = device
@@ -140,10 +144,20 @@ class TwoTowers:
 
     def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """What `texts` gives, on the device."""
-        return _features(self._model.get_text_features(input_ids=ids, attention_mask=mask))
+        masked = {"attention_mask": mask} if self._masked else {}
+        return _features(self._model.get_text_features(input_ids=ids, **masked))
 
     def _image_vectors(self, values: torch.Tensor) -> torch.Tensor:
         return _features(self._model.get_image_features(pixel_values=values))
+
+
+def _as_clip(folder: Path, config: Json) -> Any:
+    """Transformers' CLIP with the weights of a checkpoint in OpenCLIP's layout."""
+    model: Any = CLIPModel(CLIPConfig(**openclip.clip_settings(folder, config)))
+    weights = load_checkpoint(folder).weights
+    scale = np.asarray(weights["logit_scale"]).reshape(())
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in (weights | {"logit_scale": scale}).items()})
+    return model
 
 
 class _Sentences:
@@ -220,9 +234,9 @@ def _array(vectors: torch.Tensor) -> Vectors:
 def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
     """A checkpoint's folder, and the recipe it belongs to."""
     folder = expand_home(location)
-    if "/" not in location or not (folder / "config.json").is_file():
+    if "/" not in location or not any((folder / name).is_file() for name in ("config.json", openclip.CONFIG)):
         recipe = find_recipe(location)
         return checkpoint_folder(recipe), recipe
-    kind = _model_type(folder)
-    space = kind if kind in _PROCESSORS else "minilm"
+    kind, _ = read_config(folder)
+    space = "siglip" if kind == "siglip" else "clip" if kind in _PROCESSORS else "minilm"
     return folder, Recipe(name or folder.resolve().name, "", space, checkpoint=str(folder))

@@ -22,6 +22,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The files that hold the weights: safetensors, one or several with an index, else PyTorch's own; all there."""
     for one, index in (
         ("model.safetensors", "model.safetensors.index.json"),
+        ("open_clip_model.safetensors", "open_clip_model.safetensors.index.json"),
         ("pytorch_model.bin", "pytorch_model.bin.index.json"),
     ):
         if (folder / one).is_file():
@@ -46,7 +47,7 @@ class _Weights(dict[str, Array]):
         raise ConfigError(f"{self._folder} cannot be exported: it has no tensor {name}")
 
 
-def read_weights(folder: Path, rename: Callable[[str], str]) -> Weights:
+def read_weights(folder: Path, rename: Callable[[str], str]) -> dict[str, Array]:
     """All tensors in float32."""
     found = _Weights(folder)
     for file in weight_files(folder):

@@ -15,6 +15,7 @@ from vlmsearch.export.checkpoint import (
     image_settings,
     read_transformer,
     shorter_edge,
+    whole_image,
 )
 from vlmsearch.export.layers import Layers, Mask
 from vlmsearch.export.patches import embed_patches
@@ -45,9 +46,13 @@ _TEXT_DEFAULTS: Json = {
 
 def read(folder: Path, config: Json) -> Checkpoint:
     """Read a CLIP checkpoint."""
+    return assemble(folder, config, image_settings(folder), read_weights(folder, lambda name: name))
+
+
+def assemble(folder: Path, config: Json, prep: Json, weights: Weights) -> Checkpoint:
+    """Return the checkpoint of a configuration, image settings and weights by transformers' names."""
     vision = _tower_config(config, "vision_config", _CLIP_DEFAULTS | _VISION_DEFAULTS)
     text = _tower_config(config, "text_config", _CLIP_DEFAULTS | _TEXT_DEFAULTS)
-    prep = image_settings(folder)
     image = ClipImage(
         read_transformer(vision, folder),
         size=vision["image_size"],
@@ -57,10 +62,10 @@ def read(folder: Path, config: Json) -> Checkpoint:
     )
     # Configurations of before 2023 carry the wrong end token, 2, and mean "the largest id".
     end, positions = text["eos_token_id"], text["max_position_embeddings"]
-    weights = read_weights(folder, lambda name: name)
     tower = ClipText(read_transformer(text, folder), positions, None if end == 2 else end)
     dim = weights["text_projection.weight"].shape[0]
-    return Checkpoint(folder, weights, dim, image, tower, shorter_edge(prep, folder), positions, text["pad_token_id"])
+    resize = whole_image if prep.get("do_center_crop") is False else shorter_edge
+    return Checkpoint(folder, weights, dim, image, tower, resize(prep, folder), positions, text["pad_token_id"])
 
 
 def _tower_config(config: Json, name: str, defaults: Json) -> Json:
