@@ -56,6 +56,7 @@ def make_siglip(
     with torch.no_grad():
         model.logit_scale.fill_(4.7)
         model.logit_bias.fill_(-16.5)
+        model.vision_model.head.probe.mul_(0.1)  # so that the head looks at more than one patch
     save(model, folder)
     processor = {
         "image_processor_type": "SiglipImageProcessor",

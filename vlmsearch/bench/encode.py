@@ -232,12 +232,16 @@ def _clip_texts(setting: Setting, texts: Sequence[str]) -> Contender:
     tokenizer = AutoTokenizer.from_pretrained(setting.checkpoint, trust_remote_code=False)
     reference = load_reference(setting.checkpoint)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    ordered, most = sorted(texts, key=len), setting.bundle.text.max_tokens
+    ordered, form = sorted(texts, key=len), setting.bundle.text
+    padding = "max_length" if form.fill else True
 
     def loop() -> None:
         for start in range(0, len(ordered), BATCH):
             part = ordered[start : start + BATCH]
-            batch = tokenizer(part, truncation=True, max_length=most, padding=True, return_tensors="np")
+            batch = tokenizer(
+                part, truncation=True, max_length=form.max_tokens, padding=padding, return_attention_mask=True,
+                return_tensors="np",
+            )  # fmt: skip
             reference.texts(batch["input_ids"].astype(np.int32), batch["attention_mask"].astype(np.int32))
 
     return loop

@@ -124,7 +124,7 @@ def _check_kind(recipe: Recipe, checkpoint: Checkpoint) -> None:
     if expected is not None and expected != (checkpoint.image is not None):
         kind = "CLIP" if checkpoint.image else "BERT"
         raise ConfigError(f"{checkpoint.folder} is a {kind} checkpoint, which {recipe.name} is not made from")
-    if recipe.shapes.text_length[2] > checkpoint.max_tokens:
+    if not checkpoint.fill and recipe.shapes.text_length[2] > checkpoint.max_tokens:
         raise ConfigError(
             f"{recipe.name}: shapes: text_length goes to {recipe.shapes.text_length[2]}, but {checkpoint.folder} "
             f"reads {checkpoint.max_tokens} tokens"

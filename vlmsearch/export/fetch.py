@@ -112,7 +112,8 @@ def text_input(checkpoint: Checkpoint) -> TextInput:
     start, stop = places[0], places[0] + len(bare)
     pad = padding["pad_id"] if padding else checkpoint.pad
     prefix, suffix = tuple(full[:start]), tuple(full[stop:])
-    return TextInput(checkpoint.max_tokens, prefix, suffix, int(pad), checkpoint.fill, query, document)
+    lower = checkpoint.lower
+    return TextInput(checkpoint.max_tokens, prefix, suffix, int(pad), checkpoint.fill, query, document, lower)
 
 
 def _prompt(tokenizer: Tokenizer, text: str) -> Prompt:

@@ -12,6 +12,7 @@ import numpy as np
 import transformers
 from PIL import Image
 from tokenizers import Tokenizer
+from tokenizers.normalizers import Lowercase
 
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import InvalidInputError
@@ -124,6 +125,8 @@ def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
     roles: tuple[Role, ...] = ("document",) if form.query == form.document else ("document", "query")
     for role in roles:
         given = prompted(texts, form, role)
+        if form.lower:
+            given = [Lowercase().normalize_str(text) for text in given]
         expected = theirs(given, truncation=True, max_length=form.max_tokens, padding=False)["input_ids"]
         found = token_rows(texts, form, tokenizer, role)
         different += sum(row != list(ids) for row, ids in zip(found, expected))

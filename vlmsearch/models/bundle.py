@@ -82,7 +82,8 @@ class TextInput:
     """How a tower takes text: up to ``max_tokens`` ids with ``prefix`` and ``suffix``, padded with ``pad``.
 
     Where ``fill`` is given, every text is padded to so many tokens, and the tower sees the padding like any token: the
-    mask is all ones. ``query`` and ``document`` are the prompts of the two roles.
+    mask is all ones. ``query`` and ``document`` are the prompts of the two roles. ``lower`` says to lower-case texts
+    before they are tokenised.
     """
 
     max_tokens: int
@@ -92,6 +93,7 @@ class TextInput:
     fill: int | None = None
     query: Prompt = Prompt()
     document: Prompt = Prompt()
+    lower: bool = False
 
     def prompt(self, role: Role) -> Prompt:
         """The prompt of a role."""
@@ -342,6 +344,7 @@ def _text_input(text: JsonTable) -> TextInput:
         None if text.value("fill") is None else text.whole("fill", most, _MOST_TOKENS),
         _prompt(text.table("query")),
         _prompt(text.table("document")),
+        text.flag("lower"),
     )
     for role in get_args(Role):
         if form.room(role) < 1:

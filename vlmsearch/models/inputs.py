@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as NormalizerSequence
 
 from vlmsearch.errors import ConfigError, TextTruncatedWarning, VlmsearchError, one_line
 from vlmsearch.media.images import Preprocess, opened_image
@@ -31,7 +33,7 @@ def available_cores() -> int:
 
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
-    """The bundle's tokenizer, which neither cuts nor fills up."""
+    """The bundle's tokenizer, which neither cuts nor pads, and lower-cases where the bundle says so."""
     with no_panics(bundle.name):
         try:
             tokenizer = Tokenizer.from_buffer(bundle.read("tokenizer.json"))
@@ -41,6 +43,9 @@ def open_tokenizer(bundle: Bundle) -> Tokenizer:
             raise ConfigError(f"{bundle.folder / 'tokenizer.json'} cannot be used: {one_line(exc)}") from exc
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    if bundle.text.lower:
+        own = [tokenizer.normalizer] if tokenizer.normalizer else []
+        tokenizer.normalizer = NormalizerSequence([Lowercase(), *own])
     return tokenizer
 
 

@@ -17,6 +17,7 @@ from vlmsearch.models.bundle import (
     PROFILES,
     RERANKER,
     Precision,
+    TextInput,
     Tower,
     data_folder,
     padded_length,
@@ -40,6 +41,10 @@ class Shapes:
         """The lengths of texts once they are padded, as an engine gets them."""
         least, usual, most = map(padded_length, self.text_length)
         return least, usual, most
+
+    def of(self, form: TextInput) -> Shapes:
+        """The same for a model that takes texts as ``form`` says: where they are padded to one length, that one."""
+        return dataclasses.replace(self, text_length=(form.fill,) * 3) if form.fill else self
 
 
 def read_batches(text: str) -> Range:

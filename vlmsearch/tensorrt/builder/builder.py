@@ -96,6 +96,9 @@ class EngineBuilder:
     attempts: list[Mapping[str, object]] = field(default_factory=list)
     _failed: set[tuple[BuiltPrecision, Form]] = field(default_factory=set, init=False)
 
+    def __post_init__(self) -> None:
+        self.recipe = dataclasses.replace(self.recipe, shapes=self.recipe.shapes.of(self.bundle.text))
+
     @cached_property
     def machine(self) -> Machine:
         """What the plans are bound to."""

@@ -59,8 +59,8 @@ def tokenize_config(bundles: Sequence[Bundle], options: RepoOptions) -> pb.Model
         config.output.add(name=protocol.ENCODED, data_type=pb.TYPE_STRING, dims=[1])
     for bundle in bundles:
         name = bundle.space.name
-        config.output.add(name=protocol.ids_tensor(name), data_type=pb.TYPE_INT32, dims=[-1])
-        config.output.add(name=protocol.mask_tensor(name), data_type=pb.TYPE_INT32, dims=[-1])
+        for tensor in (protocol.ids_tensor(name), protocol.mask_tensor(name)):
+            config.output.add(name=tensor, data_type=pb.TYPE_INT32, dims=[_columns(bundle)])
         config.output.add(name=protocol.tokens_tensor(name), data_type=pb.TYPE_INT32, dims=[1])
     _put(config, protocol.FINGERPRINT, "+".join(bundle.fingerprint for bundle in bundles))
     _put(config, "bundles", json.dumps([bundle.name for bundle in bundles]))
@@ -110,7 +110,7 @@ def tower_config(
         config.input.add(name=protocol.PIXELS, data_type=pb.TYPE_UINT8, dims=[size, size, 3])
     else:
         for name in (protocol.IDS, protocol.MASK):
-            config.input.add(name=name, data_type=pb.TYPE_INT32, dims=[-1])
+            config.input.add(name=name, data_type=pb.TYPE_INT32, dims=[_columns(bundle)])
     config.output.add(name=protocol.EMBEDDING, data_type=pb.TYPE_FP32, dims=[bundle.space.dim])
     _place(config, options, tower, profiles)
     _put(config, protocol.FINGERPRINT, bundle.fingerprint)
@@ -121,6 +121,11 @@ def tower_config(
         for size in sorted({1, config.max_batch_size}):
             _warm_with_zeros(config, size)
     return config
+
+
+def _columns(bundle: Bundle) -> int:
+    """How many columns token ids have: as many as texts are padded to, or any number, -1."""
+    return bundle.text.fill or -1
 
 
 def ensemble_config(bundles: Sequence[Bundle], options: RepoOptions, largest: int) -> pb.ModelConfig:

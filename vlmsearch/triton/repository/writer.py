@@ -160,7 +160,8 @@ def _check_target(out: Path) -> None:
 
 
 def _shapes(bundle: Bundle) -> Shapes:
-    return find_recipe(bundle.name).shapes if bundle.name in recipe_names() else Shapes()
+    shapes = find_recipe(bundle.name).shapes if bundle.name in recipe_names() else Shapes()
+    return shapes.of(bundle.text)
 
 
 def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:
