@@ -303,11 +303,16 @@ def encoder_of(manifest: Manifest) -> str | None:
     """
     from vlmsearch.models.bundle import PROFILES, is_known
 
-    names = tuple(part.partition(":")[0] for part in manifest.fingerprint.split("+"))
+    parts = [part.partition(":") for part in manifest.fingerprint.split("+")]
+    names = tuple(name for name, _, _ in parts)
+    dims = {dim for _, _, digest in parts if (dim := digest.partition("/")[2])}
+    options = f"?dim={min(dims)}" if len(dims) == 1 and min(dims).isdecimal() else ""
+    if dims and not options:
+        return None
     known = {bundles: profile for profile, bundles in PROFILES.items()}
     if names in known:
-        return f"onnx:{known[names]}"
-    return f"onnx:{names[0]}" if len(names) == 1 and is_known(names[0]) else None
+        return f"onnx:{known[names]}{options}"
+    return f"onnx:{names[0]}{options}" if len(names) == 1 and is_known(names[0]) else None
 
 
 def is_terminal() -> bool:

@@ -75,12 +75,16 @@ def _relevance(manifest: Manifest) -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamagedBundleWarning)
         known = {bundle.fingerprint: bundle for bundle in built_bundles()}
-    bundles = {known[part].space.name: known[part] for part in manifest.fingerprint.split("+") if part in known}
+    built = [known[whole] for part in manifest.fingerprint.split("+") if (whole := part.partition("/")[0]) in known]
+    bundles = {bundle.space.name: bundle for bundle in built}
+    dims = {space.name: space.dim for space in manifest.spaces}
     found = {}
     for field in text_fields(manifest.spaces):
         bundle = bundles.get(field.space)
         if bundle is None:
             found[str(field)] = "as its encoder says, which is not on this machine"
+        elif bundle.space.dim != dims[field.space]:
+            found[str(field)] = "by how far a cosine stands out from those of the index; the fit is of whole vectors"
         elif field.modality not in bundle.relevance:
             found[str(field)] = "by how far a cosine stands out from those of the index; nothing was fitted"
         else:

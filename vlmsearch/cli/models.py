@@ -35,13 +35,17 @@ def models(as_json: bool) -> None:
         _print_engines(engines)
     else:
         for row in rows:
-            click.echo("\t".join("" if value is None else str(value) for value in row.values()))
+            click.echo("\t".join("" if value is None else _cell(value) for value in row.values()))
         for row in rerankers:
             click.echo("\t".join(("reranker", *("" if value is None else str(value) for value in row.values()))))
         for name in missing:
             click.echo(f"{name}\tnot built")
         for engine in engines:
             click.echo("\t".join(("engine", *map(str, engine.values()))))
+
+
+def _cell(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _engines() -> list[dict[str, object]]:
@@ -129,6 +133,7 @@ def _rows(bundle: Bundle) -> list[dict[str, object]]:
                 "texts_per_second": _rate(bundle, f"text.{precision}"),
                 "forced": bool(bundle.forced),
                 "folder": str(bundle.folder),
+                "dims": [bundle.space.dim, *bundle.dims],
             }
         )
     return rows
@@ -154,13 +159,21 @@ def _print_table(rows: list[dict[str, object]], missing: list[str]) -> None:
 
     from vlmsearch._util.console import make_console, make_table
 
-    names = ("model", "precision", "MB", "cosine", "top-10 kept", "images/s", "texts/s", "folder")
+    names = ("model", "precision", "dims", "MB", "cosine", "top-10 kept", "images/s", "texts/s", "folder")
     shown: list[list[str | Text]] = []
     for row in rows:
         forced = " (forced)" if row["forced"] else ""
         cells = (row["megabytes"], row["cosine"], row["overlap"], row["images_per_second"], row["texts_per_second"])
         numbers = ("" if value is None else f"{value:g}" for value in cells)
-        shown.append([f"{row['name']}{forced}", str(row["precision"]), *numbers, short_path(str(row["folder"]))])
+        shown.append(
+            [
+                f"{row['name']}{forced}",
+                str(row["precision"]),
+                str(row["dims"]),
+                *numbers,
+                short_path(str(row["folder"])),
+            ]
+        )
     shown += [[name, Text("not built", "dim")] for name in missing]
     console = make_console()
     console.print(make_table(names, shown, left=("model", "precision", "folder")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -17,28 +17,33 @@ from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.bundle import Bundle
-from vlmsearch.models.inputs import Ids, Pixels, TextBatches, check_length, to_pixels
+from vlmsearch.models.bundle import Bundle, shortened
+from vlmsearch.models.inputs import Ids, Pixels, TextBatches, check_length, cut_vectors, to_pixels
 from vlmsearch.types import ImageSource, Role, Vectors
 
 
 class BundleEncoder(Encoder):
     """An encoder made of bundles: at most one with an image tower, any number for text.
 
-    ``batch_size`` is the largest batch that a runtime gets to see; ``workers`` the threads that decode images.
+    ``batch_size`` is the largest batch that a runtime gets to see; ``workers`` the threads that decode images; ``dim``
+    the length that vectors are cut to, of the bundles that were trained for it (Matryoshka). A relevance that was
+    fitted on whole vectors is not used for shorter ones.
     """
 
-    def __init__(self, bundles: Sequence[Bundle], *, batch_size: int, workers: int) -> None:
+    def __init__(self, bundles: Sequence[Bundle], *, batch_size: int, workers: int, dim: int | None = None) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size is at least 1, not {batch_size}")
         pictures = [bundle for bundle in bundles if bundle.preprocess]
         if len(pictures) > 1 or len({bundle.space.name for bundle in bundles}) < len(bundles):
             raise ConfigError(f"these models cannot work together: {', '.join(bundle.name for bundle in bundles)}")
         self.bundles = tuple(bundles)
-        self.spaces = tuple(bundle.space for bundle in bundles)
-        self.fingerprint = "+".join(bundle.fingerprint for bundle in bundles)
+        given = shortened([(bundle.space, bundle.fingerprint, bundle.dims) for bundle in bundles], dim)
+        self.spaces, self.fingerprint = given.spaces, given.fingerprint
         self.relevance = {
-            (bundle.space.name, modality): fit for bundle in bundles for modality, fit in bundle.relevance.items()
+            (bundle.space.name, modality): fit
+            for bundle in bundles
+            if bundle.space.name not in given.names
+            for modality, fit in bundle.relevance.items()
         }
         self._picture = pictures[0] if pictures else None
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
@@ -57,12 +62,12 @@ class BundleEncoder(Encoder):
         """Vectors per space; see `Encoder.encode_texts`."""
         self.check_open()
         apply_to_each(utf8_bytes, texts)
-        return {
-            bundle.space.name: self._texts[bundle.space.name].encode(
-                texts, role, self.text_batch_size, partial(self.run_texts, bundle)
-            )
-            for bundle in self.bundles
-        }
+        vectors = {}
+        for bundle, space in zip(self.bundles, self.spaces):
+            run = partial(self.run_texts, bundle)
+            whole = self._texts[space.name].encode(texts, role, self.text_batch_size, run)
+            vectors[space.name] = cut_vectors(whole, space.dim)
+        return vectors
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
         """Vectors of the image space; see `Encoder.encode_images`. Decodes ahead while a batch runs."""
@@ -76,9 +81,17 @@ class BundleEncoder(Encoder):
         for pixels in self._pixel_batches(images, _preprocess_of(bundle), bad):
             vectors[start : start + len(pixels)] = check_length(bundle, self.run_images(bundle, pixels))
             start += len(pixels)
+        return self._image_vectors(bundle, vectors[:start], bad)
+
+    def _image_vectors(
+        self, bundle: Bundle, vectors: Vectors, bad: Mapping[int, InvalidInputError]
+    ) -> dict[str, Vectors]:
+        """What `encode_images` gives of the model's vectors of the images that can be used."""
+        space = self.spaces[self.bundles.index(bundle)]
+        found = {space.name: cut_vectors(vectors, space.dim)}
         if bad:
-            raise InvalidBatchError(bad, {bundle.space.name: vectors[:start]})
-        return {bundle.space.name: vectors}
+            raise InvalidBatchError(dict(bad), found)
+        return found
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """The image as the model sees it: upright, cropped, of the model's size."""

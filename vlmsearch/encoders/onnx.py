@@ -37,6 +37,7 @@ class OnnxEncoder(BundleEncoder):
     when it is first used and keeps the engine. ``precision`` is that of the models: INT8 on the CPU by default, on a
     GPU FP16 where the bundles have it, else float32. ``threads`` is how many cores a batch is spread over (all that
     the process may use by default), ``batch_size`` the most items that are computed at once (32, on a GPU 128).
+    ``dim`` is how many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
     """
 
     def __init__(
@@ -48,12 +49,13 @@ class OnnxEncoder(BundleEncoder):
         batch_size: int | None = None,
         device: str = "cpu",
         provider: Provider = "cuda",
+        dim: int | None = None,
     ) -> None:
         check_threads(threads)
         cores, gpu = threads or available_cores(), gpu_index(device)
         bundles = find_bundles(location)
         size = batch_size if batch_size is not None else _BATCH if gpu is None else _GPU_BATCH
-        super().__init__(bundles, batch_size=size, workers=cores)
+        super().__init__(bundles, batch_size=size, workers=cores, dim=dim)
         self.device = device
         self.precision = precision or ("int8" if gpu is None else _gpu_precision(bundles))
         file = _file(self.precision, None if gpu is None else provider)

@@ -15,7 +15,6 @@ from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import (
     BackendError,
     ConfigError,
-    InvalidBatchError,
     InvalidInputError,
     MissingDependencyError,
     VlmsearchError,
@@ -55,7 +54,8 @@ class TensorRTEncoder(BundleEncoder):
     which needs less memory than that of the recipe; ``level`` is TensorRT's optimization level, 0 to 5. With
     ``fallback=onnx`` ONNX Runtime does the work until they are built, and an EngineFallbackWarning says so.
     ``batch_size`` is the most items that are computed at once, ``contexts`` how many batches. ``decode`` says where
-    JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there).
+    JPEGs are decoded: on the CPU or the GPU (``auto``: many, if nvImageCodec is there). ``dim`` is how many numbers of
+    each vector are kept, for models that were trained to be cut (Matryoshka).
 
     ModelUnavailableError where there is no GPU or no driver, QualityError where no engine is accurate enough.
     """
@@ -72,13 +72,14 @@ class TensorRTEncoder(BundleEncoder):
         batch_size: int = 256,
         contexts: int = 2,
         decode: Literal["auto", "gpu", "cpu"] = "auto",
+        dim: int | None = None,
     ) -> None:
         if contexts < 1:
             raise ConfigError(f"contexts is at least 1, not {contexts}")
         if level is not None and not 0 <= level <= _HIGHEST_LEVEL:
             raise ConfigError(f"level is from 0 to {_HIGHEST_LEVEL}, not {level}")
         self.gpu = find_gpu(device)
-        super().__init__(find_bundles(location), batch_size=batch_size, workers=available_cores())
+        super().__init__(find_bundles(location), batch_size=batch_size, workers=available_cores(), dim=dim)
         self.precision: EnginePrecision = precision
         self._profile = None if profile is None else read_batches(profile)
         if self._profile and batch_size < self._profile[0]:
@@ -134,9 +135,7 @@ class TensorRTEncoder(BundleEncoder):
             stop = start + pixels.shape[0]
             vectors[start:stop] = engine.run_device({"pixels": pixels})
             start = stop
-        if bad:
-            raise InvalidBatchError(bad, {bundle.space.name: np.delete(vectors, list(bad), axis=0)})
-        return {bundle.space.name: vectors}
+        return self._image_vectors(bundle, np.delete(vectors, list(bad), axis=0) if bad else vectors, bad)
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """What is left to do with it on the GPU: the bytes of a JPEG, else the image as the model sees it."""

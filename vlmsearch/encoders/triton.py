@@ -25,7 +25,8 @@ from vlmsearch.errors import (
 )
 from vlmsearch.media.images import Preprocess, is_within, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.models.inputs import chunk_lengths, pool_chunks, to_pixels, warn_truncated
+from vlmsearch.models.bundle import shortened
+from vlmsearch.models.inputs import chunk_lengths, cut_vectors, pool_chunks, to_pixels, warn_truncated
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.client.batches import batches, size_of, split_location
 from vlmsearch.triton.client.connection import Connection
@@ -52,7 +53,8 @@ class TritonEncoder(Encoder):
     all its attempts ``deadline``: so long a restart of the server is waited for. ``tls`` encrypts;
     ``shared_memory`` hands inputs over without copying them into messages, where the server is on this host and
     allows it (``vlmsearch triton serve --client-shm``, from 26.05 on with ``-- --allow-client-shm=true`` too). The
-    environment has certificates, token and headers: see `vlmsearch.triton.client.security.Security`.
+    environment has certificates, token and headers: see `vlmsearch.triton.client.security.Security`. ``dim`` is how
+    many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class TritonEncoder(Encoder):
         deadline: float = 120.0,
         tls: bool = False,
         shared_memory: bool = False,
+        dim: int | None = None,
     ) -> None:
         address, self._model = split_location(location)
         host = address.rpartition(":")[0]
@@ -89,9 +92,15 @@ class TritonEncoder(Encoder):
             raise
         self._batch_size = min(batch_size, most)
         self._on_server = preprocess == "server"
-        self.fingerprint = self._deployment.fingerprint
-        self.spaces = self._deployment.spaces
-        self.relevance = dict(self._deployment.relevance)
+        served = self._deployment
+        try:
+            models = zip(served.spaces, served.fingerprint.split("+"))
+            given = shortened([(space, whole, served.dims[space.name]) for space, whole in models], dim)
+        except BaseException:
+            self.close()
+            raise
+        self.fingerprint, self.spaces = given.fingerprint, given.spaces
+        self.relevance = {key: fit for key, fit in served.relevance.items() if key[0] not in given.names}
         self._picture = next((space for space in self.spaces if "image" in space.modalities), None)
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
@@ -103,7 +112,10 @@ class TritonEncoder(Encoder):
         outcomes = [outcome for batch in found for outcome in batch]
         bad = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInputError)}
         rows = [outcome for outcome in outcomes if not isinstance(outcome, InvalidInputError)]
-        vectors = {self._picture.name: np.array(rows, np.float32).reshape(len(rows), self._picture.dim)}
+        whole = (
+            np.array(rows, np.float32).reshape(len(rows), -1) if rows else np.empty((0, self._picture.dim), np.float32)
+        )
+        vectors = {self._picture.name: cut_vectors(whole, self._picture.dim)}
         if bad:
             raise InvalidBatchError(bad, vectors)
         return vectors
@@ -124,7 +136,10 @@ class TritonEncoder(Encoder):
                         warn_truncated(space.name, count, room, stacklevel=2)
                     rows = [row] if len(lengths) == 1 else self._send_chunks(space, encoded[i], role, len(lengths))
                     chunks[space.name] += [(i, length, vector) for length, vector in zip(lengths, rows)]
-        return {space.name: _pooled(chunks[space.name], len(texts), space.dim) for space in self.spaces}
+        return {
+            space.name: cut_vectors(_pooled(chunks[space.name], len(texts), whole.dim), space.dim)
+            for space, whole in zip(self.spaces, self._deployment.spaces)
+        }
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
         """The image as it is sent: the file's bytes for the server to decode, or else upright, cropped and small."""
@@ -161,16 +176,16 @@ class TritonEncoder(Encoder):
     def _check_again(self) -> None:
         """After a failure: another server may be there now."""
         found, _ = self._look()
-        if found.fingerprint != self.fingerprint:
+        if found.fingerprint != self._deployment.fingerprint:
             raise IndexMismatchError(
-                f"Triton at {self._connection.address} served {self.fingerprint} and now serves {found.fingerprint}: "
-                "open it again, with an index that was built with that"
+                f"Triton at {self._connection.address} served {self._deployment.fingerprint} and now serves "
+                f"{found.fingerprint}: open it again, with an index that was built with that"
             )
 
     def _infer(
         self, model: str, inputs: dict[str, NDArray[np.generic]], outputs: Sequence[str]
     ) -> dict[str, NDArray[np.generic]]:
-        parameters: dict[str, str | bool] = {protocol.PARTIAL: True, protocol.FINGERPRINT: self.fingerprint}
+        parameters: dict[str, str | bool] = {protocol.PARTIAL: True, protocol.FINGERPRINT: self._deployment.fingerprint}
         try:
             return self._connection.infer(model, inputs, outputs, parameters, on_recovery=self._check_again)
         except BackendError as exc:

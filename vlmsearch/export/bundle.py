@@ -124,6 +124,8 @@ def _check_kind(recipe: Recipe, checkpoint: Checkpoint) -> None:
     if expected is not None and expected != (checkpoint.image is not None):
         kind = "CLIP" if checkpoint.image else "BERT"
         raise ConfigError(f"{checkpoint.folder} is a {kind} checkpoint, which {recipe.name} is not made from")
+    if any(dim >= checkpoint.dim for dim in recipe.dims):
+        raise ConfigError(f"{recipe.name}: dims are less than {checkpoint.dim}, the whole length: {list(recipe.dims)}")
     if not checkpoint.fill and recipe.shapes.text_length[2] > checkpoint.max_tokens:
         raise ConfigError(
             f"{recipe.name}: shapes: text_length goes to {recipe.shapes.text_length[2]}, but {checkpoint.folder} "
@@ -306,6 +308,7 @@ def write_description(
         "fingerprint": bundle.fingerprint,
         "space": bundle.space.name,
         "dim": bundle.space.dim,
+        "dims": list(bundle.dims),
         "image": dataclasses.asdict(image) if image else None,
         "text": dataclasses.asdict(text),
         "files": {name: file_entry(folder / name) for name in names},

@@ -139,6 +139,7 @@ def as_bundle(checkpoint: Checkpoint, recipe: Recipe) -> Bundle:
         licence=recipe.licence,
         fingerprint=fingerprint(checkpoint, recipe.name),
         space=Space(recipe.space, checkpoint.dim, frozenset(checkpoint.towers)),
+        dims=recipe.dims,
         preprocess=checkpoint.preprocess,
         text=text_input(checkpoint),
         files={"tokenizer.json": BundleFile(hashlib.sha256(tokenizer).hexdigest(), len(tokenizer))},

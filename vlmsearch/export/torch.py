@@ -31,15 +31,25 @@ class TorchEncoder(BundleEncoder):
     """Checkpoints on PyTorch in float32: ``torch:NAME`` as in a recipe, or ``torch:/folder`` with a checkpoint.
 
     ``name`` is what a checkpoint in a folder is called in the fingerprint, by default as the folder is; give that of
-    the bundle to search an index that the bundle made. ``device`` is PyTorch's.
+    the bundle to search an index that the bundle made. ``device`` is PyTorch's. ``dim`` is how many numbers of each
+    vector are kept, for models whose recipe says that they were trained to be cut (Matryoshka).
     """
 
-    def __init__(self, location: str, *, name: str | None = None, batch_size: int = 32, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        location: str,
+        *,
+        name: str | None = None,
+        batch_size: int = 32,
+        device: str = "cpu",
+        dim: int | None = None,
+    ) -> None:
         found = [_locate(each, name) for each in bundle_names(location)]
         super().__init__(
             [as_bundle(load_checkpoint(folder, recipe.prompts), recipe) for folder, recipe in found],
             batch_size=batch_size,
             workers=available_cores(),
+            dim=dim,
         )
         self._references = {recipe.name: load_reference(folder, device) for folder, recipe in found}
 

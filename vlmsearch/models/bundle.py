@@ -11,8 +11,8 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -113,6 +113,7 @@ class TextInput:
 class Bundle:
     """One opened bundle; its models are still on disk.
 
+    ``dims``: the lengths that its vectors may be cut to, the whole length aside; see `shortened`.
     ``relevance``: per modality of a document, what its cosine with a text says of their relevance, if it was fitted.
     ``quantisation``: per file of lower precision, how it was made. ``forced``: the gates it missed and was built in
     spite of. ``measured``: every figure of the build, and what it was measured on.
@@ -125,6 +126,7 @@ class Bundle:
     licence: str
     fingerprint: str
     space: Space
+    dims: tuple[int, ...]
     preprocess: Preprocess | None
     text: TextInput
     files: Mapping[str, BundleFile]
@@ -165,6 +167,43 @@ def read_file(path: Path, expected: BundleFile) -> bytes:
     if hashlib.sha256(data).hexdigest() != expected.sha256:
         raise ModelUnavailableError(f"{path} is damaged (its SHA-256 differs); build it again")
     return data
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """What an encoder gives out whose vectors are cut; ``names`` are the spaces that are shorter than their models'."""
+
+    spaces: tuple[Space, ...]
+    fingerprint: str
+    names: frozenset[str]
+
+
+def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | None) -> Shortened:
+    """Cut the vectors of the models that were trained for it to ``dim`` numbers.
+
+    Args:
+        models: The space, the fingerprint and the lengths beside the whole one of each model.
+        dim: The length; None for all of each vector.
+
+    Returns:
+        The spaces and the fingerprint, which has the length behind a slash where vectors are cut.
+
+    Raises:
+        ConfigError: No model has vectors of that length; the message says which lengths there are.
+
+    >>> clip, e5 = (Space("clip", 512, frozenset({"image", "text"})), Space("e5", 768, frozenset({"text"})))
+    >>> shortened([(clip, "a:1", ()), (e5, "b:2", (256,))], 256).fingerprint
+    'a:1+b:2/256'
+    """
+    names = frozenset(space.name for space, _, dims in models if dim in dims)
+    if dim is not None and not names and all(space.dim != dim for space, _, _ in models):
+        have = "; ".join(f"{space.name} {', '.join(map(str, (space.dim, *dims)))}" for space, _, dims in models)
+        raise ConfigError(f"dim={dim} is a length that no model was trained for; there are: {have}")
+    return Shortened(
+        tuple(replace(space, dim=dim) if dim and space.name in names else space for space, _, _ in models),
+        "+".join(f"{whole}/{dim}" if space.name in names else whole for space, whole, _ in models),
+        names,
+    )
 
 
 def model_file(tower: Tower, precision: Precision) -> str:
@@ -317,6 +356,7 @@ def open_bundle(folder: Path) -> Bundle:
         licence=given.string("licence"),
         fingerprint=given.string("fingerprint", re.compile(rf"{re.escape(name)}:[0-9a-f]+")),
         space=space,
+        dims=given.wholes("dims", 1, space.dim - 1),
         preprocess=preprocess,
         text=_text_input(given.table("text")),
         files={file: bundle_file(files.table(file)) for file in files},

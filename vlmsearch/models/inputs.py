@@ -144,6 +144,19 @@ def pool_chunks(vectors: Vectors, texts: Sequence[int], tokens: Sequence[int], c
     return unit
 
 
+def cut_vectors(vectors: Vectors, dim: int) -> Vectors:
+    """Return the first ``dim`` numbers of unit vectors, scaled to length one; the vectors themselves if that is all.
+
+    >>> cut_vectors(np.array([[0.6, 0.0, 0.8]], np.float32), 2)
+    array([[1., 0.]], dtype=float32)
+    """
+    if vectors.shape[1] == dim:
+        return vectors
+    rows = vectors[:, :dim]
+    unit: Vectors = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return unit
+
+
 class TextBatches:
     """Tokenises for one bundle and forms batches of like lengths, so that little is computed on padding."""
 

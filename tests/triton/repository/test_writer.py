@@ -237,7 +237,10 @@ def test_what_is_served_and_why_an_item_is_not_survive_the_way() -> None:
         ("clip", "text"): CLIP.relevance["text"],
         ("minilm", "text"): MINILM.relevance["text"],
     }
-    assert deployment.rooms == {"clip": 75, "minilm": 254}
+    assert deployment.rooms == {
+        "clip": {"query": 75, "document": 75},
+        "minilm": {"query": 254, "document": 254},
+    }
     with pytest.raises(ConfigError, match="are of format 9"):
         Deployment.from_json('{"format": 9}')
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -110,13 +110,15 @@ def error_of(status: str) -> InvalidInputError:
 class Deployment:
     """What an ensemble serves, as its parameter says.
 
-    ``rooms`` is the number of tokens of a text that each space's model reads, by role, ``towers`` the fingerprint that
-    each model must have, ``image_limits`` how large an image may be that the server takes, ``max_text_bytes`` the most
-    of all texts of a request: while it is split into tokens, others wait.
+    ``dims`` are the lengths that each space's vectors may be cut to, ``rooms`` is the number of tokens of a text that
+    each space's model reads, by role, ``towers`` the fingerprint that each model must have, ``image_limits`` how large
+    an image may be that the server takes, ``max_text_bytes`` the most of all texts of a request: while it is split into
+    tokens, others wait.
     """
 
     fingerprint: str
     spaces: tuple[Space, ...]
+    dims: Mapping[str, Sequence[int]]
     preprocess: Preprocess | None
     rooms: Mapping[str, Mapping[Role, int]]
     relevance: Mapping[tuple[str, Modality], RelevanceFit]
@@ -131,6 +133,7 @@ class Deployment:
                 "format": FORMAT,
                 "fingerprint": self.fingerprint,
                 "spaces": [[space.name, space.dim, sorted(space.modalities)] for space in self.spaces],
+                "dims": {space: list(dims) for space, dims in self.dims.items()},
                 "preprocess": asdict(self.preprocess) if self.preprocess else None,
                 "rooms": {space: dict(rooms) for space, rooms in self.rooms.items()},
                 "relevance": [[space, modality, asdict(fit)] for (space, modality), fit in self.relevance.items()],
@@ -153,6 +156,7 @@ class Deployment:
             return cls(
                 fingerprint=data["fingerprint"],
                 spaces=tuple(Space(name, dim, frozenset(kinds)) for name, dim, kinds in data["spaces"]),
+                dims=data["dims"],
                 preprocess=Preprocess(**data["preprocess"]) if data["preprocess"] else None,
                 rooms=data["rooms"],
                 relevance={(space, kind): RelevanceFit(**fit) for space, kind, fit in data["relevance"]},

@@ -186,6 +186,7 @@ def _deployment(bundles: Sequence[Bundle], options: RepoOptions) -> protocol.Dep
     return protocol.Deployment(
         fingerprint=together,
         spaces=tuple(bundle.space for bundle in bundles),
+        dims={bundle.space.name: bundle.dims for bundle in bundles},
         preprocess=picture.preprocess if picture else None,
         rooms={bundle.space.name: {role: bundle.text.room(role) for role in get_args(Role)} for bundle in bundles},
         relevance={(bundle.space.name, kind): fit for bundle in bundles for kind, fit in bundle.relevance.items()},
