@@ -26,8 +26,9 @@ from vlmsearch.indexing import sources
 from vlmsearch.indexing.sources import file_id
 from vlmsearch.indexing.tables import read_rows
 from vlmsearch.media.images import IMAGE_SUFFIXES
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import quarantine_of
-from vlmsearch.types import Stamp
+from vlmsearch.types import ImageSource, Stamp
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +306,29 @@ class FailingStore(MemoryStore):
         if self.writes == 3:
             raise BackendError("disk full")
         super().upsert(records)
+
+
+class MeetingEncoder(MockEncoder):
+    """Holds each thread's first image back until as many threads as there are cores have one."""
+
+    def __init__(self, cores: int) -> None:
+        super().__init__()
+        self._meeting = threading.Barrier(cores)
+        self._seen = threading.local()
+
+    def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
+        if not hasattr(self._seen, "before"):
+            self._seen.before = True
+            self._meeting.wait(timeout=30)
+        return image
+
+
+def test_every_core_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = 6
+    monkeypatch.setattr("vlmsearch.indexing.flow.available_cores", lambda: cores)
+    picture = make_scene(1).draw(32)
+    documents = (Document(str(i), image=picture) for i in range(200))
+    assert Pipeline(MeetingEncoder(cores), MemoryStore()).add(documents).added == 200
 
 
 def test_a_failing_store_ends_the_run_with_its_error_and_no_thread_stays() -> None:

@@ -30,6 +30,7 @@ from vlmsearch.indexing.records import Ready, check_types, digest, encode
 from vlmsearch.indexing.sources import Item, Sourced
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.models.inputs import available_cores
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.stores.base import Store, quarantine_of
 from vlmsearch.types import CONTROLS, IndexReport, Record, Reject, Stamp, check_id, check_metadata, is_id
@@ -45,8 +46,8 @@ _READ_TOGETHER = 16
 STORED_TOGETHER = 512
 STORED_EVERY = 1.0
 """Stores take many records at once far more cheaply: so many, or what came within so many seconds."""
-WORKERS = 2
-"""Threads that read and decode; the encoder's own threads run beside them."""
+LEAST_WORKERS = 2
+"""Threads that read and decode where there are fewer cores: one reads while the other decodes."""
 _UNDER_WAY = 4
 """Batches that may wait between two stages."""
 
@@ -116,7 +117,8 @@ class Flow:
             threading.Thread(target=self._guard, args=(stage,), name=f"vlmsearch-{stage.__name__.strip('_')}")
             for stage in (self._encode, self._save)
         ]
-        with ThreadPoolExecutor(WORKERS, thread_name_prefix="vlmsearch-read") as workers:
+        count = max(LEAST_WORKERS, available_cores())  # the encoder's own threads run beside them
+        with ThreadPoolExecutor(count, thread_name_prefix="vlmsearch-read") as workers:
             for thread in threads:
                 thread.start()
             try:
