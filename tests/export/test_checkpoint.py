@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.export.fetch import text_input
+from vlmsearch.export.fetch import checkpoint_folder, text_input
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
 from vlmsearch.export.torch import load_reference
+from vlmsearch.models.recipe import Recipe
 
 
 def test_every_format_of_weights_is_the_same_checkpoint(tmp_path: Path) -> None:
@@ -28,10 +30,6 @@ def test_every_format_of_weights_is_the_same_checkpoint(tmp_path: Path) -> None:
 
     half = shutil.copytree(folder, tmp_path / "half")
     save_file({name: tensor.half() for name, tensor in tensors.items()}, half / "model.safetensors")
-    pickled = shutil.copytree(folder, tmp_path / "pickled")
-    (pickled / "model.safetensors").unlink()
-    extra = {"text_model.embeddings.position_ids": torch.arange(32)[None]}
-    torch.save(tensors | extra, pickled / "pytorch_model.bin")
     parts = shutil.copytree(folder, tmp_path / "parts")
     (parts / "model.safetensors").unlink()
     names, index = sorted(tensors), dict[str, str]()
@@ -42,13 +40,52 @@ def test_every_format_of_weights_is_the_same_checkpoint(tmp_path: Path) -> None:
     (parts / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
     pixels = np.zeros((1, 32, 32, 3), np.uint8)
     expected = load_reference(folder).images(pixels)
-    for other in (half, pickled, parts):
+    for other in (half, parts):
         assert load_checkpoint(other).digest() == digest
         np.testing.assert_allclose(load_reference(other).images(pixels), expected, atol=1e-6)
 
     (parts / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(ModelUnavailableError, match="model-00002-of-00002"):
         load_checkpoint(parts)
+
+
+def test_pickled_weights_are_read_only_where_a_recipe_asks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
+    folder = make_clip(tmp_path / "one")
+    digest = load_checkpoint(folder).digest()
+    tensors = load_file(folder / "model.safetensors")
+    extra = {"text_model.embeddings.position_ids": torch.arange(32)[None]}
+    torch.save(tensors | extra, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="which is not read: load it with transformers"):
+        load_checkpoint(folder)
+    recipe = Recipe("tiny", "MIT", "clip", checkpoint=str(folder), pickled=True)
+    assert load_checkpoint(checkpoint_folder(recipe)).digest() == digest
+    assert not (folder / "model.safetensors").exists(), "the checkpoint itself is left as it is"
+
+
+def test_a_pickle_that_is_more_than_tensors_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
+    folder = make_clip(tmp_path / "one")
+    (folder / "model.safetensors").unlink()
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        pickle.dump(_Touches(tmp_path / "RAN"), file, protocol=2)
+    recipe = Recipe("tiny", "MIT", "clip", checkpoint=str(folder), pickled=True)
+    with pytest.raises(ConfigError, match=r"pytorch_model\.bin is damaged"):
+        checkpoint_folder(recipe)
+    assert not (tmp_path / "RAN").exists()
+
+
+class _Touches:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[Path]]:
+        return Path.touch, (self._path,)
 
 
 def test_bfloat16_weights_are_read(tmp_path: Path) -> None:
@@ -93,7 +130,7 @@ def _damage(path: Path) -> None:
         (lambda f: (f / "tokenizer.json").unlink(), ConfigError, "no tokenizer.json"),
         (lambda f: (f / "config.json").unlink(), ModelUnavailableError, "has no config.json"),
         (lambda f: (f / "config.json").write_text("{"), ConfigError, "config.json is damaged"),
-        (lambda f: (f / "config.json").write_text("[]"), ConfigError, "of type None"),
+        (lambda f: (f / "config.json").write_text("[]"), ConfigError, "of the family None"),
         (lambda f: (f / "model.safetensors").unlink(), ModelUnavailableError, "no weights"),
         (lambda f: _damage(f / "model.safetensors"), ConfigError, "model.safetensors is damaged"),
         (lambda f: edit_json(f / "preprocessor_config.json", image_mean=None), ConfigError, "incomplete or damaged"),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 SOURCE = "somebody/tiny-bert"
 
@@ -15,18 +18,27 @@ NO_FILE = {"X-Error-Code": "EntryNotFound"}
 
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
+_ASKED = re.compile(
+    r"/api/models/(?P<listed>[^/]+/[^/]+)(?:/(?:revision|(?P<tree>tree))/(?P<revision>[^/]+)(?P<inner>/.+)?)?"
+    r"|/(?P<resolved>[^/]+/[^/]+)/resolve/(?P<at>main|[0-9a-f]{40})/(?P<file>.+)"
+)
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves one model at one revision, as the hub does, and notes what was asked for."""
+    """Serves models, each at one commit that is its branch main, as the hub does, and notes what was asked for."""
 
     daemon_threads = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, models: Mapping[str, Path] | Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        self.models = {SOURCE: models} if isinstance(models, Path) else dict(models)
         self.asked: list[str] = []
         self.endpoint = f"http://127.0.0.1:{self.server_port}"
+
+    def files(self, source: str) -> dict[str, Path]:
+        """The files of a model by their names."""
+        folder = self.models[source]
+        return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -40,29 +52,36 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
-        path = self.path.partition("?")[0]
+        path = unquote(self.path.partition("?")[0])
         self.server.asked.append(path)
-        if path == f"/api/models/{SOURCE}/revision/{REVISION}":
-            siblings = [{"rfilename": name} for name in self.server.files]
-            self._send(json.dumps({"id": SOURCE, "sha": REVISION, "siblings": siblings}).encode(), with_body, {})
-        elif path == f"/api/models/{SOURCE}/tree/{REVISION}":
+        found = _ASKED.fullmatch(path)
+        source = found["listed"] or found["resolved"] if found else ""
+        if found is None or source not in self.server.models or found["revision"] not in (None, "main", REVISION):
+            code = "RepoNotFound" if found is None or source not in self.server.models else "RevisionNotFound"
+            self._send(b"{}", with_body, {"X-Error-Code": code}, status=404)
+            return
+        files = self.server.files(source)
+        if found["resolved"]:
+            self._send_file(files.get(found["file"]), with_body)
+        elif found["inner"]:
+            self._send(b"{}", with_body, NO_FILE, status=404)
+        elif found["tree"]:
             tree = [
                 {"type": "file", "path": name, "size": file.stat().st_size, "oid": "0" * 40}
-                for name, file in self.server.files.items()
+                for name, file in files.items()
             ]
             self._send(json.dumps(tree).encode(), with_body, {})
-        elif path.startswith(f"/{SOURCE}/resolve/{REVISION}/"):
-            file = self.server.files.get(path.split(REVISION + "/")[1])
-            if file is None:
-                self._send(b"{}", with_body, NO_FILE, status=404)
-                return
-            data = file.read_bytes()
-            headers = {"X-Repo-Commit": REVISION, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
-            self._send(data, with_body, headers)
-        elif path.startswith(f"/api/models/{SOURCE}/tree/{REVISION}/"):
-            self._send(b"{}", with_body, NO_FILE, status=404)
         else:
-            self._send(b"{}", with_body, {"X-Error-Code": "RevisionNotFound"}, status=404)
+            listing = {"id": source, "sha": REVISION, "siblings": [{"rfilename": name} for name in files]}
+            self._send(json.dumps(listing).encode(), with_body, {})
+
+    def _send_file(self, file: Path | None, with_body: bool) -> None:
+        if file is None:
+            self._send(b"{}", with_body, NO_FILE, status=404)
+            return
+        data = file.read_bytes()
+        headers = {"X-Repo-Commit": REVISION, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
+        self._send(data, with_body, headers)
 
     def _send(self, data: bytes, with_body: bool, headers: dict[str, str], *, status: int = 200) -> None:
         self.send_response(status)

@@ -12,8 +12,8 @@ import click
 from vlmsearch.cli.common import command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
-    from vlmsearch.models.bundle import Bundle, Precision
-    from vlmsearch.models.recipe import Range
+    from vlmsearch.models.bundle import Bundle, Export, Precision
+    from vlmsearch.models.recipe import PoolingName, Range, Recipe, RerankerRecipe
     from vlmsearch.models.reranker import RerankerBundle
     from vlmsearch.tensorrt.engine.plans import EnginePrecision
 
@@ -123,6 +123,13 @@ def _print_engines(name: str, rows: list[dict[str, object]]) -> None:
     metavar="DIR",
     help="Put an engine's report here.  [default: the recipe]",
 )
+@option("--revision", default="", metavar="REV", help="A branch, tag or commit of the hub.  [default: main, once]")
+@option(
+    "--pooling", type=click.Choice(["mean", "cls", "max", "last"]),
+    help="How tokens are pooled, where a repository does not say.",
+)  # fmt: skip
+@option("--export", type=click.Choice(["own", "theirs"]), default="own", help="Whose ONNX graphs.  [default: our own]")
+@option("--show", is_flag=True, help="Print the recipe and build nothing.")
 @option("--force", is_flag=True, help="Write a bundle that misses its gates, too; the bundle says so.")
 @json_option
 def build(
@@ -136,13 +143,19 @@ def build(
     level: int | None,
     timing_cache: Path | None,
     report: Path | None,
+    revision: str,
+    pooling: str | None,
+    export: str,
+    show: bool,
     force: bool,
     as_json: bool,
 ) -> None:
     """Build models: export to ONNX, prove that nothing changed, quantise, measure.
 
-    A RECIPE is a model's name, as `vlmsearch models` lists them, or a recipe file. Without --from the recipe's
-    checkpoint is downloaded.
+    A RECIPE is a model's name, as `vlmsearch models --available` lists them, a model of the Hugging Face hub
+    (ORG/NAME), a folder with a checkpoint (./NAME) or a recipe file. Without --from the checkpoint is downloaded.
+
+    A model of the hub is pinned at the commit that it is first built from; --revision builds it from another.
 
     With --engine the bundles must be there, with fp16 and qdq files; --precision is then int8, fp16, fp32 or auto,
     which takes the fastest that is near enough to float32.  [default: int8]
@@ -158,8 +171,10 @@ def build(
     if checkpoint and len(names) > 1:
         raise click.UsageError("--from is one checkpoint: give one recipe with it")
     chosen = _precisions(precision)
+    how, whose = cast("PoolingName", pooling or ""), cast("Export", export)
 
     try:
+        from vlmsearch.export.derive import find_or_derive
         from vlmsearch.export.progress import build_with_progress
     except ImportError as exc:
         from vlmsearch.errors import MissingDependencyError
@@ -167,9 +182,13 @@ def build(
         message = f"building needs {exc.name}, which is not installed: pip install 'vlmsearch[export]'"
         raise MissingDependencyError(message) from exc
     for name in names:
+        if show:
+            _show(find_or_derive(name, revision=revision, pooling=how, checkpoint=checkpoint, export=whose), as_json)
+            continue
         bundle = build_with_progress(
-            name, checkpoint=checkpoint, parent=out, precisions=chosen, calibrate=calibrate, force=force
-        )
+            name, checkpoint=checkpoint, parent=out, precisions=chosen, calibrate=calibrate, force=force,
+            revision=revision, pooling=how, export=whose,
+        )  # fmt: skip
         if as_json:
             print_json({"name": bundle.name, "folder": str(bundle.folder), **_figures(bundle)})
         else:
@@ -181,6 +200,15 @@ def _check(engine: str | None, for_bundles: bool, for_engines: tuple[object, ...
         raise click.UsageError("--from, --calibrate and --force are for bundles: build those first, without --engine")
     if not engine and any(value is not None for value in for_engines):
         raise click.UsageError("--profile, --level, --timing-cache and --report are for --engine")
+
+
+def _show(recipe: Recipe | RerankerRecipe, as_json: bool) -> None:
+    from vlmsearch.models.recipe import to_toml
+
+    if as_json:
+        print_json({"name": recipe.name, "recipe": to_toml(recipe)})
+    else:
+        click.echo(to_toml(recipe), nl=False)
 
 
 def _precisions(text: str | None) -> list[Precision] | None:

@@ -10,7 +10,7 @@ from typing import Literal
 from vlmsearch._util.gpu import Provider
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Bundle, Precision, Tower, cache_folder, find_bundles, model_file
+from vlmsearch.models.bundle import Bundle, Export, Precision, Tower, cache_folder, find_bundles, model_file
 from vlmsearch.models.inputs import Ids, Pixels, available_cores
 from vlmsearch.models.session import (
     IMAGE_SHARE,
@@ -30,12 +30,15 @@ _USUAL_LENGTH = 32
 
 
 class OnnxEncoder(BundleEncoder):
-    """Bundles on ONNX Runtime: ``onnx:demo``, ``onnx:NAME`` or ``onnx:/folder``.
+    """Bundles on ONNX Runtime: ``onnx:demo``, ``onnx:NAME``, ``onnx:ORG/NAME`` of the hub or ``onnx:/folder``.
+
+    A ``+`` joins models: one of images and one of texts, as ``onnx:google/siglip2-base-patch16-224+all-minilm-l6-v2``.
+    ``export=theirs`` takes the ONNX files that the model's repository has, in place of those written here.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:N``; ModelUnavailableError says why a GPU cannot be used, and what mends
     it. ``provider`` is what runs a model on a GPU: CUDA, or TensorRT inside ONNX Runtime, which compiles the model
-    when it is first used and keeps the engine. ``precision`` is that of the models: INT8 on the CPU by default, on a
-    GPU FP16 where the bundles have it, else float32. ``threads`` is how many cores a batch is spread over (all that
+    when it is first used and keeps the engine. ``precision`` is that of the models: where the bundles have it, INT8 on
+    the CPU by default and FP16 on a GPU, else float32. ``threads`` is how many cores a batch is spread over (all that
     the process may use by default), ``batch_size`` the most items that are computed at once (32, on a GPU 128).
     ``dim`` is how many numbers of each vector are kept, for models that were trained to be cut (Matryoshka).
     """
@@ -50,14 +53,15 @@ class OnnxEncoder(BundleEncoder):
         device: str = "cpu",
         provider: Provider = "cuda",
         dim: int | None = None,
+        export: Export = "own",
     ) -> None:
         check_threads(threads)
         cores, gpu = threads or available_cores(), gpu_index(device)
-        bundles = find_bundles(location)
+        bundles = find_bundles(location, export=export)
         size = batch_size if batch_size is not None else _BATCH if gpu is None else _GPU_BATCH
         super().__init__(bundles, batch_size=size, workers=cores, dim=dim)
         self.device = device
-        self.precision = precision or ("int8" if gpu is None else _gpu_precision(bundles))
+        self.precision = precision or _usual_precision(bundles, "int8" if gpu is None else "fp16")
         file = _file(self.precision, None if gpu is None else provider)
         self.text_batch_size = size if gpu is not None else size * cores  # every core gets a batch of its own
         self._sessions = {
@@ -110,8 +114,8 @@ def _named(bundle: Bundle, tower: Tower) -> str:
     return f"{bundle.name}'s {tower} tower"
 
 
-def _gpu_precision(bundles: Sequence[Bundle]) -> Literal["fp32", "fp16"]:
-    return "fp16" if all("fp16" in bundle.precisions for bundle in bundles) else "fp32"
+def _usual_precision(bundles: Sequence[Bundle], wanted: Literal["int8", "fp16"]) -> Literal["int8", "fp32", "fp16"]:
+    return wanted if all(wanted in bundle.precisions for bundle in bundles) else "fp32"
 
 
 def _file(precision: Literal["int8", "fp32", "fp16"], provider: Provider | None) -> Precision:

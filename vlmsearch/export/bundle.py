@@ -36,7 +36,7 @@ from vlmsearch.export.quantize import (
 )
 from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_folder, model_file, open_bundle
 from vlmsearch.models.inputs import open_tokenizer
-from vlmsearch.models.recipe import Recipe
+from vlmsearch.models.recipe import RECIPE, Recipe, RerankerRecipe, to_toml
 from vlmsearch.types import Modality, RelevanceFit, Vectors
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def _start(recipe: Recipe, checkpoint: Checkpoint, folder: Path, paths: Sequence
     report("collecting calibration data", 0, 1)
     fitted, held_out = gather(recipe, paths, images=checkpoint.image is not None)
     (folder / "tokenizer.json").write_bytes(described.read("tokenizer.json"))
+    keep_recipe(recipe, folder)
     return _Work(recipe, checkpoint, described, folder, report, fitted, held_out, open_tokenizer(described))
 
 
@@ -321,6 +322,12 @@ def write_description(
     (folder / "bundle.json").write_text(text_form, encoding="utf-8")
 
 
+def keep_recipe(recipe: Recipe | RerankerRecipe, folder: Path) -> None:
+    """Write a recipe that was derived beside what it builds, so that the next build is the same."""
+    if recipe.folder == Path():
+        (folder / RECIPE).write_text(to_toml(recipe), encoding="utf-8")
+
+
 def file_entry(path: Path) -> Json:
     """What ``bundle.json`` says of a file."""
     digest = hashlib.sha256()
@@ -335,5 +342,6 @@ def check_target(target: Path) -> None:
     if (target / "bundle.json").is_file() or not target.exists():
         return
     names = [path.name for path in target.iterdir()] if target.is_dir() else [target.name]
-    if any(not name.endswith(".onnx") and name != "tokenizer.json" for name in names):  # but for a damaged bundle
+    of_a_bundle = {"tokenizer.json", RECIPE}  # which may be damaged
+    if any(not name.endswith(".onnx") and name not in of_a_bundle for name in names):
         raise ConfigError(f"{target} is there and is not a bundle: name another folder")

@@ -5,40 +5,21 @@ from __future__ import annotations
 import hashlib
 import itertools
 from pathlib import Path
-from types import ModuleType
+from typing import cast
 
 from tokenizers import Tokenizer
 
-from vlmsearch._util.text import drawing_allowed
-from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, one_line
+from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.export.checkpoint import Checkpoint
+from vlmsearch.export.complete import completed
+from vlmsearch.export.hub import SETTINGS, fetch, kept_folder, look_up
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.weights import weight_files
 from vlmsearch.models.bundle import Bundle, BundleFile, Prompt, TextInput
-from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, find_recipe
+from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, built_by
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.types import Space
 
-_FILES = (
-    "*_Pooling/config.json",
-    "added_tokens.json",
-    "config.json",
-    "config_sentence_transformers.json",
-    "merges.txt",
-    "modules.json",
-    "open_clip_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "sentence_bert_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-)
-_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
-_OLD_WEIGHTS = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
-_TIMEOUT_SECONDS = 10.0
 _AFTER_PROMPTS = ("", "a", "The", "7", "(", "é", "日")
 """Beginnings of texts, which the tokens of a prompt must not depend on."""
 
@@ -47,45 +28,42 @@ def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
     """The folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
 
     Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached or has no such
-    revision: it says what to run instead, and what works offline.
+    revision: it says what to run instead, and what works offline. ConfigError where the repository has pickled weights
+    alone, which no recipe asked for.
     """
     if recipe.checkpoint:
-        return recipe.folder / recipe.checkpoint
+        return completed(recipe.folder / recipe.checkpoint, recipe)
+    kept = kept_folder(recipe.source, recipe.revision)
+    if kept and _is_whole(kept):
+        return completed(kept, recipe)
+    model = look_up(recipe.source, recipe.revision, advice(recipe.name))
+    model.check_weights(pickled=isinstance(recipe, Recipe) and recipe.pickled)
+    return completed(fetch(model, (*SETTINGS, *model.weights), advice(recipe.name)), recipe)
+
+
+def advice(name: str) -> str:
+    """What to do without the hub, in place of building ``name`` from it."""
+    return f"With a copy of the checkpoint run `vlmsearch build {name} --from DIR`; onnx:demo works offline"
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a copy on this machine has its weights."""
     try:
-        import huggingface_hub
-    except ImportError as exc:
-        raise MissingDependencyError("downloading needs huggingface-hub: pip install 'vlmsearch[export]'") from exc
-    try:
-        return _download(huggingface_hub, recipe)
-    except Exception as exc:
-        raise ModelUnavailableError(
-            f"{recipe.source} at {recipe.revision[:12]} cannot be downloaded ({one_line(exc, 120)}). "
-            f"With a copy of the checkpoint run `vlmsearch build {recipe.name} --from DIR`; onnx:demo works offline"
-        ) from exc
+        return bool(weight_files(folder))
+    except (ConfigError, ModelUnavailableError):
+        return False
 
 
 def checkpoint_of(bundle: Bundle, given: Path | None = None) -> Path:
     """The folder of a bundle's checkpoint, ``given`` or its recipe's; ConfigError if it was built from another."""
-    folder = given or checkpoint_folder(find_recipe(bundle.name))
+    recipe = built_by(bundle)
+    if given is None and recipe is None:
+        raise ConfigError(f"{bundle.name} has no recipe: give the folder that it was built from")
+    folder = given or checkpoint_folder(cast("Recipe", recipe))
     prompts = Prompts(bundle.text.query.text, bundle.text.document.text)
     if fingerprint(load_checkpoint(folder, prompts), bundle.name) != bundle.fingerprint:
         raise ConfigError(f"{folder} is not what {bundle.name} was built from")
     return folder
-
-
-def _download(hub: ModuleType, recipe: Recipe | RerankerRecipe) -> Path:
-    source, revision = recipe.source, recipe.revision
-    try:
-        kept = Path(hub.snapshot_download(source, revision=revision, local_files_only=True))
-        if (kept / "config.json").is_file() and (kept / "tokenizer.json").is_file() and weight_files(kept):
-            return kept
-    except (OSError, ValueError, ConfigError, ModelUnavailableError):
-        pass  # nothing usable in the hub's own cache
-    info = hub.HfApi().model_info(source, revision=revision, timeout=_TIMEOUT_SECONDS)
-    modern = any(file.rfilename.endswith(".safetensors") for file in info.siblings)
-    wanted = [*_FILES, *(_WEIGHTS if modern else _OLD_WEIGHTS)]
-    with drawing_allowed():
-        return Path(hub.snapshot_download(source, revision=info.sha, allow_patterns=wanted))
 
 
 def fingerprint(checkpoint: Checkpoint, name: str) -> str:

@@ -39,6 +39,39 @@ def load_cross_encoder(folder: Path) -> Checkpoint:
     return _load(folder, CROSS_ENCODERS, "cross-encoders")
 
 
+def check_family(folder: Path, name: str) -> tuple[str, Json]:
+    """Return the family of a checkpoint and its settings; ConfigError where none of that family can be exported."""
+    kind, config = read_config(folder)
+    readers, what = (CROSS_ENCODERS, "cross-encoders") if is_cross_encoder(config) else (FAMILIES, "encoders")
+    _reader(kind, config, name, readers, what)
+    return str(kind), config
+
+
+def is_cross_encoder(config: object) -> bool:
+    """Whether a configuration is of a model that gives numbers for texts, and no vectors."""
+    return any("ForSequenceClassification" in head for head in _heads(config))
+
+
+def _heads(config: object) -> list[str]:
+    heads = config.get("architectures") if isinstance(config, dict) else None
+    return [str(head) for head in heads] if isinstance(heads, list) else []
+
+
+def _reader(kind: str | None, config: object, name: str, readers: Mapping[str, Reader], what: str) -> Reader:
+    programs = config.get("auto_map") if isinstance(config, dict) else None
+    read = readers.get(str(kind))
+    if read is not None:
+        return read
+    own = f" with a program of its own ({_program(programs)}), which is never run" if programs else ""
+    raise ConfigError(f"{name} is of the family {kind!r}{own}; {what} of {', '.join(readers)} can be exported")
+
+
+def _program(programs: object) -> str:
+    """The file that a repository's ``auto_map`` names."""
+    named = [str(value).rpartition("--")[2] for value in programs.values()] if isinstance(programs, dict) else []
+    return ", ".join(dict.fromkeys(f"{value.partition('.')[0]}.py" for value in named))
+
+
 def read_config(folder: Path) -> tuple[str | None, Json]:
     """Return the family of a checkpoint and its settings: the ``model_type`` of its configuration, or ``open_clip``.
 
@@ -56,9 +89,7 @@ def _load(folder: Path, readers: Mapping[str, Reader], what: str) -> Checkpoint:
     kind, config = read_config(folder)
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError(f"{folder} has no tokenizer.json: save the checkpoint with its fast tokenizer")
-    read = readers.get(str(kind))
-    if read is None:
-        raise ConfigError(f"{folder} is of type {kind!r}; {what} of {', '.join(readers)} can be exported")
+    read = _reader(kind, config, str(folder), readers, what)
     try:
         return read(folder, config)
     except (KeyError, TypeError, AttributeError, IndexError) as exc:

@@ -11,11 +11,12 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from vlmsearch._util.console import make_console
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.bundle import build_bundle
+from vlmsearch.export.derive import find_or_derive
 from vlmsearch.export.fetch import checkpoint_folder
 from vlmsearch.export.quantize import Report
 from vlmsearch.export.reranker import build_reranker
-from vlmsearch.models.bundle import Bundle, Precision
-from vlmsearch.models.recipe import RerankerRecipe, find_any_recipe
+from vlmsearch.models.bundle import Bundle, Export, Kind, Precision
+from vlmsearch.models.recipe import PoolingName, RerankerRecipe
 from vlmsearch.models.reranker import PRECISIONS, RerankerBundle, RerankerPrecision
 
 
@@ -27,12 +28,17 @@ def build_with_progress(
     precisions: Sequence[Precision] | None = None,
     calibrate: Sequence[Path] = (),
     force: bool = False,
+    revision: str = "",
+    pooling: PoolingName = "",
+    export: Export = "own",
+    kind: Kind | None = None,
 ) -> Bundle | RerankerBundle:
-    """What `build_bundle` or `build_reranker` gives for a recipe's name or file, with each step on standard error.
+    """What `build_bundle` or `build_reranker` gives for a recipe or a model of the hub, each step on standard error.
 
-    The bundle's folder is put into ``parent``, by default the user's cache.
+    The bundle's folder is put into ``parent``, by default the user's cache. The other arguments are those of
+    `build_bundle` and `find_or_derive`.
     """
-    found = find_any_recipe(recipe)
+    found = find_or_derive(recipe, revision=revision, pooling=pooling, checkpoint=checkpoint, export=export, kind=kind)
     checkpoint = checkpoint or checkpoint_folder(found)  # the hub's library draws its own bars
     out = parent / found.name if parent else None
     with steps(found.name) as report:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError, QualityError
-from vlmsearch.export.bundle import Json, check_target, file_entry, need_peers, rounded, story
+from vlmsearch.export.bundle import Json, check_target, file_entry, keep_recipe, need_peers, rounded, story
 from vlmsearch.export.calibrate import calibrate as observe
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.fetch import checkpoint_folder, fingerprint
@@ -72,6 +72,7 @@ def build_reranker(
     fitted, held_out = split_pairs(recipe)
     with folder_in_the_making(target) as folder:
         (folder / "tokenizer.json").write_bytes(data)
+        keep_recipe(recipe, folder)
         report("comparing token ids", 0, 1)
         checks = [verify_pairs(loaded.folder, tokenizer, loaded.max_tokens)]
         report("exporting", 0, 1)

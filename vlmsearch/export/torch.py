@@ -12,18 +12,19 @@ import transformers
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoModelForSequenceClassification, CLIPConfig, CLIPModel
 
-from vlmsearch._util.files import expand_home
+from vlmsearch._util.files import expand_home, is_path
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import BackendError, ConfigError, one_line
 from vlmsearch.export.checkpoint import image_settings, sentence_modules
+from vlmsearch.export.derive import find_or_derive
 from vlmsearch.export.families import openclip
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
 from vlmsearch.export.load import load_checkpoint, read_config
 from vlmsearch.export.weights import Json
 from vlmsearch.generators.local.hub import ONE_AT_A_TIME, no_progress_bars
-from vlmsearch.models.bundle import Bundle, bundle_names
+from vlmsearch.models.bundle import Bundle, built_folder, bundle_names, open_bundle
 from vlmsearch.models.inputs import Ids, Pixels, available_cores
-from vlmsearch.models.recipe import Recipe, find_recipe
+from vlmsearch.models.recipe import Recipe
 from vlmsearch.types import Vectors
 
 
@@ -244,9 +245,18 @@ def _array(vectors: torch.Tensor) -> Vectors:
 def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
     """A checkpoint's folder, and the recipe it belongs to."""
     folder = expand_home(location)
-    if "/" not in location or not any((folder / name).is_file() for name in ("config.json", openclip.CONFIG)):
-        recipe = find_recipe(location)
-        return checkpoint_folder(recipe), recipe
-    kind, _ = read_config(folder)
-    space = "siglip" if kind == "siglip" else "clip" if kind in _PROCESSORS else "minilm"
-    return folder, Recipe(name or folder.resolve().name, "", space, checkpoint=str(folder))
+    if is_path(location) and any((folder / file).is_file() for file in ("config.json", openclip.CONFIG)):
+        kind, _ = read_config(folder)
+        return folder, Recipe(name or folder.resolve().name, "", _space(kind, name), checkpoint=str(folder))
+    found = find_or_derive(location, kind="encoder")
+    if not isinstance(found, Recipe):
+        raise ConfigError(f"{location} is a re-ranker, which encodes nothing")
+    return checkpoint_folder(found), found
+
+
+def _space(kind: str | None, name: str | None) -> str:
+    """The space of a checkpoint in a folder: that of the bundle that has its name, or the usual one of its family."""
+    folder = built_folder(name) if name else None
+    if folder is not None:
+        return open_bundle(folder).space.name
+    return "siglip" if kind == "siglip" else "clip" if kind in _PROCESSORS else "minilm"

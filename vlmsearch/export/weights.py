@@ -19,21 +19,42 @@ Json = dict[str, Any]
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights: safetensors, one or several with an index, else PyTorch's own; all there."""
-    for one, index in (
-        ("model.safetensors", "model.safetensors.index.json"),
-        ("open_clip_model.safetensors", "open_clip_model.safetensors.index.json"),
-        ("pytorch_model.bin", "pytorch_model.bin.index.json"),
-    ):
-        if (folder / one).is_file():
-            return [folder / one]
-        if (folder / index).is_file():
-            files = [folder / name for name in sorted(set(read_json(folder / index)["weight_map"].values()))]
+    """The safetensors files that hold the weights, one or several with an index; all there."""
+    for one in (folder / "model.safetensors", folder / "open_clip_model.safetensors"):
+        index = one.with_name(f"{one.name}.index.json")
+        if one.is_file():
+            return [one]
+        if index.is_file():
+            files = [folder / Path(name).name for name in sorted(set(read_json(index)["weight_map"].values()))]
             for file in files:
                 if not file.is_file():
-                    raise ModelUnavailableError(f"{folder} has no {file.name}, which its {index} lists")
+                    raise ModelUnavailableError(f"{folder} has no {file.name}, which its {index.name} lists")
             return files
-    raise ModelUnavailableError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
+    if any(folder.glob("pytorch_model*.bin")):
+        raise ConfigError(only_pickled(str(folder)))
+    raise ModelUnavailableError(f"{folder} has no weights: there is no model.safetensors")
+
+
+def only_pickled(name: str) -> str:
+    """The message for a model without safetensors."""
+    return (
+        f"{name} has its weights in PyTorch's pickled format alone (pytorch_model.bin), which is not read: load it "
+        "with transformers, save it with save_pretrained, which writes safetensors, and build that folder; or write a "
+        "recipe that says pickled = true"
+    )
+
+
+def unpickled(folder: Path) -> dict[str, Any]:
+    """The tensors of PyTorch's own files; its restricted unpickler makes nothing but tensors."""
+    found: dict[str, Any] = {}
+    for file in sorted(folder.glob("pytorch_model*.bin")):
+        try:
+            found |= _torch().load(file, map_location="cpu", weights_only=True)
+        except MissingDependencyError:
+            raise
+        except Exception as exc:  # whatever torch raises for a damaged file, or one that is more than tensors
+            raise ConfigError(f"{file} is damaged: {one_line(exc)}") from exc
+    return found
 
 
 class _Weights(dict[str, Array]):
@@ -52,7 +73,7 @@ def read_weights(folder: Path, rename: Callable[[str], str]) -> dict[str, Array]
     found = _Weights(folder)
     for file in weight_files(folder):
         try:
-            tensors = _read_safetensors(file) if file.suffix == ".safetensors" else _read_pickle(file)
+            tensors = _read_safetensors(file)
         except MissingDependencyError:
             raise
         except Exception as exc:  # whatever the readers raise for a damaged file
@@ -71,10 +92,6 @@ def _read_safetensors(file: Path) -> dict[str, Array]:
             return _floats({name: tensors.get_tensor(name) for name in tensors.keys()})  # noqa: SIM118
     floats = {name: array for name, array in found.items() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"}
     return {name: array.astype(np.float32, copy=False) for name, array in floats.items()}
-
-
-def _read_pickle(file: Path) -> dict[str, Array]:
-    return _floats(_torch().load(file, map_location="cpu", weights_only=True))
 
 
 def _floats(tensors: Mapping[str, Any]) -> dict[str, Array]:

@@ -17,14 +17,17 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from vlmsearch._util.files import expand_home
+from vlmsearch._util.files import expand_home, is_path
 from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
+from vlmsearch.models.locations import ELSEWHERE, THEIRS, check_location, hub_bundle_name, is_hub_name, split_location
 from vlmsearch.types import Modality, RelevanceFit, Role, Space
 
 Tower = Modality
 Precision = Literal["fp32", "fp16", "int8", "qdq"]
+Export = Literal["own", "theirs"]
+"""Whose ONNX graphs a bundle holds: those written here from the weights, or those that the repository has."""
 
 FORMAT = 3
 _MOST_DIM, _MOST_TOKENS, _MOST_SIDE = 2**16, 2**20, 2**12
@@ -233,26 +236,47 @@ def recipe_names(kind: Kind = "encoder") -> list[str]:
 
 
 def _recipe_kind(recipe: Path) -> str:
+    return _recipe_string(recipe, "kind") or "encoder"
+
+
+def _recipe_string(recipe: Path, key: str) -> str | None:
+    """A string of a recipe's first table, read without a parser: all recipes are asked for every name."""
     first = recipe.read_text(encoding="utf-8").partition("\n[")[0]
-    found = re.search(r'^kind\s*=\s*"(\w+)"', first, re.MULTILINE)
-    return found[1] if found else "encoder"
+    found = re.search(rf'^{key}\s*=\s*"([^"]+)"', first, re.MULTILINE)
+    return found[1] if found else None
+
+
+def recipe_of_source(source: str, kind: Kind = "encoder") -> str | None:
+    """The name of the recipe that builds a model of the hub, None where it has none."""
+    for path in sorted(data_folder("engines").glob("*/recipe.toml")):
+        if _recipe_string(path, "source") == source and _recipe_kind(path) == kind:
+            return path.parent.name
+    return None
 
 
 def bundle_names(location: str) -> tuple[str, ...]:
-    """The bundles that a profile stands for, or ``location`` itself."""
-    return PROFILES.get(location, (location,))
+    """The models that a location names: those of a profile, those that a ``+`` joins, or ``location`` itself."""
+    return tuple(name for part in split_location(location) for name in PROFILES.get(part, (part,)))
 
 
-def find_bundles(location: str) -> list[Bundle]:
-    """The bundles of a profile, a name or a folder.
+def bundle_name(location: str, export: Export = "own", kind: Kind = "encoder") -> str:
+    """What the bundle of a model is called, by its name or that of the hub, which a recipe may have another one for."""
+    name = location
+    if is_hub_name(location):
+        name = recipe_of_source(location, kind) or hub_bundle_name(location)
+    return name + THEIRS if export == "theirs" else name
 
-    One that has a recipe and is not here yet is downloaded and built, once, into the user's cache, with progress on
-    standard error. ModelUnavailableError says what to run where that cannot be done, MissingDependencyError which
-    extra building needs.
+
+def find_bundles(location: str, *, export: Export = "own") -> list[Bundle]:
+    """The bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
+
+    One that has a recipe, or is on the hub, and is not here yet is downloaded and built, once, into the user's cache,
+    with progress on standard error. ``export`` asks for a bundle of the repository's own ONNX files.
+    ModelUnavailableError says what to run where that cannot be done, MissingDependencyError which extra building needs.
     """
     if not location:
-        raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle's name or a folder")
-    return [_find_bundle(name) for name in bundle_names(location)]
+        raise ConfigError(f"name a model: {', '.join(PROFILES)}, a bundle, one of the hub (ORG/NAME) or a folder")
+    return [_find_bundle(name, export) for name in bundle_names(location)]
 
 
 def is_known(name: str) -> bool:
@@ -293,17 +317,19 @@ def _bundle_kind(folder: Path) -> str:
     return str(data.get("kind", "encoder")) if isinstance(data, dict) else "encoder"
 
 
-def _find_bundle(name: str) -> Bundle:
-    """The bundle of a folder, or of a name that is its own; one that has a recipe is built."""
-    if "/" in name or os.sep in name:
-        return open_bundle(expand_home(name))
-    folder = built_folder(name)
+def _find_bundle(location: str, export: Export) -> Bundle:
+    """The bundle of a folder, or of a name that is its own; one that has a recipe or is on the hub is built."""
+    if is_path(location):
+        return open_bundle(expand_home(location))
+    name = bundle_name(location, export)
+    folder = built_folder(name) if PLAIN_NAME.fullmatch(name) else None
     if folder is not None:
         return _open_named(folder, name)
-    if name not in recipe_names():
+    check_location(location)
+    if not is_hub_name(location) and location not in recipe_names():
         known = ", ".join([*PROFILES, *recipe_names()])
-        raise ConfigError(f"no model {name!r}; there are {known}, and folders (with a /)")
-    return cast("Bundle", build_named(name))
+        raise ConfigError(f"no model {location!r}; there are {known}, {ELSEWHERE}")
+    return cast("Bundle", build_named(location, "encoder", export))
 
 
 def built_folder(name: str) -> Path | None:
@@ -320,8 +346,8 @@ def _open_named(folder: Path, name: str) -> Bundle:
     return bundle
 
 
-def build_named(name: str) -> object:
-    """The bundle of a recipe, built now."""
+def build_named(name: str, kind: Kind, export: Export = "own") -> object:
+    """The bundle of a recipe or of a model of the hub, built now."""
     try:
         build = find_builder("bundle")
     except ImportError as exc:
@@ -329,7 +355,7 @@ def build_named(name: str) -> object:
             f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[export]'; "
             "after that it runs without. onnx:demo works offline, with nothing to install"
         ) from exc
-    return build(name)
+    return build(name, export=export, kind=kind)
 
 
 def open_bundle(folder: Path) -> Bundle:

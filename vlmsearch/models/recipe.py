@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vlmsearch._util.files import expand_home
+from vlmsearch._util.files import expand_home, is_path
 from vlmsearch._util.json_table import PLAIN_NAME
 from vlmsearch._util.tables import as_dataclass, read_table, suggest
 from vlmsearch.errors import ConfigError
@@ -16,16 +16,22 @@ from vlmsearch.models.bundle import (
     LANGUAGE,
     PROFILES,
     RERANKER,
+    Bundle,
+    Export,
     Precision,
     TextInput,
     Tower,
+    bundle_name,
+    cache_folder,
     data_folder,
     padded_length,
     recipe_names,
 )
+from vlmsearch.models.locations import THEIRS, check_location, is_hub_name
 
 Range = tuple[int, int, int]
 """Least, usual and greatest."""
+RECIPE = "recipe.toml"
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,18 @@ class Gates:
         return self.image if tower == "image" else self.text
 
 
+PoolingName = Literal["", "mean", "cls", "max", "last"]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """A published figure of a model: the benchmark, its score in per cent, and where it is published."""
+
+    benchmark: str
+    score: float
+    source: str
+
+
 @dataclass(frozen=True)
 class Prompts:
     """What stands before every text of a role, as the model was trained: E5 has "query: " and "passage: "."""
@@ -134,9 +152,16 @@ class Recipe:
     """One model: ``source`` and ``revision`` on the hub, or ``checkpoint``, a folder beside the recipe.
 
     ``space`` names the embedding space, ``precisions`` is what a bundle holds by default, and ``scenes`` the number of
-    drawn scenes that retrieval is measured on (0: not at all). ``prompts`` replaces what the checkpoint's own files say
-    of prompts. ``dims`` are the lengths that its vectors may be cut to because the model was trained for it (Kusupati
-    et al., Matryoshka Representation Learning, 2022), the whole length aside.
+    drawn scenes that retrieval is measured on (0: not at all). ``export`` says whose ONNX graphs are taken, and
+    ``pickled`` that the weights may be read from PyTorch's own format, where the repository has no other.
+
+    ``pooling`` is for a repository that does not say it itself, ``prompts`` replaces what the checkpoint's own files
+    say of prompts. ``dims`` are the lengths that its vectors may be cut to because the model was trained for it
+    (Kusupati et al., Matryoshka Representation Learning, 2022), the whole length aside.
+
+    To choose a model by: ``family`` is its ``model_type``, ``languages`` are ISO 639-1 codes, or ``multilingual`` where
+    its authors list none, ``parameters`` is how many numbers it has, ``dim`` how many a vector has, and ``quality`` are
+    published figures.
     """
 
     name: str
@@ -145,10 +170,18 @@ class Recipe:
     source: str = ""
     revision: str = ""
     checkpoint: str = ""
+    family: str = ""
+    languages: tuple[str, ...] = ()
+    parameters: int = 0
+    dim: int = 0
+    export: Export = "own"
+    pickled: bool = False
+    pooling: PoolingName = ""
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     scenes: int = 0
     prompts: Prompts | None = None
     dims: tuple[int, ...] = ()
+    quality: tuple[Quality, ...] = ()
     shapes: Shapes = Shapes()
     calibration: Calibration = Calibration()
     gates: Gates = Gates()
@@ -202,15 +235,47 @@ class RerankerRecipe:
     folder: Path = field(default=Path(), metadata={"given": False})
 
 
-def find_any_recipe(location: str) -> Recipe | RerankerRecipe:
-    """The recipe of an encoder or a re-ranker, by its name, file or folder; ConfigError as `find_recipe` raises it."""
+def find_any_recipe(location: str, *, export: Export = "own") -> Recipe | RerankerRecipe | None:
+    """The recipe of an encoder or a re-ranker, by its name, file or folder; ConfigError as `find_recipe` raises it.
+
+    None for a model of the hub that has none yet, shipped or written when it was built.
+    """
     if location in recipe_names(RERANKER):
-        return _read_reranker(data_folder("engines") / location / "recipe.toml")
-    if _is_path(location):
+        return _read_reranker(data_folder("engines") / location / RECIPE)
+    if _is_file(location):
         path = _recipe_file(location)
         if read_table(path).get("kind") == RERANKER:
             return _read_reranker(path)
-    return find_recipe(location)
+    if is_hub_name(location):
+        return _of_hub(location, export)
+    found = find_recipe(location)
+    return dataclasses.replace(found, name=found.name + THEIRS, export=export) if export == "theirs" else found
+
+
+def _of_hub(location: str, export: Export) -> Recipe | RerankerRecipe | None:
+    """The recipe that ships for a model of the hub, or that was written when it was built."""
+    check_location(location)
+    known = bundle_name(location)
+    if known in recipe_names():
+        return find_any_recipe(known, export=export)
+    judge = bundle_name(location, kind=RERANKER)
+    if judge in recipe_names(RERANKER):
+        return find_any_recipe(judge)
+    written = cache_folder() / "bundles" / bundle_name(location, export) / RECIPE
+    if not written.is_file():
+        return None
+    if read_table(written).get("kind") == RERANKER:
+        return dataclasses.replace(_read_reranker(written), folder=Path())
+    return dataclasses.replace(read_recipe(written), folder=Path())
+
+
+def built_by(bundle: Bundle) -> Recipe | None:
+    """The recipe that a bundle was built by: the one that ships, or that lies in its folder; None without either."""
+    name = bundle.name.removesuffix(THEIRS)
+    if name in recipe_names():
+        return dataclasses.replace(find_recipe(name), name=bundle.name)
+    written = bundle.folder / RECIPE
+    return dataclasses.replace(read_recipe(written), folder=Path()) if written.is_file() else None
 
 
 def _read_reranker(path: Path) -> RerankerRecipe:
@@ -222,19 +287,20 @@ def _read_reranker(path: Path) -> RerankerRecipe:
     return recipe
 
 
-def _is_path(location: str) -> bool:
-    return "/" in location or os.sep in location or location.endswith(".toml")
+def _is_file(location: str) -> bool:
+    return is_path(location) or location.endswith(".toml")
 
 
 def _recipe_file(location: str) -> Path:
     path = expand_home(location)
-    return path / "recipe.toml" if path.is_dir() else path
+    return path / RECIPE if path.is_dir() else path
 
 
 def find_recipe(location: str) -> Recipe:
-    """The recipe of a name, or of a file or folder (with a ``/`` or ``.toml``); ConfigError says which there are."""
-    if _is_path(location):
+    """The recipe of a name, or of a file or folder (``./NAME``, ``.toml``); ConfigError says which there are."""
+    if _is_file(location):
         return read_recipe(_recipe_file(location))
+    check_location(location)
     known = recipe_names()
     if location in recipe_names(LANGUAGE):
         others = ", ".join(known)
@@ -242,7 +308,7 @@ def find_recipe(location: str) -> Recipe:
     if location not in known:
         hint = suggest(location, [*known, *PROFILES])
         raise ConfigError(f"no recipe {location!r}; {hint}there are {', '.join(known)}, and files (FILE.toml)")
-    return read_recipe(data_folder("engines") / location / "recipe.toml")
+    return read_recipe(data_folder("engines") / location / RECIPE)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -274,6 +340,11 @@ def _check(recipe: Recipe, where: str) -> None:
         raise ConfigError(f"{where}: space cannot be {recipe.space!r}: it has letters, digits, ., _ and -")
     if any(dim < 1 for dim in recipe.dims):
         raise ConfigError(f"{where}: dims are lengths of vectors, not {list(recipe.dims)}")
+    if recipe.parameters < 0 or recipe.dim < 0:
+        raise ConfigError(f"{where}: parameters and dim are counts, not {recipe.parameters} and {recipe.dim}")
+    for figure in recipe.quality:
+        if not 0 <= figure.score <= 100 or not figure.source:
+            raise ConfigError(f"{where}: quality: {figure.benchmark} needs a score from 0 to 100 and a source")
     for name, (least, usual, most) in dataclasses.asdict(recipe.shapes).items():
         if not 1 <= least <= usual <= most:
             raise ConfigError(f"{where}: shapes: {name} is least, usual and greatest, not {[least, usual, most]}")
@@ -284,3 +355,45 @@ def _check(recipe: Recipe, where: str) -> None:
     for name, share in shares.items():
         if not 0 <= share <= 1:
             raise ConfigError(f"{where}: calibration: {name} is from 0 to 1, not {share}")
+
+
+def to_toml(recipe: Recipe | RerankerRecipe) -> str:
+    """Return a recipe as a file holds it, without what has its default.
+
+    >>> print(to_toml(Recipe("mine", "MIT", "clip", source="me/mine", revision="0" * 7)), end="")
+    name = "mine"
+    licence = "MIT"
+    space = "clip"
+    source = "me/mine"
+    revision = "0000000"
+    """
+    plain, tables = _entries(recipe)
+    return "".join(plain) + "".join(tables)
+
+
+def _entries(value: object, path: str = "") -> tuple[list[str], list[str]]:
+    """The plain keys of a dataclass, and its tables, which come after them."""
+    plain, tables = [], []
+    for entry in dataclasses.fields(value):  # type: ignore[arg-type]
+        found = getattr(value, entry.name)
+        if not entry.metadata.get("given", True) or found == entry.default:
+            continue
+        if dataclasses.is_dataclass(found):
+            inner, more = _entries(found, f"{path}{entry.name}.")
+            tables += [f"\n[{path}{entry.name}]\n", *inner] if inner else []
+            tables += more
+        elif isinstance(found, tuple) and found and dataclasses.is_dataclass(found[0]):
+            for each in found:
+                tables += [f"\n[[{path}{entry.name}]]\n", *_entries(each)[0]]
+        else:
+            plain.append(f"{entry.name} = {_toml(found)}\n")
+    return plain, tables
+
+
+def _toml(value: object) -> str:
+    """A string, number, truth or list of them; TOML takes JSON's strings, but for one control character."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from vlmsearch._util.files import expand_home
+from vlmsearch._util.files import expand_home, is_path
 from vlmsearch._util.json_table import PLAIN_NAME, JsonTable
 from vlmsearch.errors import ConfigError, VlmsearchError, one_line
 from vlmsearch.models.bundle import (
@@ -29,10 +29,12 @@ from vlmsearch.models.bundle import (
     built_folder,
     built_folders,
     bundle_file,
+    bundle_name,
     read_file,
     recipe_names,
 )
 from vlmsearch.models.inputs import Ids
+from vlmsearch.models.locations import ELSEWHERE, check_location, is_hub_name
 from vlmsearch.models.tokenizers import no_panics
 
 RerankerPrecision = Literal["fp32", "int8"]
@@ -99,16 +101,18 @@ def reranker_file(precision: RerankerPrecision) -> str:
 
 
 def find_reranker(location: str) -> RerankerBundle:
-    """The bundle of a name or a folder; one that has a recipe and is not here yet is built once, as encoders are."""
-    if "/" in location:
+    """The bundle of a name, a model of the hub or a folder; one that is not here yet is built once, as encoders are."""
+    if is_path(location):
         return open_reranker_bundle(expand_home(location))
-    folder = built_folder(location) if PLAIN_NAME.fullmatch(location) else None
+    name = bundle_name(location, kind=RERANKER)
+    folder = built_folder(name) if PLAIN_NAME.fullmatch(name) else None
     if folder is not None:
-        return _open_named(folder, location)
+        return _open_named(folder, name)
+    check_location(location)
     known = recipe_names(RERANKER)
-    if location not in known:
-        raise ConfigError(f"no re-ranker {location!r}; there are {', '.join(known)}, and folders (with a /)")
-    return cast("RerankerBundle", build_named(location))
+    if not is_hub_name(location) and location not in known:
+        raise ConfigError(f"no re-ranker {location!r}; there are {', '.join(known)}, {ELSEWHERE}")
+    return cast("RerankerBundle", build_named(location, RERANKER))
 
 
 def built_rerankers() -> list[RerankerBundle]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from vlmsearch.export.progress import steps
 from vlmsearch.export.quantize import Report, silent
-from vlmsearch.models.bundle import Bundle, Tower, recipe_names
-from vlmsearch.models.recipe import Range, Recipe, Shapes, find_recipe
+from vlmsearch.models.bundle import Bundle, Tower
+from vlmsearch.models.recipe import Range, Recipe, Shapes, built_by
 from vlmsearch.tensorrt.builder.builder import EngineBuilder
 from vlmsearch.tensorrt.engine.plans import (
     Choice,
@@ -77,7 +77,7 @@ def find_engine(
     """
     choice = EngineBuilder(bundle, tower, device, recipe_of(bundle), profile, level).choice(precision)
     found = chosen_plan(choice)
-    if found or bundle.name in recipe_names():
+    if found or built_by(bundle):
         return found
     free = _OF_A_RECIPE - {"batches"} if profile else _OF_A_RECIPE
     wanted = _but_for(choice, free)
@@ -112,8 +112,9 @@ def _but_for(choice: Choice, free: frozenset[str]) -> Choice:
 
 def recipe_of(bundle: Bundle) -> Recipe:
     """The recipe that a bundle was built by, or one with the defaults where it has none."""
-    if bundle.name in recipe_names():
-        return find_recipe(bundle.name)
+    found = built_by(bundle)
+    if found:
+        return found
     most = bundle.text.max_tokens
     shapes = Shapes(text_length=(min(2, most), min(32, most), most))
     return Recipe(bundle.name, bundle.licence, bundle.space.name, source=bundle.source, shapes=shapes)

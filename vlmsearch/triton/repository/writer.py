@@ -16,8 +16,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 import vlmsearch
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Bundle, Tower, data_folder, find_bundles, recipe_names
-from vlmsearch.models.recipe import Shapes, find_recipe
+from vlmsearch.models.bundle import Bundle, Tower, data_folder, find_bundles
+from vlmsearch.models.recipe import Shapes, built_by
 from vlmsearch.models.reranker import RerankerBundle, find_reranker, reranker_file
 from vlmsearch.triton.client import protocol
 from vlmsearch.triton.repository.check import PlanProfile, check_repository
@@ -160,8 +160,8 @@ def _check_target(out: Path) -> None:
 
 
 def _shapes(bundle: Bundle) -> Shapes:
-    shapes = find_recipe(bundle.name).shapes if bundle.name in recipe_names() else Shapes()
-    return shapes.of(bundle.text)
+    recipe = built_by(bundle)
+    return (recipe.shapes if recipe else Shapes()).of(bundle.text)
 
 
 def _write_tower(folder: Path, part: _Part, options: RepoOptions) -> None:

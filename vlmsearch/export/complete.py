@@ -1,0 +1,109 @@
+"""What a repository lacks, made: tokenizer.json, the settings of pooling, weights as safetensors.
+
+Everything that reads a checkpoint, sentence-transformers too, then finds it in the form that it reads anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
+from vlmsearch.export.weights import read_json, unpickled
+from vlmsearch.models.bundle import cache_folder
+from vlmsearch.models.recipe import Recipe, RerankerRecipe
+
+_MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "last": "lasttoken"}
+
+
+def completed(folder: Path, recipe: Recipe | RerankerRecipe) -> Path:
+    """The checkpoint in ``folder``, or one beside it in the cache that has what it lacks and links to the rest."""
+    made: dict[str, Callable[[Path], object]] = {}
+    if not (folder / "tokenizer.json").is_file():
+        made["tokenizer.json"] = lambda path: path.write_text(_converted(folder), encoding="utf-8")
+    digest = hashlib.sha256(recipe.revision.encode())
+    if isinstance(recipe, Recipe):
+        if recipe.pickled and not (folder / "model.safetensors").is_file():
+            made["model.safetensors"] = lambda path: _save(folder, path)
+        for name, text in _settings(folder, recipe).items():
+            digest.update(f"{name}{text}".encode())
+            made[name] = partial(Path.write_text, data=text, encoding="utf-8")
+    if not made:
+        return folder
+    digest.update(" ".join(sorted(made)).encode())
+    target = cache_folder() / "checkpoints" / f"{recipe.name}-{digest.hexdigest()[:12]}"
+    if target.is_dir():
+        return target
+    with folder_in_the_making(target) as making:
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder)
+            if path.is_file() and name.as_posix() not in made and path.suffix != ".bin":
+                (making / name).parent.mkdir(parents=True, exist_ok=True)
+                _link(path.resolve(), making / name)
+        for file, make in made.items():
+            (making / file).parent.mkdir(parents=True, exist_ok=True)
+            make(making / file)
+        publish(making, target)
+    return target
+
+
+def _settings(folder: Path, recipe: Recipe) -> dict[str, str]:
+    """The files that say what the recipe adds to the repository's own settings."""
+    files: dict[str, str] = {}
+    if recipe.pooling:
+        if (folder / "modules.json").is_file():
+            raise ConfigError(
+                f"{recipe.source or folder} says itself how tokens are pooled (modules.json): leave out `pooling`"
+            )
+        width = read_json(folder / "config.json").get("hidden_size")
+        kinds = ("Transformer", "Pooling", "Normalize")
+        paths = ("", "1_Pooling", "2_Normalize")
+        modules = [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (kind, path) in enumerate(zip(kinds, paths))
+        ]
+        modes = {f"pooling_mode_{mode}": name == recipe.pooling for name, mode in _MODES.items()}
+        files["modules.json"] = json.dumps(modules)
+        files["1_Pooling/config.json"] = json.dumps({"word_embedding_dimension": width, **modes})
+    return files
+
+
+def _converted(folder: Path) -> str:
+    """tokenizer.json, which transformers makes from the files of a slow tokenizer."""
+    import transformers
+
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return str(tokenizer.backend_tokenizer.to_str())
+    except Exception as exc:
+        reason = str(exc).lower()
+        lacking = [name for name in ("sentencepiece", "protobuf", "tiktoken") if name in reason]
+        if lacking:
+            needed = " ".join(dict.fromkeys(("sentencepiece", "protobuf") if "tiktoken" not in lacking else lacking))
+            raise MissingDependencyError(
+                f"{folder} has no tokenizer.json, and making it from its other files needs {' and '.join(lacking)}: "
+                f"pip install {needed}"
+            ) from exc
+        raise ConfigError(f"{folder} has no tokenizer.json, and none can be made: {one_line(exc)}") from exc
+
+
+def _save(folder: Path, path: Path) -> None:
+    """Save what PyTorch's own files hold as safetensors."""
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.contiguous().clone() for name, tensor in unpickled(folder).items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def _link(source: Path, target: Path) -> None:
+    """A link, or a copy where links cannot be made."""
+    try:
+        os.symlink(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
