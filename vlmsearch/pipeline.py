@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +32,10 @@ from vlmsearch.stores.base import CheckReport, check_manifest, check_store, quar
 from vlmsearch.types import (
     Answer,
     Document,
+    Duplicates,
     ImageSource,
     IndexReport,
+    Labelled,
     Manifest,
     Matches,
     Reject,
@@ -496,9 +498,8 @@ class Pipeline(Closable):
         manifest = self._manifest()
         if manifest is None:
             return Explanation(id, "absent", "There is no index yet.")
-        judge = Judge(self.encoder, self.store, manifest, self._backgrounds)
         return explain(
-            judge,
+            self._judge(manifest),
             query,
             options,
             id,
@@ -506,6 +507,127 @@ class Pipeline(Closable):
             seconds=seconds if parts else None,
             on_progress=on_progress,
         )
+
+    def label(
+        self,
+        labels: Iterable[str],
+        *,
+        templates: Sequence[str] = ("{}",),
+        where: Mapping[str, object] | None = None,
+        min_score: float | None = None,
+        single: bool = False,
+        write: bool = False,
+        key: str = "label",
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Iterator[Labelled]:
+        """Yield the documents of the index with those of some labels that fit them, without any training.
+
+        A document gets each label whose relevance reaches the threshold: the score that a search for the label would
+        give it. Images are compared with the mean over the templates; texts and words with the label itself.
+
+        With ``write`` each document has its labels in the index when it is yielded: ``key`` is the most relevant one,
+        and ``KEY:LABEL`` the relevance of each, as in ``{"label": "cat", "label:cat": 0.97}``, so that
+        ``where={"label:cat": {"$gte": 0.5}}`` filters on it. They take the place of all that an earlier run wrote
+        under that key. Run it again after it was interrupted: what is written is not written again. Indexing the
+        source of a document again keeps its labels while nothing else of it changes.
+
+        Args:
+            labels: Such as ``["cat", "dog", "receipt"]``; none, with ``write``, to take the labels of a key off.
+            templates: What images are described by, each with ``{}`` for the label; by default the label alone.
+                `vlmsearch.search.labels.PHOTO_TEMPLATES` are the seven that CLIP's authors chose for photographs.
+            where: A filter on metadata; what does not pass is neither yielded nor written to.
+            min_score: The least relevance of a label, from 0 to 1; by default that of the index.
+            single: Whether a document gets the most relevant label alone.
+            write: Whether to put the labels into the index.
+            key: The key of the metadata.
+            limit: The most documents; None for all.
+            on_progress: Called with the number of documents that are done.
+
+        Returns:
+            The documents, in the order of their ids, as they are worked out.
+
+        Raises:
+            ConfigError: An option is wrong, or the source of a document has metadata under that key.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+
+        Example:
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
+            ...     found = {each.document.id: list(each.labels) for each in pipeline.label(["dog", "car"], write=True)}
+            ...     cars = pipeline.search("a", where={"label": "car"}, min_score=0)
+            >>> found, [match.document.id for match in cars]
+            ({'a': ['dog'], 'b': ['car']}, ['b'])
+        """
+        from vlmsearch.search.labels import LabelOptions, label
+
+        if isinstance(labels, str):
+            raise TypeError(f"labels are a list of strings, such as [{labels!r}]")
+        options = LabelOptions(
+            labels=list(labels),
+            templates=templates,
+            where=where,
+            min_score=min_score,
+            single=single,
+            write=write,
+            key=key,
+            limit=limit,
+            on_progress=on_progress,
+        )
+        self._check_process()
+        manifest = self._manifest()
+        return iter(()) if manifest is None else label(self._judge(manifest), options)
+
+    def duplicates(
+        self,
+        *,
+        threshold: float | None = None,
+        where: Mapping[str, object] | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Duplicates:
+        """Return the images of the index that are copies of one picture. Nothing is changed.
+
+        Copies may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters or mirrored, in
+        other light or colours, and have a badge in a corner, a line of text or a frame. The nearest images by vectors
+        are compared pixel by pixel, so the files have to be there.
+
+        Args:
+            threshold: The cosine of their vectors from which two images are compared, from 0 to 1; 0.5 by default.
+            where: A filter on metadata, which both images of a pair pass.
+            on_progress: Called with the number of documents that are done.
+
+        Returns:
+            Groups of image files, and what could not be compared.
+
+        Raises:
+            ConfigError: An option is wrong, or the encoder encodes no images.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The store failed.
+
+        Example:
+            >>> import tempfile
+            >>> from vlmsearch.demo.scenes import make_scene
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     make_scene(1).draw(256).save(Path(folder, "large.png"))
+            ...     make_scene(1).draw(128).save(Path(folder, "small.jpg"))
+            ...     with Pipeline.open(encoder="onnx:demo", store="mock:") as pipeline:
+            ...         report = pipeline.index(folder)
+            ...         [group] = pipeline.duplicates().groups
+            >>> [(file.path.name, file.width) for file in group.files]
+            [('large.png', 256), ('small.jpg', 128)]
+        """
+        from vlmsearch.search.duplicates import LEAST_COSINE, DuplicateOptions, find_duplicates
+
+        options = DuplicateOptions(
+            LEAST_COSINE if threshold is None else threshold, where, on_progress, self.image_limits
+        )
+        self._check_process()
+        manifest = self._manifest()
+        return Duplicates((), 0) if manifest is None else find_duplicates(self._judge(manifest), options)
+
+    def _judge(self, manifest: Manifest) -> Judge:
+        return Judge(self.encoder, self.store, manifest, self._backgrounds)
 
     def _reranker(self, given: Reranker | str | None) -> Reranker | None:
         """The re-ranker that is given, or that a URL names: opened once."""
@@ -524,8 +646,7 @@ class Pipeline(Closable):
         if manifest is None:
             return [Matches() for _ in queries]
         try:
-            judge = Judge(self.encoder, self.store, manifest, self._backgrounds)
-            return run(judge, queries, options, image_limits=self.image_limits)
+            return run(self._judge(manifest), queries, options, image_limits=self.image_limits)
         finally:
             self._manifest()  # another thread may have switched the store to another model meanwhile
 

@@ -449,6 +449,93 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Labelled:
+    """Hold a document with the labels that fit it.
+
+    Attributes:
+        document: The document as it is in the index.
+        labels: The relevance of each label, from 0 to 1, the highest first.
+        written: Whether this run put other labels into the index than were there.
+
+    Example:
+        >>> next(iter(Labelled(Document("a"), {"cat": 0.97, "sofa": 0.44}).labels))
+        'cat'
+    """
+
+    document: Document
+    labels: Mapping[str, float]
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """Describe the image file of a document; all numbers are 0 where it has gone meanwhile.
+
+    Attributes:
+        id: The document's.
+        path: Where the file is.
+        width: In pixels, as the image lies in the file.
+        height: In pixels, as the image lies in the file.
+        bytes: The size of the file.
+        modified: When the file was written, in seconds since 1970.
+
+    Example:
+        >>> ImageFile("a", Path("photos/a.jpg"), 4032, 3024, 2_481_002, 1704067200.0).width
+        4032
+    """
+
+    id: str
+    path: Path
+    width: int
+    height: int
+    bytes: int
+    modified: float
+
+
+@dataclass(frozen=True)
+class DuplicateGroup:
+    """Hold images that are copies of one picture.
+
+    Attributes:
+        files: At least two, by falling number of pixels, then of bytes: the first is the largest.
+
+    Example:
+        >>> large = ImageFile("a", Path("a.png"), 800, 600, 90_000, 1704067200.0)
+        >>> small = ImageFile("b", Path("b.jpg"), 400, 300, 20_000, 1672531200.0)
+        >>> group = DuplicateGroup((large, small))
+        >>> group.files[0].id, group.oldest.id
+        ('a', 'b')
+    """
+
+    files: tuple[ImageFile, ...]
+
+    @property
+    def oldest(self) -> ImageFile:
+        """Return the file that was written first."""
+        return min(self.files, key=lambda file: (file.modified or math.inf, file.id))
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """List the near-duplicate images of an index.
+
+    Attributes:
+        groups: The largest first.
+        compared: How many images were compared.
+        unread: The ids of documents whose images could not be, and why: their files are gone, or not kept. Their
+            vectors alone do not say whether they are copies.
+
+    Example:
+        >>> Duplicates((), compared=2).groups
+        ()
+    """
+
+    groups: tuple[DuplicateGroup, ...]
+    compared: int
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class IndexReport:
     """Count what one run of `Pipeline.add` or `Pipeline.index` did, in documents.
 
@@ -459,6 +546,7 @@ class IndexReport:
         pruned: Those that were removed because their files are gone.
         rejects: The inputs that went to quarantine, with those that were skipped again because they were there.
         seconds: How long the run took.
+        unlabelled: Those among the updated that had labels of what they were before, which are gone.
 
     Example:
         >>> IndexReport(added=3, unchanged=2).seen
@@ -471,6 +559,7 @@ class IndexReport:
     pruned: int = 0
     rejects: tuple[Reject, ...] = ()
     seconds: float = 0.0
+    unlabelled: int = 0
 
     @property
     def seen(self) -> int:

@@ -1,4 +1,4 @@
-"""What people do to copies of an image: re-encode, scale, crop, turn, write on it, put a frame around it, shift colours."""
+"""What is done to copies of an image, and scenes that are not copies: those that differ in one attribute."""
 
 from __future__ import annotations
 

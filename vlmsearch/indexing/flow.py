@@ -32,6 +32,7 @@ from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import available_cores
 from vlmsearch.search.fusion import image_fields
+from vlmsearch.search.label_keys import has_labels, without_labels
 from vlmsearch.stores.base import Store, quarantine_of
 from vlmsearch.types import CONTROLS, IndexReport, Record, Reject, Stamp, check_id, check_metadata, is_id
 
@@ -68,13 +69,14 @@ class IndexOptions:
     """How to run: look at quarantined inputs again, fail at the first bad input, and whom to tell of progress.
 
     ``on_progress`` is called with the number of inputs done so far, from another thread. ``image_limits`` is how
-    large an image may be.
+    large an image may be. With ``keep_labels`` a document without labels is unchanged where the index has it with some.
     """
 
     retry_failed: bool = False
     strict: bool = False
     on_progress: Callable[[int], None] | None = None
     image_limits: ImageLimits = DEFAULT_LIMITS
+    keep_labels: bool = True
 
 
 @dataclass
@@ -84,10 +86,12 @@ class _Tally:
     added: int = 0
     updated: int = 0
     unchanged: int = 0
+    unlabelled: int = 0
     rejects: list[Reject] = field(default_factory=list)
 
     def report(self, seconds: float) -> IndexReport:
-        return IndexReport(self.added, self.updated, self.unchanged, 0, tuple(self.rejects), seconds)
+        rejects = tuple(self.rejects)
+        return IndexReport(self.added, self.updated, self.unchanged, 0, rejects, seconds, self.unlabelled)
 
 
 class Flow:
@@ -192,7 +196,7 @@ class Flow:
             limits = self._options.image_limits
             image = read_image(document.image, limits) if isinstance(document.image, Path) else document.image
             stamp = Stamp(digest(document, image, limits), item.source)
-            if known == stamp and not is_again:
+            if self._is_known(known, stamp) and not is_again:
                 return Unchanged(document.id)
             old = self._quarantined.get(document.id)
             if old and old.stamp.digest == stamp.digest and not self._options.retry_failed:
@@ -203,7 +207,8 @@ class Flow:
                 why = f"{document.id}: {self._encoder.fingerprint} encodes no images"
                 return Reject(document.id, "unsupported", why, stamp)
             usable = prepared_image(self._encoder, image, limits) if image is not None and self._sees else None
-            return Ready(document, usable, stamp, known is not None)
+            unlabels = known is not None and has_labels(known.digest) and not has_labels(stamp.digest)
+            return Ready(document, usable, stamp, known is not None, unlabels)
         except MemoryError:
             return Reject(document.id, "too_large", f"{document.id}: it needs more memory than there is", stamp)
         except InvalidInputError as exc:
@@ -211,6 +216,12 @@ class Flow:
             is_named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(exc))
             message = str(exc) if is_named else f"{name}: {exc}"
             return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
+
+    def _is_known(self, known: Stamp | None, stamp: Stamp) -> bool:
+        """Whether the index has this version of a document, perhaps with labels that its source knows nothing of."""
+        if known is None or known == stamp or not self._options.keep_labels:
+            return known == stamp
+        return known.source == stamp.source and without_labels(known.digest) == stamp.digest != ""
 
     def _encode(self) -> None:
         records: dict[str, Record] = {}
@@ -275,6 +286,7 @@ class Flow:
             self._tally.unchanged += 1
         elif outcome.replaces:
             self._tally.updated += 1
+            self._tally.unlabelled += outcome.unlabels
         else:
             self._tally.added += 1
 

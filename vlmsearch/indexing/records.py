@@ -18,6 +18,7 @@ from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, InvalidBatchError, InvalidInputError
 from vlmsearch.media.images import copy_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.types import HALVES, Document, Field, ImageSource, Modality, Record, Reject, Stamp, Vectors
 
 T = TypeVar("T")
@@ -31,6 +32,8 @@ class Ready:
     image: ImageSource | None
     stamp: Stamp
     replaces: bool
+    unlabels: bool
+    """Whether the document that it replaces had labels, and it has none."""
 
     @property
     def id(self) -> str:
@@ -96,8 +99,8 @@ def check_types(document: Document) -> None:
 def digest(document: Document, image: ImageSource | None, limits: ImageLimits = DEFAULT_LIMITS) -> str:
     """SHA-256 over a document's text, metadata and image; ``image`` is the image's content, as bytes or decoded.
 
-    An image that is a file counts by its path too, which stores keep. Raises InvalidInputError for a decoded image
-    that its file does not have whole.
+    Labels among the metadata are told apart: see `vlmsearch.search.label_keys`. An image that is a file counts by its
+    path too, which stores keep. Raises InvalidInputError for a decoded image that its file does not have whole.
     """
     if isinstance(image, Path):
         image = read_image(image)
@@ -109,11 +112,12 @@ def digest(document: Document, image: ImageSource | None, limits: ImageLimits = 
         copied = copy_image(image, limits)
         content = hashlib.sha256(f"{copied.mode}{copied.size}".encode() + copied.tobytes()).hexdigest()
     path = str(document.image) if isinstance(document.image, Path) else ""
-    parts = [document.text, content, path, sorted(document.metadata.items())]
-    if any(isinstance(value, str) and HALVES.search(value) for value in document.metadata.values()):
+    metadata, labels = split_labels(document.metadata)
+    parts = [document.text, content, path, sorted(metadata.items())]
+    if any(isinstance(value, str) and HALVES.search(value) for value in metadata.values()):
         parts.append("escaped")  # Chroma kept it in another form once: it is written again
     form = json.dumps(parts, ensure_ascii=True)
-    return hashlib.sha256(form.encode()).hexdigest()
+    return with_labels(hashlib.sha256(form.encode()).hexdigest(), labels)
 
 
 def plain(document: Document) -> Document:

@@ -62,7 +62,7 @@ def reindex(
         also = ", stays so and takes writes again" if replaceable.thaw() else ""
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
     new = replaceable.beside(encoder.fingerprint, encoder.spaces)
-    options = IndexOptions(retry_failed=True, on_progress=on_progress, image_limits=image_limits)
+    options = IndexOptions(retry_failed=True, on_progress=on_progress, image_limits=image_limits, keep_labels=False)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
         done, lost = _copy(store, new, encoder, options)

@@ -12,12 +12,13 @@ that differs makes another picture. Three steps, each of which sees only what th
 3. **What is left.** The colours of one are fitted to those of the other, and what still differs is looked at: how much
    it is, and whether it lies in one corner or in one line.
 
-The numbers below were chosen on drawn scenes with the seeds 5000 to 5149; docs/howto/labels.md has the figures on others.
+The numbers below were chosen on drawn scenes with the seeds from 5000 to 8400; docs/howto/duplicates.md has figures on
+others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -50,7 +51,7 @@ _FRAME = 0.07
 _LEAST_CORRELATION = 0.6
 _TRIED = 3
 """How many of the ways in which one may lie in the other are fitted, at most, beside that of two whole images."""
-_SURE = 0.97
+_SURE = 0.995
 """The correlation from which only the best way is."""
 _DIFFERENCE, _PER_NOISE, _MOST_NOISE, _PER_SLOPE = 16.0, 2.0, 4.0, 0.5
 """By how much a pixel differs, of 255: a constant, times the noise of encoding, times the slope of an edge there."""
@@ -58,7 +59,7 @@ _FEW = 0.002
 """The share of pixels that may differ anywhere."""
 _CORNER = 0.22
 """The sides of what may differ in one corner."""
-_LINE, _LONG, _FILLED = 0.12, 2.5, 0.35
+_LINE, _LONG, _FILLED = 0.12, 3.0, 0.35
 """The height of a line that may differ; how many times as long as high it is, and how much of it differs, at least."""
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
@@ -130,7 +131,7 @@ class Look:
         return Look(Image.fromarray(np.ascontiguousarray(_turned(np.asarray(self.image), way)))) if way else self
 
 
-def look_at(source: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[Look, tuple[int, int]]:
+def look_at(source: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> Look:
     """Read an image.
 
     Args:
@@ -138,14 +139,13 @@ def look_at(source: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[
         limits: How large it may be.
 
     Returns:
-        What is compared, and the width and height of the upright image in pixels; of a large JPEG as it was decoded,
-        at a half, a quarter or an eighth.
+        What is compared.
 
     Raises:
         InvalidInputError: It cannot be read.
     """
     with opened_image(source, at_least=EDGE, limits=limits) as image:
-        return Look(image.resize((EDGE, EDGE), Image.Resampling.BILINEAR)), image.size
+        return Look(image.resize((EDGE, EDGE), Image.Resampling.BILINEAR))
 
 
 @dataclass(frozen=True)
@@ -192,12 +192,13 @@ def placements(one: Sketch, other: Sketch) -> list[Placement]:
     return [Placement(float(both[s][window, way]), _WINDOWS[window], way, bool(s)) for s, window, way in best]
 
 
-def is_copy(one: Look, other: Look) -> bool:
+def is_copy(one: Look, other: Look, ways: Sequence[Placement] | None = None) -> bool:
     """Return whether two images are copies of one picture.
 
     Args:
         one: The first image.
         other: The second image.
+        ways: What `placements` gave, where that is known.
 
     Returns:
         True where nothing differs but what this module lets differ.
@@ -206,11 +207,12 @@ def is_copy(one: Look, other: Look) -> bool:
         >>> from vlmsearch.demo.scenes import make_scene
         >>> picture, another = make_scene(1).draw(), make_scene(2).draw()
         >>> cropped = picture.crop((20, 10, 250, 240)).rotate(90)
-        >>> one, copy, other = (look_at(image)[0] for image in (picture, cropped, another))
+        >>> one, copy, other = (look_at(image) for image in (picture, cropped, another))
         >>> is_copy(one, copy), is_copy(one, other)
         (True, False)
     """
-    return any(_agrees(one, other, placed) for placed in placements(one.sketch, other.sketch))
+    ways = placements(one.sketch, other.sketch) if ways is None else ways
+    return any(_agrees(one, other, placed) for placed in ways)
 
 
 def _agrees(one: Look, other: Look, placed: Placement) -> bool:

@@ -149,6 +149,13 @@ def opened_image(
             yield upright
 
 
+def image_size(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[int, int]:
+    """The width and the height of an image file in pixels, as it lies in the file; errors as `open_image`."""
+    name, data = repr(str(path)), read_image(path, limits)
+    with _rejecting(name, format_of(data), data):
+        return _read_header(data, name, None, limits).image.size
+
+
 def is_within(data: bytes, limits: ImageLimits, *, at_least: int | None = None) -> bool:
     """Whether `open_image` would not find a file too large, as far as its header says."""
     try:

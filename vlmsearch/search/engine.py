@@ -157,6 +157,25 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     return Examined(asked, alone.most, worth, weights, fields, legs, log_odds, without, order)
 
 
+def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, float]:
+    """How likely each of these documents is what is asked for, by id: the scores that `run` would give them."""
+    ranked = _compare(judge.store, asked, ids)
+    return {id: score for id, score, _ in _scored(judge, asked, ranked, judge.store.fields(ids))}
+
+
+def _scored(
+    judge: Judge,
+    asked: Sought,
+    ranked: Ranked,
+    owned: Mapping[str, frozenset[Field]],
+    weights: Mapping[str, float] | None = None,
+) -> list[tuple[str, float, dict[str, Leg]]]:
+    """Each document that a leg found with the probability that it is what is asked for: (id, score, legs)."""
+    evidence = judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
+    shares = {**judge.weights, **(weights or {})}
+    return fusion.fuse(ranked.legs, owned, evidence, shares, behind=ranked.behind, most=ranked.most)
+
+
 # ---- what is asked
 
 
@@ -396,10 +415,7 @@ class _Search:
     def _scored(
         self, asked: Sought, ranked: Ranked, weights: Mapping[str, float] | None = None
     ) -> list[tuple[str, float, dict[str, Leg]]]:
-        """Each document that a leg found with the probability that it is what is asked for: (id, score, legs)."""
-        evidence = self.judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
-        shares = {**self.judge.weights, **(weights or {})}
-        return fusion.fuse(ranked.legs, self.owned, evidence, shares, behind=ranked.behind, most=ranked.most)
+        return _scored(self.judge, asked, ranked, self.owned, weights)
 
     def _compare_again(self, changed: Collection[str]) -> None:
         legs = self.ranked.legs

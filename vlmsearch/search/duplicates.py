@@ -1,0 +1,182 @@
+"""Near-duplicate images of an index: what vectors put side by side and pixels confirm.
+
+The store finds the nearest images of each image by their vectors, so the work grows with their number and not with its
+square. Vectors alone cannot tell a copy with a frame from another picture of the same things, so the files of each pair
+are compared: see `vlmsearch.media.copies`. Groups are what is connected by pairs (union-find).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.media.copies import Sketch, is_copy, look_at, placements
+from vlmsearch.media.images import image_size
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.search.fusion import image_fields
+from vlmsearch.search.relevance import Judge
+from vlmsearch.stores.base import Store
+from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record
+
+LEAST_COSINE = 0.5
+"""The cosine from which two images are compared; of unrelated photographs CLIP's are about that."""
+_NEIGHBOURS = 20
+"""How many of the nearest images each one is compared with."""
+_PAGE = 256
+_SKETCHES, _LOOKS = 2048, 512
+"""How many sketches with their hashes, and how many looks, are kept in memory: 100 MiB and 60 MiB."""
+
+
+@dataclass(frozen=True)
+class DuplicateOptions:
+    """What is compared; `Pipeline.duplicates` says what each means."""
+
+    threshold: float = LEAST_COSINE
+    where: Mapping[str, object] | None = None
+    on_progress: Callable[[int], None] | None = None
+    image_limits: ImageLimits = DEFAULT_LIMITS
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.threshold, (int, float)) and 0 <= self.threshold <= 1):
+            raise ConfigError(f"`threshold` is a cosine from 0 to 1, not {self.threshold!r}")
+
+
+def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
+    """Return the groups of images that are copies of one picture."""
+    store = judge.store
+    fields = [each for each in image_fields(judge.encoder.spaces) if each.modality == "image"]
+    if not fields:
+        raise ConfigError(f"{judge.encoder.fingerprint} encodes no images: there is nothing to compare")
+    condition = None if options.where is None else parse_filter(options.where)
+    files, groups, done = _Files(options.image_limits), _Groups(), 0
+    ids = sorted(store.ids())
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="vlmsearch-look") as workers:
+        for start in range(0, len(ids), _PAGE):
+            page = ids[start : start + _PAGE]
+            records = [each for each in store.records(page) if condition is None or _passes(condition, each.document)]
+            shown = [each for each in records if any(one in each.vectors for one in fields)]
+            pairs = _near(store, fields, shown, condition, options.threshold)
+            near = {id for pair in pairs for id in pair} - {each.document.id for each in shown}
+            documents = [each.document for each in shown] + store.get(sorted(near - files.known))
+            list(workers.map(files.add, documents))
+            for one, other in pairs:
+                if groups.root(one) != groups.root(other) and files.are_copies(one, other):
+                    groups.join(one, other)
+            done += len(page)
+            if options.on_progress:
+                options.on_progress(done)
+    found = [DuplicateGroup(tuple(files.measured(members))) for members in groups.members()]
+    found.sort(key=lambda group: (-len(group.files), group.files[0].id))
+    return Duplicates(tuple(found), len(files.sketches), tuple(sorted(files.unread.items())))
+
+
+def _passes(condition: Filter, document: Document) -> bool:
+    return condition.matches(document.metadata)
+
+
+def _near(
+    store: Store, fields: Sequence[Field], records: Sequence[Record], condition: Filter | None, threshold: float
+) -> list[tuple[str, str]]:
+    """Pairs of documents that are near in one of the fields, the nearest first."""
+    found: dict[tuple[str, str], float] = {}
+    for one in fields:
+        having = [record for record in records if one in record.vectors]
+        if not having:
+            continue
+        vectors = np.stack([record.vectors[one] for record in having])
+        hits = store.search(one, vectors, limit=_NEIGHBOURS + 1, where=condition)
+        for record, near in zip(having, hits):
+            id = record.document.id
+            pairs = {(min(id, hit.id), max(id, hit.id)): hit.score for hit in near if hit.id != id}
+            found |= {pair: cosine for pair, cosine in pairs.items() if cosine >= threshold}
+    return sorted(found, key=lambda pair: -found[pair])
+
+
+class _Files:
+    """The image files of documents: sketches of all, in a KiB each, and the rest as it is needed."""
+
+    def __init__(self, limits: ImageLimits) -> None:
+        self._limits = limits
+        self.paths: dict[str, Path] = {}
+        self.sketches: dict[str, bytes] = {}
+        self.unread: dict[str, str] = {}
+        self._sketch = lru_cache(_SKETCHES)(lambda id: Sketch(self.sketches[id]))
+        self._look = lru_cache(_LOOKS)(lambda id: look_at(self.paths[id], self._limits))
+
+    @property
+    def known(self) -> set[str]:
+        """The documents that were added."""
+        return self.sketches.keys() | self.unread.keys()
+
+    def add(self, document: Document) -> None:
+        """Read the image of a document, if that is not known yet."""
+        id, path = document.id, document.image
+        if id in self.sketches or id in self.unread:
+            return
+        if not isinstance(path, Path):
+            self.unread[id] = f"{id}: the index does not keep its image, which was not a file"
+            return
+        self.paths[id] = path
+        try:
+            self.sketches[id] = look_at(path, self._limits).sketch.grey
+        except InvalidInputError as exc:
+            self.unread[id] = str(exc)
+
+    def are_copies(self, one: str, other: str) -> bool:
+        """Whether the images of two documents are copies of one picture."""
+        if one not in self.sketches or other not in self.sketches:
+            return False
+        ways = placements(self._sketch(one), self._sketch(other))
+        try:
+            return bool(ways) and is_copy(self._look(one), self._look(other), ways)
+        except InvalidInputError:  # changed since it was added
+            return False
+
+    def measured(self, ids: Collection[str]) -> list[ImageFile]:
+        """The files of documents, the largest first."""
+        files = [_measured(id, self.paths[id], self._limits) for id in ids]
+        return sorted(files, key=lambda file: (-file.width * file.height, -file.bytes, file.id))
+
+
+def _measured(id: str, path: Path, limits: ImageLimits) -> ImageFile:
+    try:
+        width, height = image_size(path, limits)
+        found = path.stat()
+    except (InvalidInputError, OSError):  # gone since it was compared
+        return ImageFile(id, path, 0, 0, 0, 0.0)
+    return ImageFile(id, path, width, height, found.st_size, found.st_mtime)
+
+
+class _Groups:
+    """What is connected by pairs: union-find with path halving (Tarjan and van Leeuwen, JACM 31(2), 1984)."""
+
+    def __init__(self) -> None:
+        self._parents: dict[str, str] = {}
+
+    def root(self, id: str) -> str:
+        """The member that stands for the group of an id."""
+        while (parent := self._parents.get(id, id)) != id:
+            self._parents[id] = self._parents.get(parent, parent)
+            id = parent
+        return id
+
+    def join(self, one: str, other: str) -> None:
+        """Make one group of two."""
+        self._parents.setdefault(one, one)
+        self._parents.setdefault(other, other)
+        self._parents[self.root(other)] = self.root(one)
+
+    def members(self) -> Collection[list[str]]:
+        """The groups, each with its members."""
+        found: dict[str, list[str]] = {}
+        for id in self._parents:
+            found.setdefault(self.root(id), []).append(id)
+        return found.values()

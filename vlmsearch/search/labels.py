@@ -1,0 +1,179 @@
+"""Zero-shot labels: which of some words each document of an index is likely to be about.
+
+A label is asked for as a query is, with the words of a template around it, and a document gets it where its relevance
+reaches the threshold: the score that a search would give the document (Radford et al., "Learning Transferable Visual
+Models From Natural Language Supervision", ICML 2021, section 3.1, with a relevance in place of a softmax over the
+labels, so that a document may have several of them or none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from vlmsearch._util.batching import pages
+from vlmsearch._util.text import well_formed
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.search import fusion
+from vlmsearch.search.engine import Sought, relevance_of
+from vlmsearch.search.label_keys import split_labels, with_labels
+from vlmsearch.search.relevance import Judge
+from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.types import Document, Labelled, Record, Scalar, Stamp, Vectors, check_metadata
+
+if TYPE_CHECKING:
+    from vlmsearch.encoders.base import Encoder
+
+PHOTO_TEMPLATES = (
+    "itap of a {}.",
+    "a bad photo of the {}.",
+    "a origami {}.",
+    "a photo of the large {}.",
+    "a {} in a video game.",
+    "art of the {}.",
+    "a photo of the small {}.",
+)
+"""The short list of CLIP's authors for photographs, chosen on ImageNet among 80 templates: openai/CLIP, notebooks,
+Prompt_Engineering_for_ImageNet.ipynb. It is not the default: relevance was fitted on queries as people write them."""
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """How documents are labelled; `Pipeline.label` says what each means."""
+
+    labels: Sequence[str]
+    templates: Sequence[str] = ("{}",)
+    where: Mapping[str, object] | None = None
+    min_score: float | None = None
+    single: bool = False
+    write: bool = False
+    key: str = "label"
+    limit: int | None = None
+    on_progress: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels):
+            raise TypeError(f"labels are a list of strings, not {self.labels!r}")
+        if isinstance(self.templates, str):
+            raise TypeError(f"templates are a list of strings, such as [{self.templates!r}]")
+        labels = list(dict.fromkeys(" ".join(well_formed(label).split()) for label in self.labels))
+        if not all(labels) or not (labels or self.write):
+            raise ConfigError("labels are words such as `cat`; none only with `write`, which takes labels off")
+        wrong = [template for template in self.templates if template.count("{}") != 1]
+        if wrong or not self.templates:
+            raise ConfigError(f"a `template` has {{}} once, where the label goes, such as 'a photo of a {{}}': {wrong}")
+        if self.min_score is not None and not 0 <= self.min_score <= 1:
+            raise ConfigError(f"`min_score` is from 0 to 1, not {self.min_score!r}")
+        if self.limit is not None and not (isinstance(self.limit, int) and self.limit > 0):
+            raise ConfigError(f"`limit` is a number of documents above 0, not {self.limit!r}")
+        try:
+            check_metadata({self.key: ""} | {f"{self.key}:{label}": 0.0 for label in labels})
+        except InvalidInputError as exc:
+            raise ConfigError(f"the labels cannot be written under `key` {self.key!r}: {exc}") from exc
+        object.__setattr__(self, "labels", tuple(labels))
+
+
+def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
+    """Yield each document with its labels, in the order of the ids; with ``write`` once they are in the index.
+
+    The ids are those of the beginning. A document that others replace meanwhile is not written to.
+    """
+    condition = None if options.where is None else parse_filter(options.where)
+    sought = _encode(judge.encoder, options)
+    if not judge.manifest.language:
+        sought = {label: replace(asked, text="") for label, asked in sought.items()}
+    done = 0
+    for documents in _documents(judge, condition, options.limit):
+        yield from _label_page(judge, documents, sought, options)
+        done += len(documents)
+        if options.on_progress:
+            options.on_progress(done)
+
+
+def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
+    """What each field is asked for, by label: images for the mean over all templates, texts for the label itself."""
+    if not options.labels:
+        return {}
+    forms = ("{}", *options.templates)
+    texts = [form.replace("{}", label) for label in options.labels for form in forms]
+    encoded = encoder.encode_texts(texts, role="query")
+    found: dict[str, Sought] = {}
+    for place, label in enumerate(options.labels):
+        start = place * len(forms)
+        vectors: dict[fusion.Field, Vectors] = {}
+        for field in fusion.text_fields(encoder.spaces):
+            if field.space in encoded:
+                rows = encoded[field.space][start : start + len(forms)]
+                shown = [rows[i : i + 1] for i in range(1, len(forms))]
+                vectors[field] = fusion.mean_of(shown) if field.modality == "image" else rows[:1]
+        found[label] = Sought(label, vectors, by_text=True)
+    return found
+
+
+def _documents(judge: Judge, condition: Filter | None, limit: int | None) -> Iterator[list[Document]]:
+    """The documents that pass the filter, some at a time."""
+    left = limit
+    for ids in pages(sorted(judge.store.ids())):
+        found = judge.store.get(ids)
+        passing = [each for each in found if condition is None or condition.matches(each.metadata)]
+        passing = list(islice(passing, left))
+        if passing:
+            yield passing
+        left = None if left is None else left - len(passing)
+        if left == 0:
+            return
+
+
+def _label_page(
+    judge: Judge, documents: Sequence[Document], sought: Mapping[str, Sought], options: LabelOptions
+) -> Iterator[Labelled]:
+    ids = [document.id for document in documents]
+    stamps = judge.store.stamps(ids) if options.write else {}
+    scores: dict[str, dict[str, float]] = {id: {} for id in ids}
+    least = judge.threshold if options.min_score is None else options.min_score
+    for label, asked in sought.items():
+        for id, score in relevance_of(judge, asked, ids).items():
+            if score >= least:
+                scores[id][label] = score
+    found = {id: sorted(each.items(), key=lambda one: -one[1]) for id, each in scores.items()}
+    labels = {id: dict(each[:1] if options.single else each) for id, each in found.items()}
+    written = _write(judge, documents, stamps, labels, options.key) if options.write else {}
+    for document in documents:
+        yield Labelled(written.get(document.id, document), labels[document.id], document.id in written)
+
+
+def _write(
+    judge: Judge,
+    documents: Sequence[Document],
+    stamps: Mapping[str, Stamp],
+    labels: Mapping[str, Mapping[str, float]],
+    key: str,
+) -> dict[str, Document]:
+    """Put labels into the index where they are not there yet; the documents as they are in it from now on."""
+    wanted = {each.id: _relabelled(each, labels[each.id], key) for each in documents}
+    changed = [each.id for each in documents if each.metadata != wanted[each.id]]
+    records: list[Record] = []
+    for record in judge.store.records(changed) if changed else ():
+        id = record.document.id
+        if record.stamp == stamps.get(id):  # else it is another version by now, or lacks a vector
+            document = replace(record.document, metadata=wanted[id])
+            stamp = replace(record.stamp, digest=with_labels(record.stamp.digest, split_labels(wanted[id])[1]))
+            records.append(replace(record, document=document, stamp=stamp))
+    if records:
+        judge.store.upsert(records)
+    return {record.document.id: record.document for record in records}
+
+
+def _relabelled(document: Document, labels: Mapping[str, float], key: str) -> dict[str, Scalar]:
+    """The metadata of a document with other labels under a key; ConfigError where its source uses that key."""
+    own, others = split_labels(document.metadata)
+    kept = {name: value for name, value in others.items() if name != key and not name.startswith(f"{key}:")}
+    added: dict[str, Scalar] = {key: next(iter(labels))} if labels else {}
+    added |= {f"{key}:{label}": round(score, _DIGITS) for label, score in labels.items()}
+    taken = sorted(own.keys() & added.keys())
+    if taken:
+        raise ConfigError(f"the source of {document.id!r} has {taken[0]!r} in its metadata: choose another `key`")
+    return {**own, **kept, **added}
