@@ -67,6 +67,15 @@ class MockDatabase:
         with self.client.lock:
             return [name for database, name in self.client.data if database == self.name]
 
+    def command(self, name: str, value: str | int = 1) -> Row:
+        """``collStats`` of a collection, or ``dbStats``, which says nothing of the disk here."""
+        with self.client.lock:
+            rows = self.client.data.get((self.name, str(value)), {})
+            return {
+                "dbStats": {"db": self.name},
+                "collStats": {"size": sum(map(len, rows.values())), "count": len(rows), "totalIndexSize": 0},
+            }[name]
+
     def create_collection(self, name: str) -> MockCollection:
         """Make a collection."""
         with self.client.lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,7 +14,7 @@ from vlmsearch.indexing.flow import Flow, IndexOptions
 from vlmsearch.indexing.sources import Sourced
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import Replaceable, Store, quarantine_of
-from vlmsearch.types import Document
+from vlmsearch.types import Document, Manifest
 
 _BATCH = 500
 _ROUNDS = 3
@@ -54,14 +54,11 @@ def reindex(
     index was built with only takes that back. ``image_limits`` is how large an image may be.
     """
     started = time.monotonic()
-    replaceable = _replaceable(store)
-    manifest = store.manifest()
-    if manifest is None:
-        raise ConfigError(f"{store.name} is not an index yet")
+    beside, manifest = replaceable(store), needed_manifest(store)
     if manifest.fingerprint == encoder.fingerprint:
-        also = ", stays so and takes writes again" if replaceable.thaw() else ""
+        also = ", stays so and takes writes again" if beside.thaw() else ""
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
-    new = replaceable.beside(encoder.fingerprint, encoder.spaces)
+    new = beside.beside(encoder.fingerprint, encoder.spaces)
     options = IndexOptions(retry_failed=True, on_progress=on_progress, image_limits=image_limits, keep_labels=False)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
@@ -71,16 +68,16 @@ def reindex(
             break
     if allow_missing or not lost:
         try:
-            replaceable.freeze(new)
+            beside.freeze(new)
             done, lost = _copy(store, new, encoder, replace(options, on_progress=None))
             encoded += done
             if allow_missing or not lost:
-                replaceable.switch(new)
+                beside.switch(new)
                 switched = True
         finally:
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
-                    replaceable.thaw(new)
+                    beside.thaw(new)
     documents = len(store if switched else new)
     return ReindexReport(documents, encoded, tuple(sorted(lost)), switched, time.monotonic() - started)
 
@@ -90,7 +87,7 @@ def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> 
     lost = set[str]()
     quarantine = quarantine_of(new)
     before = {reject.id for reject in quarantine.rejects()}
-    report = Flow(encoder, new, options).run(_to_encode(store, new, lost))
+    report = Flow(encoder, new, options).run(to_encode(store, new, lost))
     failed = {reject.id for reject in report.rejects}
     quarantine.release(list(failed - before))
     lost |= failed
@@ -102,10 +99,11 @@ def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> 
 
 def drop_old(store: Store) -> bool:
     """Remove the index that `reindex` replaced; False where there is none."""
-    return _replaceable(store).drop_old()
+    return replaceable(store).drop_old()
 
 
-def _replaceable(store: Store) -> Replaceable:
+def replaceable(store: Store) -> Replaceable:
+    """Return the store as one that can have another index beside its own; ConfigError where it cannot."""
     if not isinstance(store, Replaceable):
         raise ConfigError(
             f"{store.name} cannot have another index beside its own; build one with "
@@ -114,9 +112,20 @@ def _replaceable(store: Store) -> Replaceable:
     return store
 
 
-def _to_encode(store: Store, new: Store, lost: set[str]) -> Iterator[Sourced]:
-    """The documents that the new index does not have as the old one has them; those that cannot be go to ``lost``."""
-    ids = store.ids()
+def needed_manifest(store: Store) -> Manifest:
+    """Return what built the index; ConfigError where there is none."""
+    manifest = store.manifest()
+    if manifest is None:
+        raise ConfigError(f"{store.name} is not an index yet")
+    return manifest
+
+
+def to_encode(store: Store, new: Store, lost: set[str], some: Iterable[str] | None = None) -> Iterator[Sourced]:
+    """Give the documents that the new index does not have as the old one has them, of all or of ``some``.
+
+    Those that cannot be encoded again go to ``lost``.
+    """
+    ids = store.ids() if some is None else iter(some)
     while batch := list(islice(ids, _BATCH)):
         stamps, there = store.stamps(batch), new.stamps(batch)
         changed = [id for id in batch if id in stamps and stamps[id] != there.get(id)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -526,6 +527,35 @@ class Replaceable(Protocol):
             The index, as a store.
         """
 
+    def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
+        """Return the index for another encoder that is being built beside this one, to look at how far it has come.
+
+        Args:
+            fingerprint: The other encoder's.
+            spaces: The other encoder's.
+
+        Returns:
+            The index, as a store; None where there is none for this encoder.
+        """
+
+    def trial(self, fingerprint: str, spaces: Sequence[Space]) -> AbstractContextManager[Store]:
+        """Return an empty index beside this one to measure with: it is removed at the end of the block.
+
+        Args:
+            fingerprint: The other encoder's.
+            spaces: The other encoder's.
+
+        Returns:
+            The index, as a store; of two at a time, the first fails.
+        """
+
+    def successor(self) -> Store | None:
+        """Return the index that took the place of this one since this store was opened.
+
+        Returns:
+            The index, as a store over the same connections; None where none did.
+        """
+
     def freeze(self, built: Store) -> None:
         """Refuse writes until `switch` or `thaw`: what has returned by now is all there is to copy.
 
@@ -557,6 +587,49 @@ class Replaceable(Protocol):
 
         Returns:
             False where there is none.
+        """
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """Say what an index takes of a disk.
+
+    Attributes:
+        bytes: What it takes with everything that stands beside it: an index that was replaced, and one that is built.
+        documents: How many documents all of these have together.
+        free: How many bytes are left for it; None where the server does not say.
+    """
+
+    bytes: int
+    documents: int
+    free: int | None
+
+
+@runtime_checkable
+class OnDisk(Protocol):
+    """Tell what an index takes of a disk, for the forecast of `vlmsearch reindex`.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> isinstance(open_store("sqlite:./index"), OnDisk)
+        True
+    """
+
+    def disk_use(self) -> DiskUse | None:
+        """Measure what the index takes.
+
+        Returns:
+            The measure; None where the server does not say.
+        """
+
+    def vector_bytes(self, dim: int) -> int:
+        """Return about how many bytes a vector takes.
+
+        Args:
+            dim: Its length, in numbers.
+
+        Returns:
+            The bytes, with what belongs to it elsewhere, such as an index.
         """
 
 

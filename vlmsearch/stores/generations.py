@@ -13,7 +13,8 @@ meanwhile leaves the old generation in use, complete and frozen, until the next 
 
 The row ``next`` names the run that builds it. Whoever takes it over puts the name of its own run there, and the writes
 of the run before fail. ``garbage`` in a row lists generations that are still to be removed, ``revision`` differs after
-every change of a row, and ``old`` is the generation that the last `switch` replaced.
+every change of a row, and ``old`` is the generation that the last `switch` replaced. The row ``trial`` is that of a
+generation to measure with, whose number is drawn, so that it is never that of another.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from vlmsearch.errors import BackendUnavailableError, ConfigError, IndexMismatch
 from vlmsearch.stores.base import Store, check_manifest, check_tuning
 from vlmsearch.types import Manifest, Record, Space
 
-Slot = Literal["index", "next"]
+Slot = Literal["index", "next", "trial"]
 _FORMAT = 1
+_FIRST_TRIAL = 10**9
+"""The smallest number of a generation to measure with; the others are counted from 1."""
 _OF_A_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "spaces", "language")
 
 
@@ -205,6 +208,48 @@ class GenerationalStore(Store):
             raise self._was_changed()
         other.sweep()
         return other
+
+    def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
+        """The index for another encoder that is being built beside this one, to look at; None where there is none."""
+        now, found = self._still_open(), self.read_slot("next")
+        is_there = found is not None and found["generation"] != now["generation"]
+        return self.over("next") if found is not None and is_there and self._is_of(found, fingerprint, spaces) else None
+
+    @contextmanager
+    def trial(self, fingerprint: str, spaces: Sequence[Space]) -> Iterator[Store]:
+        """An empty index beside this one, to measure with, that is removed at the end; one at a time.
+
+        What a killed process left of one is removed first.
+        """
+        self.needed()
+        self._remove_trial()
+        row = {**self._begin(fingerprint, spaces), "generation": str(_FIRST_TRIAL + secrets.randbelow(_FIRST_TRIAL))}
+        self.fill_slot("trial", {**row, "run": secrets.token_hex(8)})
+        try:
+            self.prepare(spaces, row["generation"])
+            other = self.over("trial")
+            other.bind(fingerprint, spaces)
+            yield other
+        finally:
+            self._remove_trial()
+
+    def _remove_trial(self) -> None:
+        row = self.read_slot("trial")
+        if row is not None:
+            self.drop(row["generation"], self._read(row).spaces)
+            self.clear_slot("trial", row.get("revision"))
+
+    def successor(self) -> Self | None:
+        """The index that took the place of this one since it was opened, as a store; None where none did."""
+        row = self.read_slot(self._slot)
+        if self.as_opened() is None or row is None or _identity(row) == _identity(self._row or {}):
+            return None
+        return self.over(self._slot)
+
+    def kept_generations(self) -> list[str]:
+        """The generations that take room: that in use, the one that it replaced and the one that is being built."""
+        now, building = self.read_slot("index") or {}, self.read_slot("next") or {}
+        return sorted({row["generation"] for row in (now, now.get("old"), building) if row})
 
     def freeze(self, built: Store) -> None:
         """Refuse writes until `switch` or `thaw`: what has returned by now is all there is."""

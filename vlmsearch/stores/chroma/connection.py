@@ -113,6 +113,10 @@ class ChromaConnection(ABC):
     def note_garbage(self, rows: int) -> None:
         """So many rows have been replaced or deleted: what they held may be forgotten."""
 
+    def disk_use(self) -> tuple[int, int] | None:
+        """How many bytes the database takes, and how many are left for it; None where nobody says."""
+        return None
+
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
         """The rows of a collection with the vectors that were written, where they are kept beside the graph too."""
         yield from ()
@@ -237,6 +241,10 @@ class Subindex(ChromaConnection):
     def dropping(self, collection: str) -> AbstractContextManager[None]:
         """Remove what Chroma leaves on the disk of a collection that is dropped meanwhile."""
         return self._inner.dropping(collection)
+
+    def disk_use(self) -> tuple[int, int] | None:
+        """How many bytes the database takes, and how many are left for it."""
+        return self._inner.disk_use()
 
     def note_garbage(self, rows: int) -> None:
         """Rows have been replaced or deleted."""

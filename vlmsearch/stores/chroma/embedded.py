@@ -42,6 +42,7 @@ from vlmsearch.stores.chroma.log import (
     PREFIX,
     Dropped,
     collection_parts,
+    disk_use,
     drop_graphs,
     heavy_graphs,
     keep_log,
@@ -113,6 +114,13 @@ class EmbeddedChroma(ChromaConnection):
     def dropping(self, collection: str) -> AbstractContextManager[None]:
         """Remove the log and the HNSW files of a collection that is dropped meanwhile: Chroma leaves them there."""
         return self._folder().dropping(collection)
+
+    def disk_use(self) -> tuple[int, int]:
+        """How many bytes the folder takes, and how many are left on its disk and within its files."""
+        try:
+            return disk_use(self._folder().path)
+        except (OSError, sqlite3.Error) as exc:
+            raise BackendError(f"{self.name} could not be measured: {exc}") from exc
 
     def note_garbage(self, rows: int) -> None:
         """On closing, rows that have been replaced or deleted leave the log too."""

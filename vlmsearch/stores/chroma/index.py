@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlmsearch.errors import ConfigError
+from vlmsearch.stores.base import DiskUse
 from vlmsearch.stores.chroma.collections import UNSEARCHED_HNSW, ChromaCollection, HnswOptions, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
 from vlmsearch.stores.chroma.journal import ChromaJournal
-from vlmsearch.stores.chroma.vectors import VectorRows
+from vlmsearch.stores.chroma.vectors import VectorRows, row_bytes
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.types import Manifest, Reject, Space, Stamp
@@ -112,6 +113,20 @@ class ChromaIndex(GenerationalStore):
 
     def _vectors_of(self, generation: str, spaces: Sequence[Space]) -> VectorRows:
         return VectorRows(Subindex(self._connection, generation), spaces)
+
+    # ---- the disk
+
+    def disk_use(self) -> DiskUse | None:
+        """What the folder takes with everything in it; None for a server, which does not say."""
+        found = self._connection.disk_use()
+        if found is None:
+            return None
+        collections = map(self._documents_of, self.kept_generations())
+        return DiskUse(found[0], sum(len(each) for each in collections if each.find() is not None), found[1])
+
+    def vector_bytes(self, dim: int) -> int:
+        """About how many bytes a vector takes: in the graph, and in Chroma's log of it."""
+        return row_bytes(dim)
 
     # ---- the quarantine list
 

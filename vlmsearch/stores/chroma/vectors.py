@@ -32,6 +32,8 @@ Key = tuple[str, str]
 """A document's id and a version."""
 Versions = Callable[[Collection[str]], Mapping[str, str]]
 _SPARE = 8
+_ROW_BYTES = 600
+"""What a vector takes beside its numbers: its row, the document's id and metadata, and its links in the graph."""
 _MOST_LOOKS = 20
 
 
@@ -43,6 +45,11 @@ class DocumentRow:
     stamp: Stamp
     version: str
     fields: frozenset[Field]
+
+
+def row_bytes(dim: int) -> int:
+    """Return about how many bytes a vector takes on the disk: it is in the graph and in Chroma's log."""
+    return 2 * 4 * dim + _ROW_BYTES
 
 
 class VectorRows:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne
 
 from vlmsearch._util.batching import PAGE, pages
-from vlmsearch.stores.base import dim_of, drawn_ids
+from vlmsearch.stores.base import DiskUse, dim_of, drawn_ids
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.mongodb.connection import LIVE, MongoConnection, Row, Rows, bulk, check_name, insert_once
@@ -217,6 +217,19 @@ class MongoIndex(GenerationalStore):
 
         return self.run("count words", read)
 
+    # ---- the disk
+
+    def disk_use(self) -> DiskUse:
+        """What the documents of all generations take as the server says, before it compresses them."""
+        found = [self.run("measure it", _statistics_of, generation=each) for each in self.kept_generations()]
+        whole = self.run("ask for its disk", lambda rows: rows.database.command("dbStats"))
+        free = whole["fsTotalSize"] - whole["fsUsedSize"] if "fsTotalSize" in whole else None
+        return DiskUse(
+            sum(int(each["size"] + each["totalIndexSize"]) for each in found),
+            sum(int(each["count"]) for each in found),
+            None if free is None else int(free),
+        )
+
     # ---- the quarantine list
 
     def rejects(self) -> list[Reject]:
@@ -259,6 +272,10 @@ class MongoIndex(GenerationalStore):
 
     def _quarantine(self, operation: str, call: Callable[[Rows], T]) -> T:
         return self._connection.run(f"{self._prefix}.rejects", operation, call)
+
+
+def _statistics_of(rows: Rows) -> Mapping[str, Any]:
+    return rows.database.command("collStats", rows.name)
 
 
 def _create_index_of_samples(rows: Rows) -> None:

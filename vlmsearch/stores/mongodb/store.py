@@ -44,6 +44,8 @@ from vlmsearch.stores.writers import new_version
 from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
 
 _WRITES = 500
+_VECTOR_HEAD = 64
+"""What a vector takes beside its numbers: the name of its field, twice, and what BSON says of it."""
 
 
 class MongoStore(MongoIndex):
@@ -135,6 +137,10 @@ class MongoStore(MongoIndex):
         self.needed()
         search = "exact" if self._vector_search is None else "$vectorSearch, exact where there is a filter"
         return {"search": search, **super().describe()}
+
+    def vector_bytes(self, dim: int) -> int:
+        """About how many bytes a vector takes in its document's row."""
+        return 4 * dim + _VECTOR_HEAD
 
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant."""

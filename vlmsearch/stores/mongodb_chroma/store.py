@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ from typing_extensions import Self
 
 from vlmsearch._util.batching import pages
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
-from vlmsearch.stores.base import CheckReport, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, DiskUse, check_records, dim_of
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
 from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
-from vlmsearch.stores.chroma.vectors import DocumentRow, VectorRows
+from vlmsearch.stores.chroma.vectors import DocumentRow, VectorRows, row_bytes
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.mongodb.connection import (
@@ -137,6 +138,19 @@ class MongoChromaStore(MongoIndex):
         if self._vectors is None:
             raise ConfigError(f"{self.name} is closed")
         return self._vectors
+
+    def disk_use(self) -> DiskUse:
+        """What the documents take as MongoDB says, and the vectors in a folder, or about what they take on a server."""
+        documents, dims = super().disk_use(), [s.dim for s in self.needed().spaces for _ in s.fields]
+        folder = self._chroma.disk_use()
+        if folder is None:
+            return replace(documents, bytes=documents.bytes + documents.documents * sum(map(self.vector_bytes, dims)))
+        free = folder[1] if documents.free is None else min(documents.free, folder[1])
+        return DiskUse(documents.bytes + folder[0], documents.documents, free)
+
+    def vector_bytes(self, dim: int) -> int:
+        """About how many bytes a vector takes in Chroma."""
+        return row_bytes(dim)
 
     def describe(self) -> dict[str, str]:
         """How the store searches, for people."""

@@ -19,6 +19,9 @@ _OURS = 0x766C6D73
 """The application id of our databases: "vlms"."""
 _PAGE_BYTES = 8192
 """Three vectors of 512 numbers fit into a page."""
+_PAGE_HEAD, _ROW_HEAD = 8, 12
+"""What a page and a row take beside a row's values: https://www.sqlite.org/fileformat2.html#b_tree_pages."""
+_PAGES = ("page_count", "freelist_count", "page_size")
 _CHECKPOINT_PAGES = 4096
 _LOG_BYTES = 2**26
 """To how many bytes the log is cut after a large transaction."""
@@ -309,6 +312,18 @@ class Database:
         said = " ".join(said.partition(" with text ")[0].split())
         found = next((text for key, text in advice.items() if key in said), "")
         return BackendError(f"{self.name} failed to {operation}: {said}{found}")
+
+
+def page_bytes(db: sqlite3.Connection) -> tuple[int, int]:
+    """Return how many bytes of the file are in use, and how many it has that are not."""
+    pages, unused, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGES)
+    return (pages - unused) * size, unused * size
+
+
+def bytes_in_page(length: int) -> int:
+    """Return how many bytes of the file a row takes that has so many: those beside it in a page leave a rest."""
+    beside = (_PAGE_BYTES - _PAGE_HEAD) // (length + _ROW_HEAD)
+    return _PAGE_BYTES // beside if beside else length + _PAGE_BYTES // 2
 
 
 def network_file_system(path: Path) -> str:

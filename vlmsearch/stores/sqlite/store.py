@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,13 +15,13 @@ from typing_extensions import Self
 from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.stores.base import CheckReport, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, DiskUse, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.sqlite.audit import audit
 from vlmsearch.stores.sqlite.codes import Places
-from vlmsearch.stores.sqlite.database import BlankError, Database
+from vlmsearch.stores.sqlite.database import BlankError, Database, bytes_in_page, page_bytes
 from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
@@ -310,6 +311,18 @@ class SqliteStore(GenerationalStore):
             return 0
         with self._reading("count documents") as (db, tables):
             return tables.state(db).documents
+
+    def disk_use(self) -> DiskUse:
+        """What all generations take of the file, and what is left on its disk."""
+        manifest, generations = self.needed(), self.kept_generations()
+        with self._database.reading("measure the file") as db:
+            documents = sum(Tables(manifest, each).state(db).documents for each in generations)
+            used, unused = page_bytes(db)
+        return DiskUse(used, documents, unused + shutil.disk_usage(self._database.path.parent).free)
+
+    def vector_bytes(self, dim: int) -> int:
+        """About how many bytes a vector takes: in a page beside others, and as its codes and signs."""
+        return bytes_in_page(4 * dim) + dim + -(-dim // 8)
 
     def describe(self) -> dict[str, str]:
         """How the store searches, for people."""
