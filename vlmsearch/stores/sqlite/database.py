@@ -23,6 +23,7 @@ _PAGE_HEAD, _ROW_HEAD = 8, 12
 """What a page and a row take beside a row's values: https://www.sqlite.org/fileformat2.html#b_tree_pages."""
 _PAGES = ("page_count", "freelist_count", "page_size")
 _CHECKPOINT_PAGES = 4096
+_VACUUMED_PAGES = 2048
 _LOG_BYTES = 2**26
 """To how many bytes the log is cut after a large transaction."""
 _NETWORK = frozenset(
@@ -125,11 +126,15 @@ class Database:
                 connection.close()
 
     def shrink(self) -> None:
-        """Give the pages that are not used any more back to the file system."""
+        """Give the pages that are not used any more back to the file system, some at a time: others write between."""
         with self._translated("shrink the file"):
             connection = self._take()
             try:
-                connection.execute("PRAGMA incremental_vacuum").fetchall()
+                while (unused := connection.execute("PRAGMA freelist_count").fetchone()[0]) > 0:
+                    # `execute` takes one step of a statement without columns, which is one page
+                    connection.executescript(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")
+                    if connection.execute("PRAGMA freelist_count").fetchone()[0] >= unused:
+                        break  # another process uses them up
             finally:
                 self._give_back(connection)
 
