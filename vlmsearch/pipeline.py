@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from typing_extensions import Self
 
@@ -28,7 +28,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, SearchOptions, make_query
 from vlmsearch.search.relevance import Backgrounds, Judge
-from vlmsearch.stores.base import CheckReport, check_manifest, check_store, quarantine_of
+from vlmsearch.stores.base import CheckReport, Replaceable, check_manifest, check_store, quarantine_of
 from vlmsearch.types import (
     Answer,
     Document,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 DEFAULT_ENCODER = "onnx:default"
 DEFAULT_STORE = "sqlite:./vlmsearch-index"
 DEFAULT_GENERATOR = "extractive:"
+T = TypeVar("T")
 
 
 class Pipeline(Closable):
@@ -63,6 +64,8 @@ class Pipeline(Closable):
         encoder: What makes the vectors. `Pipeline.open` takes URLs instead of open back ends.
         store: What keeps documents and vectors.
         generator: What writes answers; only `ask` needs one.
+        next_encoders: What to go on with where `vlmsearch reindex` puts an index of one of them in the place of this
+            one: no search fails meanwhile. All of them are open as long as the pipeline is.
         image_limits: How large images may be, both those that are indexed and those of queries.
 
     Raises:
@@ -83,17 +86,19 @@ class Pipeline(Closable):
         store: Store,
         generator: Generator | None = None,
         *,
+        next_encoders: Sequence[Encoder] = (),
         image_limits: ImageLimits = DEFAULT_LIMITS,
     ) -> None:
-        for role, part in (("encoder", encoder), ("store", store), ("generator", generator)):
+        others = [("next_encoders", each) for each in next_encoders]
+        for role, part in (("encoder", encoder), ("store", store), ("generator", generator), *others):
             if isinstance(part, str):
                 raise TypeError(f"Pipeline takes open back ends: Pipeline.open({role}={part!r}) opens one by its URL")
-        self.encoder = encoder
-        self.store = store
+        self._encoders = (encoder, *next_encoders)
+        self._in_use = encoder, store
         self.generator = generator
         self.image_limits = image_limits
         self._process = os.getpid()
-        self._checked: Manifest | None = None
+        self._checked: tuple[str, Manifest] | None = None
         self._backgrounds = Backgrounds()
         self._opening = threading.Lock()
         self._rerankers: dict[str, Reranker] = {}
@@ -105,6 +110,7 @@ class Pipeline(Closable):
         encoder: str = DEFAULT_ENCODER,
         store: str = DEFAULT_STORE,
         generator: str | None = DEFAULT_GENERATOR,
+        next_encoders: Sequence[str] = (),
         image_limits: ImageLimits = DEFAULT_LIMITS,
     ) -> Self:
         """Open a pipeline whose back ends are named by URLs, ``scheme:location?option=value``.
@@ -115,6 +121,7 @@ class Pipeline(Closable):
             encoder: Such as ``onnx:default`` (built on first use) or ``triton://host:8001/vlm``.
             store: Such as ``sqlite:./index`` or ``mongodb://host/photos``.
             generator: Such as ``extractive:`` (no model) or ``openai:http://host:8000/v1``; None for no answers.
+            next_encoders: The encoders to go on with when the index has become one of theirs, as for `Pipeline`.
             image_limits: How large images may be.
 
         Returns:
@@ -134,9 +141,20 @@ class Pipeline(Closable):
         with ExitStack() as stack:
             opened = stack.enter_context(open_store(store))
             model = stack.enter_context(open_encoder(encoder))
+            others = [stack.enter_context(open_encoder(each)) for each in next_encoders]
             writer = stack.enter_context(open_generator(generator)) if generator else None
             stack.pop_all()
-        return cls(model, opened, writer, image_limits=image_limits)
+        return cls(model, opened, writer, next_encoders=others, image_limits=image_limits)
+
+    @property
+    def encoder(self) -> Encoder:
+        """What makes the vectors."""
+        return self._in_use[0]
+
+    @property
+    def store(self) -> Store:
+        """What keeps documents and vectors."""
+        return self._in_use[1]
 
     def add(
         self,
@@ -250,10 +268,11 @@ class Pipeline(Closable):
         from vlmsearch.indexing.flow import Flow, IndexOptions
 
         self._check_process()
-        self.store.bind(self.encoder.fingerprint, self.encoder.spaces)
+        encoder, store = self._follow()
+        store.bind(encoder.fingerprint, encoder.spaces)
         options = IndexOptions(retry_failed, strict, on_progress, self.image_limits)
         try:
-            return Flow(self.encoder, self.store, options).run(items)
+            return Flow(encoder, store, options).run(items)
         finally:
             self._backgrounds.forget()
 
@@ -494,19 +513,19 @@ class Pipeline(Closable):
         )
         if not (isinstance(seconds, (int, float)) and seconds > 0):
             raise ConfigError(f"`seconds` is above 0, not {seconds!r}")
-        self._check_process()
-        manifest = self._manifest()
-        if manifest is None:
-            return Explanation(id, "absent", "There is no index yet.")
-        return explain(
-            self._judge(manifest),
-            query,
-            options,
-            id,
-            image_limits=self.image_limits,
-            seconds=seconds if parts else None,
-            on_progress=on_progress,
-        )
+
+        def read(judge: Judge) -> Explanation:
+            return explain(
+                judge,
+                query,
+                options,
+                id,
+                image_limits=self.image_limits,
+                seconds=seconds if parts else None,
+                on_progress=on_progress,
+            )
+
+        return self._read(read) or Explanation(id, "absent", "There is no index yet.")
 
     def label(
         self,
@@ -575,9 +594,8 @@ class Pipeline(Closable):
             limit=limit,
             on_progress=on_progress,
         )
-        self._check_process()
-        manifest = self._manifest()
-        return iter(()) if manifest is None else label(self._judge(manifest), options)
+        judge = self._judge()
+        return iter(()) if judge is None else label(judge, options)
 
     def duplicates(
         self,
@@ -622,12 +640,17 @@ class Pipeline(Closable):
         options = DuplicateOptions(
             LEAST_COSINE if threshold is None else threshold, where, on_progress, self.image_limits
         )
-        self._check_process()
-        manifest = self._manifest()
-        return Duplicates((), 0) if manifest is None else find_duplicates(self._judge(manifest), options)
+        return self._read(lambda judge: find_duplicates(judge, options)) or Duplicates((), 0)
 
-    def _judge(self, manifest: Manifest) -> Judge:
-        return Judge(self.encoder, self.store, manifest, self._backgrounds)
+    def _judge(self) -> Judge | None:
+        """What judges the documents of the index in use; None where there is no index yet."""
+        self._check_process()
+        encoder, store = self._follow()
+        manifest = store.manifest()
+        if manifest is None:
+            return None
+        self._check(encoder, store, manifest)
+        return Judge(encoder, store, manifest, self._backgrounds)
 
     def _reranker(self, given: Reranker | str | None) -> Reranker | None:
         """The re-ranker that is given, or that a URL names: opened once."""
@@ -641,14 +664,40 @@ class Pipeline(Closable):
     def _search(self, queries: Sequence[Query], options: SearchOptions) -> list[Matches]:
         from vlmsearch.search.engine import run
 
+        found = self._read(lambda judge: run(judge, queries, options, image_limits=self.image_limits))
+        return [Matches() for _ in queries] if found is None else found
+
+    def _read(self, read: Callable[[Judge], T]) -> T | None:
+        """What is read of the index, from the beginning where another one takes its place; None where there is none."""
         self._check_process()
-        manifest = self._manifest()
-        if manifest is None:
-            return [Matches() for _ in queries]
-        try:
-            return run(self._judge(manifest), queries, options, image_limits=self.image_limits)
-        finally:
-            self._manifest()  # another thread may have switched the store to another model meanwhile
+        while True:
+            encoder, store = in_use = self._follow()
+            manifest = self._manifest(encoder, store)
+            if manifest is None:
+                return None
+            try:
+                try:
+                    found = read(Judge(encoder, store, manifest, self._backgrounds))
+                finally:
+                    self._manifest(encoder, store)  # another thread may have switched the store to another model
+            except Exception:
+                if self._follow() == in_use:
+                    raise
+            else:
+                if self._follow() == in_use:
+                    return found
+
+    def _follow(self) -> tuple[Encoder, Store]:
+        """The encoder and the store in use: those of the index that took the place of this one, if they are known."""
+        encoder, store = self._in_use
+        if len(self._encoders) > 1:
+            newer = store.successor() if isinstance(store, Replaceable) else None
+            now = store if newer is None else newer
+            manifest = now.manifest()
+            for other in self._encoders:
+                if manifest is not None and other.fingerprint == manifest.fingerprint:
+                    encoder, store = self._in_use = other, now
+        return encoder, store
 
     @overload
     def ask(
@@ -750,7 +799,8 @@ class Pipeline(Closable):
             1
         """
         self._check_process()
-        return self.store.delete([ids] if isinstance(ids, str) else list(ids))
+        _, store = self._follow()
+        return store.delete([ids] if isinstance(ids, str) else list(ids))
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Check that all parts of the store agree.
@@ -771,24 +821,25 @@ class Pipeline(Closable):
             ...     pipeline.check().clean
             True
         """
-        return check_store(self.store, repair=repair)
+        _, store = self._follow()
+        return check_store(store, repair=repair)
 
     def _check_process(self) -> None:
         """Raise ConfigError in a process that was forked after this was opened: threads and locks are not there."""
         if os.getpid() != self._process:
             raise ConfigError(f"this pipeline was opened in process {self._process}: open another after a fork")
 
-    def _manifest(self) -> Manifest | None:
+    def _manifest(self, encoder: Encoder, store: Store) -> Manifest | None:
         """What built the index, checked against the encoder whenever it is another than before."""
-        manifest = self.store.manifest()
-        if manifest is not None and manifest != self._checked:
-            check_manifest(self.store.name, manifest, self.encoder.fingerprint, self.encoder.spaces)
-            self._checked = manifest
+        manifest = store.manifest()
+        if manifest is not None and (encoder.fingerprint, manifest) != self._checked:
+            check_manifest(store.name, manifest, encoder.fingerprint, encoder.spaces)
+            self._checked = encoder.fingerprint, manifest
         return manifest
 
     def close(self) -> None:
-        """Close the encoder, the store, the generator and the re-rankers that searches named."""
+        """Close the encoders, the store, the generator and the re-rankers that searches named."""
         with ExitStack() as stack:  # one that fails leaves none of the others open
-            for part in (*self._rerankers.values(), self.generator, self.store, self.encoder):
+            for part in (*self._rerankers.values(), self.generator, self.store, *self._encoders):
                 if part is not None:
                     stack.callback(part.close)

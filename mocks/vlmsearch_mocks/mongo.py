@@ -71,10 +71,9 @@ class MockDatabase:
         """``collStats`` of a collection, or ``dbStats``, which says nothing of the disk here."""
         with self.client.lock:
             rows = self.client.data.get((self.name, str(value)), {})
-            return {
-                "dbStats": {"db": self.name},
-                "collStats": {"size": sum(map(len, rows.values())), "count": len(rows), "totalIndexSize": 0},
-            }[name]
+            if name == "dbStats":
+                return {"db": self.name}
+            return {"size": sum(map(len, rows.values())), "count": len(rows), "totalIndexSize": 0}
 
     def create_collection(self, name: str) -> MockCollection:
         """Make a collection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,10 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_store
 
 if TYPE_CHECKING:
+    from vlmsearch.encoders.base import Encoder
+    from vlmsearch.indexing.forecast import Forecast
     from vlmsearch.indexing.reindex import ReindexReport
+    from vlmsearch.stores.base import Store
 
 _SHOWN = 20
 
@@ -21,21 +25,31 @@ _SHOWN = 20
 @command()
 @store_option
 @click.option("--encoder", metavar="URL", help="What makes the new vectors. No environment variable sets it.")
+@option("--dry-run", is_flag=True, help="Say how long it would take and how large the index would get, and stop.")
+@option("--ignore-space", is_flag=True, help="Begin even where the disk seems too small.")
 @option("--drop-old", is_flag=True, help="Remove the index that was replaced.")
 @option("--allow-missing", is_flag=True, help="Switch even where documents cannot be encoded again.")
 @limits_option(DEFAULT_LIMITS)
 @json_option
 def reindex(
-    store: str, encoder: str | None, drop_old: bool, allow_missing: bool, image_limits: ImageLimits, as_json: bool
+    store: str,
+    encoder: str | None,
+    dry_run: bool,
+    ignore_space: bool,
+    drop_old: bool,
+    allow_missing: bool,
+    image_limits: ImageLimits,
+    as_json: bool,
 ) -> None:
     """Build an index anew with another model, from the texts and image files of its documents.
 
+    It says beforehand how long that takes and how large the index gets, from what it tries with some documents.
     The old index is in use until the new one is complete, and stays until --drop-old. At the end, when the two are
     compared once more, it takes no writes. Interrupt it at any time: the next run goes on from there.
     """
-    from vlmsearch.indexing import reindex as reindexing
+    from vlmsearch.indexing.reindex import drop_old as remove_old
 
-    if not encoder and not drop_old:
+    if not encoder and (dry_run or not drop_old):
         raise click.UsageError(
             "name the new model with --encoder URL on the command line (VLMSEARCH_ENCODER is for all other commands), "
             "or remove a replaced index with --drop-old"
@@ -44,23 +58,15 @@ def reindex(
     with open_store(store) as opened:
         need_manifest(opened)
         if encoder:
-            with open_encoder(encoder) as model, progress(len(opened), quiet=as_json) as advance:
-                done = reindexing.reindex(
-                    opened, model, allow_missing=allow_missing, on_progress=advance, image_limits=image_limits
-                )
-            result = {
-                "documents": done.documents,
-                "encoded": done.encoded,
-                "lost": list(done.lost),
-                "switched": done.switched,
-                "seconds": round(done.seconds, 3),
-            }
-            if not as_json:
-                _print(done)
-                if done.switched and not drop_old:
-                    click.echo("in use from now on; the index before it stays until --drop-old")
+            with open_encoder(encoder) as model:
+                result = _forecast(opened, model, image_limits, must_fit=not ignore_space, only=dry_run, quiet=as_json)
+                if dry_run:
+                    return
+                result |= _reindex(opened, model, image_limits, allow_missing=allow_missing, quiet=as_json)
+            if result["switched"] and not drop_old and not as_json:
+                click.echo("in use from now on; the index before it stays until --drop-old")
         if drop_old and result.get("switched", True):
-            result["dropped"] = reindexing.drop_old(opened)
+            result["dropped"] = remove_old(opened)
             if not as_json:
                 click.echo("removed the replaced index" if result["dropped"] else "there is no replaced index")
     if as_json:
@@ -69,8 +75,75 @@ def reindex(
         sys.exit(1)
 
 
+def _forecast(
+    store: Store, model: Encoder, image_limits: ImageLimits, *, must_fit: bool, only: bool, quiet: bool
+) -> dict[str, object]:
+    """Say what it takes; ``only`` where nothing else is to be done, so that JSON has to be printed now."""
+    from vlmsearch.indexing.forecast import forecast
+
+    if not only and model.fingerprint == need_manifest(store).fingerprint:
+        return {}  # `reindex` says that, and takes back what an interrupted run left
+    expected = forecast(store, model, image_limits=image_limits)
+    result: dict[str, object] = {"forecast": {**asdict(expected), "fits": expected.fits}}
+    if not quiet:
+        click.echo(_described(expected))
+    elif only:
+        print_json(result)
+    if must_fit and not expected.fits:
+        raise click.ClickException(_why_not(store.name, expected))
+    return result
+
+
+def _reindex(
+    store: Store, model: Encoder, image_limits: ImageLimits, *, allow_missing: bool, quiet: bool
+) -> dict[str, object]:
+    from vlmsearch.indexing.reindex import reindex
+
+    with progress(len(store), quiet=quiet) as advance:
+        done = reindex(store, model, allow_missing=allow_missing, on_progress=advance, image_limits=image_limits)
+    if not quiet:
+        _print(done)
+    return {**asdict(done), "seconds": round(done.seconds, 3)}
+
+
+def _described(expected: Forecast) -> str:
+    """A forecast in one line."""
+    rate = f"{expected.left / expected.seconds:.0f}/s, " if expected.seconds else ""
+    tried = f"{rate}tried with {expected.tried}"
+    what = "" if expected.bytes_now is not None else "vectors of "
+    added, after = _size(expected.bytes_added), _size(expected.bytes_after)
+    parts = [
+        f"{expected.left} of {expected.documents} documents to encode: about {_duration(expected.seconds)} ({tried})",
+        f"{what}about {added} beside the old index, {after} once that is removed",
+    ]
+    parts += [f"{_size(expected.bytes_free)} free"] if expected.bytes_free is not None else []
+    parts += [f"{expected.lost} of those tried cannot be encoded again"] if expected.lost else []
+    return "; ".join(parts)
+
+
+def _why_not(name: str, expected: Forecast) -> str:
+    free = _size(expected.bytes_free or 0)
+    return (
+        f"the new index would take about {_size(expected.bytes_added)} beside the old one, and {name} has {free} left: "
+        "make room, or begin all the same with --ignore-space"
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Seconds up to two minutes, minutes up to two hours, and then hours."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _size(count: int) -> str:
+    """Bytes in MiB, or in GiB from 10 of these."""
+    return f"{count / 2**20:.1f} MiB" if count < 10 * 2**30 else f"{count / 2**30:.1f} GiB"
+
+
 def _print(done: ReindexReport) -> None:
-    click.echo(f"{done.documents} documents, {done.encoded} encoded in {done.seconds:.1f} s")
+    added = "" if done.bytes_added is None else f" and {_size(done.bytes_added)}"
+    click.echo(f"{done.documents} documents, {done.encoded} encoded: it took {_duration(done.seconds)}{added}")
     for id in done.lost[:_SHOWN]:
         click.echo(f"  not encoded  {id}", err=True)
     if not done.switched:

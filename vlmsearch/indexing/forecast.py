@@ -81,8 +81,8 @@ def forecast(
 
     Example:
         >>> from vlmsearch import Document, Pipeline
-        >>> from vlmsearch_mocks import MockEncoder
-        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        >>> from vlmsearch_mocks import MockEncoder, MockStore
+        >>> with Pipeline(MockEncoder(), MockStore()) as pipeline:
         ...     _ = pipeline.add([Document("a", text="a dog"), Document("b", text="a car")])
         ...     found = forecast(pipeline.store, MockEncoder(neighbours={"a dog": ["a cat"]}))
         >>> found.documents, found.left, found.tried, found.lost

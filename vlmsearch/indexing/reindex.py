@@ -13,7 +13,7 @@ from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing.flow import Flow, IndexOptions
 from vlmsearch.indexing.sources import Sourced
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.stores.base import Replaceable, Store, quarantine_of
+from vlmsearch.stores.base import OnDisk, Replaceable, Store, quarantine_of
 from vlmsearch.types import Document, Manifest
 
 _BATCH = 500
@@ -26,7 +26,8 @@ class ReindexReport:
     """What `reindex` did. ``lost`` are documents that cannot be encoded again: their images are not kept or not there.
 
     ``encoded`` counts documents of this run, ``documents`` all that the new index has; ``switched`` is False where
-    something would have been lost.
+    something would have been lost. ``bytes_added`` is by how much both indexes together have grown, None where the
+    server does not say.
     """
 
     documents: int
@@ -34,6 +35,7 @@ class ReindexReport:
     lost: tuple[str, ...]
     switched: bool
     seconds: float
+    bytes_added: int | None
 
 
 def reindex(
@@ -58,6 +60,7 @@ def reindex(
     if manifest.fingerprint == encoder.fingerprint:
         also = ", stays so and takes writes again" if beside.thaw() else ""
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
+    before = _used_bytes(store)
     new = beside.beside(encoder.fingerprint, encoder.spaces)
     options = IndexOptions(retry_failed=True, on_progress=on_progress, image_limits=image_limits, keep_labels=False)
     encoded, lost, switched = 0, set[str](), False
@@ -78,8 +81,15 @@ def reindex(
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
                     beside.thaw(new)
-    documents = len(store if switched else new)
-    return ReindexReport(documents, encoded, tuple(sorted(lost)), switched, time.monotonic() - started)
+    seconds, after = time.monotonic() - started, _used_bytes(store)
+    return ReindexReport(
+        documents=len(store if switched else new),
+        encoded=encoded,
+        lost=tuple(sorted(lost)),
+        switched=switched,
+        seconds=seconds,
+        bytes_added=None if before is None or after is None else after - before,
+    )
 
 
 def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> tuple[int, set[str]]:
@@ -110,6 +120,12 @@ def replaceable(store: Store) -> Replaceable:
             "`vlmsearch index PATHS --store NEW --encoder URL`"
         )
     return store
+
+
+def _used_bytes(store: Store) -> int | None:
+    """Return how many bytes an index takes with what stands beside it; None where nobody says."""
+    use = store.disk_use() if isinstance(store, OnDisk) else None
+    return None if use is None else use.bytes
 
 
 def needed_manifest(store: Store) -> Manifest:
