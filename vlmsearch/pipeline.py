@@ -672,20 +672,29 @@ class Pipeline(Closable):
         self._check_process()
         while True:
             encoder, store = in_use = self._follow()
-            manifest = self._manifest(encoder, store)
+            manifest = store.manifest()
             if manifest is None:
                 return None
             try:
+                self._check(encoder, store, manifest)
                 try:
                     found = read(Judge(encoder, store, manifest, self._backgrounds))
-                finally:
-                    self._manifest(encoder, store)  # another thread may have switched the store to another model
+                finally:  # another thread may have switched the store to another model meanwhile
+                    self._check(encoder, store, store.manifest())
             except Exception:
-                if self._follow() == in_use:
+                if not self._has_moved(in_use, manifest):
                     raise
             else:
-                if self._follow() == in_use:
+                if not self._has_moved(in_use, manifest):
                     return found
+
+    def _has_moved(self, was: tuple[Encoder, Store], manifest: Manifest) -> bool:
+        """Whether there is another index to go on with than the one that was in use."""
+        if len(self._encoders) == 1:
+            return False
+        _, store = now = self._follow()
+        newer = store.manifest()
+        return now != was or (newer is not None and newer.created != manifest.created)
 
     def _follow(self) -> tuple[Encoder, Store]:
         """The encoder and the store in use: those of the index that took the place of this one, if they are known."""
@@ -829,13 +838,11 @@ class Pipeline(Closable):
         if os.getpid() != self._process:
             raise ConfigError(f"this pipeline was opened in process {self._process}: open another after a fork")
 
-    def _manifest(self, encoder: Encoder, store: Store) -> Manifest | None:
-        """What built the index, checked against the encoder whenever it is another than before."""
-        manifest = store.manifest()
+    def _check(self, encoder: Encoder, store: Store, manifest: Manifest | None) -> None:
+        """Check what built the index against the encoder, whenever it is another than before."""
         if manifest is not None and (encoder.fingerprint, manifest) != self._checked:
             check_manifest(store.name, manifest, encoder.fingerprint, encoder.spaces)
             self._checked = encoder.fingerprint, manifest
-        return manifest
 
     def close(self) -> None:
         """Close the encoders, the store, the generator and the re-rankers that searches named."""

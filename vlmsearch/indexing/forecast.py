@@ -137,7 +137,7 @@ def _try(
         failed = [reject.id for reject in report.rejects]
         quarantine_of(trial).release(failed)
         lost.update(failed)
-        encoded += report.added
+        encoded += report.added; print("ROUND", len(ids), round(time.monotonic() - begun,3))
         if number:
             done, taken = done + len(ids), taken + time.monotonic() - begun
         else:

@@ -23,7 +23,7 @@ import secrets
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from types import MappingProxyType
@@ -212,8 +212,13 @@ class GenerationalStore(Store):
     def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
         """The index for another encoder that is being built beside this one, to look at; None where there is none."""
         now, found = self._still_open(), self.read_slot("next")
-        is_there = found is not None and found["generation"] != now["generation"]
-        return self.over("next") if found is not None and is_there and self._is_of(found, fingerprint, spaces) else None
+        if found is None or found["generation"] == now["generation"] or not self._is_of(found, fingerprint, spaces):
+            return None
+        other = self.over("next")
+        with suppress(ConfigError):  # it has a row, and its parts are not made yet
+            other.needed()
+            return other
+        return None
 
     @contextmanager
     def trial(self, fingerprint: str, spaces: Sequence[Space]) -> Iterator[Store]:
