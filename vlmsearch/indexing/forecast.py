@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.flow import Flow, IndexOptions
+from vlmsearch.indexing.flow import STORED_TOGETHER, Flow, IndexOptions
 from vlmsearch.indexing.reindex import needed_manifest, replaceable, to_encode
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import OnDisk, Store, quarantine_of
@@ -20,6 +23,7 @@ _SAMPLE = 4096
 """The most documents that are tried."""
 _FIRST = 8
 """So many are encoded before time is taken, for models that are slow at first; then twice as many in each round."""
+_LEAST_ROUNDS = 3
 _COMPARISONS = 2
 """How often `reindex` compares the two indexes when all is encoded."""
 
@@ -105,8 +109,8 @@ def forecast(
         documents=documents,
         left=left,
         tried=tried.encoded,
-        lost=tried.lost,
-        seconds=left * tried.each + _COMPARISONS * (2 * reading + documents * tried.comparing),
+        lost=len(tried.lost),
+        seconds=tried.seconds(left) + _COMPARISONS * (2 * reading + documents * tried.comparing),
         bytes_after=round(documents * per_document),
         bytes_added=round(left * per_document),
         bytes_now=None if use is None else use.bytes,
@@ -114,41 +118,46 @@ def forecast(
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Tried:
-    """What came of some documents: the seconds that each takes to be encoded and stored, and to be compared."""
+    """What came of some documents: how many seconds each round took, and what comparing one document takes."""
 
-    encoded: int
-    lost: int
-    each: float
-    comparing: float
+    encoded: int = 0
+    lost: set[str] = field(default_factory=set)
+    rounds: list[tuple[int, float]] = field(default_factory=list)
+    comparing: float = 0.0
+
+    def seconds(self, documents: int) -> float:
+        """How long so many take: a straight line through the rounds, of which each stores once."""
+        if len(self.rounds) < _LEAST_ROUNDS:
+            count, taken = self.rounds[-1] if self.rounds else (1, 0.0)
+            return documents * taken / count
+        counts, times = zip(*self.rounds[1:])
+        each, once = np.polyfit(counts, times, 1)
+        if each <= 0:
+            each, once = sum(times) / sum(counts), 0.0
+        return float(documents * each + math.ceil(documents / STORED_TOGETHER) * max(once, 0.0))
 
 
 def _try(
     store: Store, trial: Store, encoder: Encoder, drawn: Sequence[str], seconds: float, options: IndexOptions
 ) -> _Tried:
-    lost, encoded, done, taken = set[str](), 0, 0, 0.0
-    first = each = 0.0
-    rounds = _rounds(drawn)
-    started = time.monotonic()
-    for number, ids in enumerate(rounds):
+    tried, started = _Tried(), time.monotonic()
+    for ids in _rounds(drawn):
         begun = time.monotonic()
-        report = Flow(encoder, trial, options).run(to_encode(store, trial, lost, ids))
+        report = Flow(encoder, trial, options).run(to_encode(store, trial, tried.lost, ids))
+        tried.rounds.append((len(ids), time.monotonic() - begun))
         failed = [reject.id for reject in report.rejects]
         quarantine_of(trial).release(failed)
-        lost.update(failed)
-        encoded += report.added; print("ROUND", len(ids), round(time.monotonic() - begun,3))
-        if number:
-            done, taken = done + len(ids), taken + time.monotonic() - begun
-        else:
-            first = (time.monotonic() - begun) / len(ids)
-        each = taken / done if done else first
+        tried.lost.update(failed)
+        tried.encoded += report.added
         if time.monotonic() - started > seconds:
             break
     begun = time.monotonic()
     store.stamps(drawn)
     trial.stamps(drawn)
-    return _Tried(encoded, len(lost), each, (time.monotonic() - begun) / max(len(drawn), 1))
+    tried.comparing = (time.monotonic() - begun) / max(len(drawn), 1)
+    return tried
 
 
 def _rounds(ids: Sequence[str]) -> Iterator[Sequence[str]]:

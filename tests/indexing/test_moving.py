@@ -1,0 +1,352 @@
+"""Moving a live index to another model: what it takes is told beforehand, and no search fails meanwhile."""
+
+import json
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
+
+from tests.support.cli import ok, run
+from tests.support.reindex_crash_points import FIRST, SECOND, THIRD, start
+from tests.support.worlds import KINDS, Kind, Process, mock_world
+from vlmsearch import (
+    BackendUnavailableError,
+    ConfigError,
+    Document,
+    IndexMismatchError,
+    Pipeline,
+    Query,
+)
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.indexing.forecast import forecast
+from vlmsearch.indexing.reindex import drop_old, reindex
+from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.generations import GenerationalStore
+from vlmsearch.stores.sqlite.store import SqliteStore
+
+OLD, NEW = "onnx:demo", "onnx:demo-clip"
+SERVED = ["sqlite", "chroma server", "mongodb", "mongodb+chroma"]
+_names = map("moving-{}".format, count())
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, mongo_address: str, chroma_address: str, tmp_path: Path) -> str:
+    name = next(_names)
+    return {
+        "sqlite": f"sqlite:{tmp_path / 'index'}",
+        "chroma": f"chroma:{tmp_path / 'index'}",
+        "chroma server": f"chroma://{chroma_address}/{name}",
+        "mongodb": f"mongodb://{mongo_address}/{name}",
+        "mongodb+chroma": f"mongodb+chroma://{mongo_address}/{name}?chroma=http://{chroma_address}",
+    }[request.param]
+
+
+def scenes(folder: Path, count: int) -> list[Document]:
+    """Scenes, each second one with its picture."""
+    documents = []
+    for number in range(count):
+        scene, path = make_scene(number), folder / f"{number}.png"
+        if number % 2:
+            scene.draw(96).save(path)
+        text = f"{scene.caption()} number{number}"
+        documents.append(Document(f"{number}", text=text, image=path if number % 2 else None, metadata={"n": number}))
+    return documents
+
+
+class Searchers:
+    """Threads that search without a pause; ``failed`` is what was raised, or found and not expected."""
+
+    def __init__(self, pipeline: Pipeline, documents: Sequence[Document]) -> None:
+        self.failed: list[object] = []
+        self.searches = 0
+        self._pipeline, self._documents = pipeline, documents
+        self._over = threading.Event()
+
+    @contextmanager
+    def at_it(self, threads: int = 2) -> Iterator["Searchers"]:
+        running = [threading.Thread(target=self._search, args=[number]) for number in range(threads)]
+        for thread in running:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            for thread in running:
+                thread.join()
+
+    def wait_for_more(self, searches: int = 10) -> None:
+        most, deadline = self.searches + searches, time.monotonic() + 60
+        while self.searches < most and not self.failed:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def _search(self, number: int) -> None:
+        while not self._over.is_set() and not self.failed:
+            document = self._documents[number % len(self._documents)]
+            try:
+                found = [match.document.id for match in self._pipeline.search(document.text, min_score=0, limit=30)]
+                if document.id not in found:
+                    self.failed.append((document.id, found))
+                like = self._pipeline.search_many([Query(like=[document.id])], min_score=0)[0]
+                if not like:
+                    self.failed.append(f"nothing like {document.id}")
+            except Exception as exc:  # noqa: BLE001 - any is a failed search
+                self.failed.append(exc)
+            self.searches += 2
+            number += 7
+
+
+CUT_OFF = """
+import os, signal, time
+from vlmsearch.cli import main
+from vlmsearch.stores.generations import GenerationalStore
+
+def die(*_):
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+GenerationalStore.switch = die
+main()
+"""
+
+
+@pytest.mark.parametrize("url", SERVED, indirect=True)
+def test_a_service_moves_to_another_model_without_a_failed_search(url: str, tmp_path: Path) -> None:
+    documents, written = scenes(tmp_path, 240), dict[str, str | None]()
+    kept, others = documents[:200], documents[200:]
+    arguments = ["reindex", "--store", url, "--encoder", NEW, "--drop-old"]
+    with (
+        Pipeline.open(encoder=OLD, store=url, next_encoders=[NEW]) as service,
+        Pipeline.open(encoder=OLD, store=url, next_encoders=[NEW]) as writer,
+    ):
+        writer.add(documents)
+        with Searchers(service, kept).at_it() as searchers:
+            for how, code in ((["-c", CUT_OFF], -signal.SIGKILL), (["-m", "vlmsearch"], 0)):
+                with subprocess.Popen([sys.executable, *how, *arguments], stdout=subprocess.DEVNULL) as process:
+                    turns = 0
+                    while process.poll() is None:
+                        turns += 1
+                        with suppress(BackendUnavailableError, IndexMismatchError):  # for a moment
+                            write(writer, f"late {code} {turns}", others.pop().id if others else "none", written)
+                        time.sleep(0.02)
+                assert process.returncode == code
+            searchers.wait_for_more()
+        assert searchers.failed == []
+        assert searchers.searches > 20
+        assert "+" not in service.encoder.fingerprint, "it searches with the model that the index has"
+        assert writer.add(Document("new", text="newer")).added == 1
+        found = {document.id: document.text for document in service.store.get([*written, "new", *map(str, range(200))])}
+        late = {id: text for id, text in written.items() if text}
+        assert len(late) > 10
+        assert found == {document.id: document.text for document in kept} | late | {"new": "newer"}
+        assert service.check().missing == ()
+        with open_store(url) as store:
+            assert isinstance(store, GenerationalStore)
+            assert (store.kept_generations(), store.read_slot("next"), store.read_slot("trial")) == (["2"], None, None)
+
+
+def write(writer: Pipeline, late: str, gone: str, written: dict[str, str | None]) -> None:
+    """Add a document and remove another; ``written`` has what was done."""
+    writer.delete(gone)
+    written[gone] = None
+    writer.add(Document(late, text=f"a late one, {late}"))
+    written[late] = f"a late one, {late}"
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["a store of its own", "the store of the service"])
+@pytest.mark.parametrize("url", ["sqlite", "chroma"], indirect=True)
+def test_a_service_that_reindexes_itself_fails_no_search(url: str, is_shared: bool, tmp_path: Path) -> None:
+    documents = scenes(tmp_path, 200)
+    with (
+        Pipeline.open(encoder=OLD, store=url, next_encoders=[NEW]) as service,
+        open_store(url) as other,
+        open_encoder(NEW) as encoder,
+    ):
+        service.add(documents)
+        with Searchers(service, documents).at_it() as searchers:
+            searchers.wait_for_more()
+            assert reindex(service.store if is_shared else other, encoder).switched
+            searchers.wait_for_more()
+            assert drop_old(other)
+            searchers.wait_for_more()
+        assert searchers.failed == []
+        assert service.encoder.fingerprint == encoder.fingerprint
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["a store of its own", "the store of the service"])
+@pytest.mark.parametrize("kind", ["sqlite", "mock"])
+def test_an_index_that_moves_back_and_forth_is_searched_all_the_time(
+    kind: str, is_shared: bool, tmp_path: Path
+) -> None:
+    store = SqliteStore(str(tmp_path / "index")) if kind == "sqlite" else MockStore()
+    documents = [Document(f"{i}", text=f"text number{i}") for i in range(25)]
+    with Pipeline(FIRST, store, next_encoders=[SECOND]) as service:
+        service.add(documents)
+        with Searchers(service, documents).at_it(threads=4) as searchers:
+            for turn in range(10):
+                searchers.wait_for_more(4)
+                mine = service.store if is_shared else store.over("index")
+                assert reindex(mine, FIRST if turn % 2 else SECOND).switched
+                assert drop_old(mine)
+        assert searchers.failed == []
+        assert service.search("number3", limit=1)[0].document.id == "3"
+
+
+# ---- what it takes
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite",
+        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", *SERVED[1:])),
+    ],
+    indirect=True,
+)
+def test_a_forecast_is_within_a_factor_of_two_of_the_truth(url: str, tmp_path: Path) -> None:
+    with open_encoder(OLD) as first, open_encoder(NEW) as second, open_store(url) as store:
+        Pipeline(first, store).add(scenes(tmp_path, 2000))
+        seconds, added, after = list[float](), list[float](), list[float]()
+        for encoder in (second, first, second):  # the median: others use this machine as well
+            expected = forecast(store, encoder)
+            assert (expected.documents, expected.left, expected.lost) == (2000, 2000, 0)
+            assert 8 <= expected.tried <= 2000
+            done = reindex(store, encoder)
+            seconds.append(expected.seconds / done.seconds)
+            assert drop_old(store)
+            assert isinstance(store, GenerationalStore)
+            use = store.disk_use()  # type: ignore[attr-defined]
+            assert (use is None) == (expected.bytes_now is None) == (done.bytes_added is None)
+            if use is not None and done.bytes_added is not None:
+                added.append(expected.bytes_added / done.bytes_added)
+                after.append(expected.bytes_after / use.bytes)
+        print(url.partition(":")[0], seconds, added, after)
+        for ratios in filter(None, (seconds, added, after)):
+            assert 0.5 < statistics.median(ratios) < 2
+
+
+@pytest.mark.parametrize("url", ["sqlite", "chroma", "mongodb", "mongodb+chroma"], indirect=True)
+def test_a_forecast_leaves_an_index_as_it_was(url: str, tmp_path: Path) -> None:
+    documents = scenes(tmp_path, 60)
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    with open_store(url) as store:
+        assert isinstance(store, GenerationalStore)
+        pipeline = Pipeline(FIRST, store)
+        pipeline.add([*documents, Document("bad", image=tmp_path / "bad.png")])
+        begun = store.beside(SECOND.fingerprint, SECOND.spaces)
+        Pipeline(SECOND, begun).add(documents[:20])
+        (tmp_path / "7.png").unlink()
+        before = [store.read_slot("index"), store.read_slot("next"), list(store.ids()), quarantine_of(store).rejects()]
+        assert [reject.id for reject in quarantine_of(store).rejects()] == ["bad"]
+        found, other = forecast(store, SECOND), forecast(store, THIRD)
+        assert (found.documents, found.left, found.tried, found.lost) == (60, 40, 59, 1)
+        assert (other.left, other.bytes_after) == (60, other.bytes_added)
+        assert found.bytes_added < found.bytes_after
+        now = [store.read_slot("index"), store.read_slot("next"), list(store.ids()), quarantine_of(store).rejects()]
+        assert now == before
+        assert store.read_slot("trial") is None
+        begun.delete([])  # whoever builds it is not disturbed
+        assert len(pipeline.search("a scene", min_score=0, limit=100)) == 60
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_forecast_leaves_nothing_that_the_next_one_does_not_remove(kind: Kind) -> None:
+    points = 0
+    for point in count(len(kind) % 3, 3):
+        world = mock_world(kind)
+        writer, process = start(world), Process(point)
+        before = world.collections()
+        with process.until_it_dies(), closing(world.open(process)) as store:
+            forecast(store, SECOND)
+        if not process.was_killed:
+            break
+        points += 1
+        with closing(world.open()) as store:
+            assert writer.problems(store) == []
+            assert forecast(store, THIRD).left == 6
+        assert world.collections() == before
+    assert points > 5
+
+
+def test_of_two_trials_the_first_fails(tmp_path: Path) -> None:
+    with SqliteStore(str(tmp_path / "index")) as store:
+        Pipeline(FIRST, store).add(Document("a", text="a red star"))
+        with store.trial(SECOND.fingerprint, SECOND.spaces) as trial:
+            pipeline = Pipeline(SECOND, trial)
+            pipeline.add(Document("a", text="a red star"))
+            forecast(store.over("index"), THIRD)
+            with pytest.raises(IndexMismatchError):
+                pipeline.add(Document("b", text="a red star"))
+        assert store.read_slot("trial") is None
+
+
+def test_a_forecast_needs_an_index_of_another_model() -> None:
+    with pytest.raises(ConfigError, match="is not an index yet"):
+        forecast(MockStore(), SECOND)
+    with pytest.raises(ConfigError, match="cannot have another index beside its own"):
+        forecast(MemoryStore(), SECOND)
+    store = MockStore()
+    Pipeline(FIRST, store).add(Document("a", text="a red star"))
+    with pytest.raises(ConfigError, match="was built with model 1 already"):
+        forecast(store, FIRST)
+
+
+def test_the_command_says_what_it_takes_and_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, folder = f"sqlite:{tmp_path / 'index'}", tmp_path / "scenes"
+    folder.mkdir()
+    scenes(folder, 20)
+    ok("index", folder, "--store", store, "--encoder", OLD)
+    arguments = ("reindex", "--store", store, "--encoder", NEW)
+    dry = ok(*arguments, "--dry-run")
+    assert dry.startswith("10 of 10 documents to encode: about ")
+    assert "tried with 10); about 0.1 MiB beside the old index, " in dry
+    assert len(dry.splitlines()) == 1
+    figures = json.loads(ok(*arguments, "--dry-run", "--json"))
+    assert (figures["forecast"]["left"], figures["forecast"]["fits"]) == (10, True)
+    assert "demo-minilm" in ok("info", "--store", store)
+
+    free = shutil.disk_usage(tmp_path)._replace(free=100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    refused = run(*arguments)
+    assert refused.returncode == 1
+    assert "make room, or begin all the same with --ignore-space" in refused.stderr
+    assert "demo-minilm" in ok("info", "--store", store), "nothing was begun"
+    assert run(*arguments, "--dry-run", "--json").returncode == 1
+
+    said = ok(*arguments, "--ignore-space").splitlines()
+    assert said[0].startswith("10 of 10 documents to encode")
+    assert said[1].startswith("10 documents, 10 encoded: it took ")
+    assert "in use from now on" in said[2]
+    assert run("reindex", "--dry-run", "--drop-old", "--store", store).returncode == 2
+    again = run(*arguments)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "already" in again.stderr
+
+
+def test_a_file_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None:
+    with SqliteStore(str(tmp_path / "index")) as store:
+        Pipeline(FIRST, store).add(Document(f"{i}", text=f"text {i}") for i in range(2000))
+        use = store.disk_use()
+        assert reindex(store, SECOND).switched
+        assert store.disk_use().bytes > 1.8 * use.bytes
+        assert drop_old(store)
+        assert store.disk_use().bytes == pytest.approx(use.bytes, rel=0.1)
+    assert (tmp_path / "index").stat().st_size == pytest.approx(use.bytes, rel=0.1)
+
+
+def test_a_next_encoder_is_open_as_its_url_says() -> None:
+    with pytest.raises(TypeError, match=r"Pipeline\.open\(next_encoders='mock:'\)"):
+        Pipeline(MockEncoder(), MemoryStore(), next_encoders=["mock:"])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="nonsense"):
+        Pipeline.open(encoder="mock:", store="mock:", next_encoders=["nonsense:"])
