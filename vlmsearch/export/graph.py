@@ -133,6 +133,7 @@ _CONTRIB = frozenset(
         "MatMulIntegerToFloat",
         "MultiHeadAttention",
         "QuickGelu",
+        "RotaryEmbedding",
     }
 )
 """The operators of ONNX Runtime's own domain that `layers.CpuInt8Layers` uses."""

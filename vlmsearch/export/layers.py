@@ -51,11 +51,26 @@ class Norm:
 class Mask:
     """Which positions attention may see: int32 (n, keys) of ones and zeros, and the order of the keys if only earlier.
 
-    ``order`` is a float vector 0, 1, 2, ... as long as the keys.
+    ``order`` is a float vector 0, 1, 2, ... as long as the keys. ``scores`` is what is added to the scores besides,
+    (1, heads or 1, queries, keys).
     """
 
     padding: str
     order: str | None = None
+    scores: str | None = None
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions (Su et al., 2021) of queries and keys: cosine and sine of each position's angles, (n, size / 2).
+
+    A head's first half is rotated with its second half. ``length`` is how many positions there are, a vector of one.
+    """
+
+    name: str
+    cosine: Array
+    sine: Array
+    length: str
 
 
 @dataclass(frozen=True)
@@ -142,6 +157,20 @@ class Layers:
         gate = op("Add", erf, self.scalar(1.0), scope=scope)
         return op("Mul", op("Mul", x, gate, scope=scope), self.scalar(0.5), scope=scope)
 
+    def rotate(self, x: str, rotary: Rotary, *, heads: int, width: int, scope: str) -> str:
+        """Queries or keys, (n, length, width), rotated by their positions."""
+        op, ints, half = self.graph.op, self.graph.ints, width // heads // 2
+        angles = []
+        for name, table in (("cosine", rotary.cosine), ("sine", rotary.sine)):
+            whole = self.weight(table[:, None, :], f"{rotary.name}.{name}")
+            angles.append(op("Slice", whole, ints(0), rotary.length, ints(0), scope=rotary.name))
+        cosine, sine = angles
+        split = op("Reshape", x, ints(0, 0, heads, 2 * half), scope=scope)
+        first, second = self.split(split, 2, half, scope)
+        left = op("Sub", op("Mul", first, cosine, scope=scope), op("Mul", second, sine, scope=scope), scope=scope)
+        right = op("Add", op("Mul", second, cosine, scope=scope), op("Mul", first, sine, scope=scope), scope=scope)
+        return op("Reshape", op("Concat", left, right, scope=scope, axis=-1), ints(0, 0, width), scope=scope)
+
     def attention(
         self, query: str, key: str, value: str, *, heads: int, width: int, mask: Mask | None, scope: str
     ) -> str:
@@ -172,7 +201,8 @@ class Layers:
                 keys, queries = (op("Unsqueeze", mask.order, ints(axis), scope="mask") for axis in (0, 1))
                 later = self.cast(op("Greater", keys, queries, scope="mask"), "mask")
                 bias = op("Add", bias, later, scope="mask")
-            self._biases[mask] = op("Mul", bias, self.scalar(_MASKED), scope="mask")
+            bias = op("Mul", bias, self.scalar(_MASKED), scope="mask")
+            self._biases[mask] = op("Add", bias, mask.scores, scope="mask") if mask.scores else bias
         return self._biases[mask]
 
     def scalar(self, value: float) -> str:
@@ -269,13 +299,23 @@ class CpuInt8Layers(_QuantisedLayers):
             return self.graph.op("QuickGelu", x, scope=scope, alpha=1.702)
         return self.graph.op("Gelu", x, scope=scope)
 
+    def rotate(self, x: str, rotary: Rotary, *, heads: int, width: int, scope: str) -> str:
+        """Queries or keys rotated in one operator."""
+        constant = self.graph.constant
+        first = constant(np.zeros(1, np.int64), "first_position")
+        cosine, sine = (
+            self.weight(table, f"{rotary.name}.{name}")
+            for name, table in (("cosine", rotary.cosine), ("sine", rotary.sine))
+        )
+        return self.graph.op("RotaryEmbedding", x, first, cosine, sine, scope=scope)
+
     def attention(
         self, query: str, key: str, value: str, *, heads: int, width: int, mask: Mask | None, scope: str
     ) -> str:
         """Softmax attention in one operator."""
-        padding, causal = (mask.padding, int(mask.order is not None)) if mask else ("", 0)
+        padding, causal, scores = (mask.padding, int(mask.order is not None), mask.scores) if mask else ("", 0, None)
         return self.graph.op(
-            "MultiHeadAttention", query, key, value, "", padding,
+            "MultiHeadAttention", query, key, value, "", padding, scores or "",
             scope=scope, num_heads=heads, scale=1.0, unidirectional=causal,
         )  # fmt: skip
 

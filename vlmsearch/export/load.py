@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.checkpoint import Checkpoint
-from vlmsearch.export.families import bert, clip, openclip, siglip
+from vlmsearch.export.families import bert, clip, distilbert, modernbert, mpnet, openclip, roberta, siglip
 from vlmsearch.export.weights import Json, read_json
 from vlmsearch.models.recipe import Prompts
 
@@ -19,6 +19,11 @@ FAMILIES: Mapping[str, Reader] = {
     "siglip": siglip.read,
     "siglip2": siglip.read_flexible,
     "bert": bert.read,
+    "distilbert": distilbert.read,
+    "modernbert": modernbert.read,
+    "mpnet": mpnet.read,
+    "roberta": roberta.read,
+    "xlm-roberta": roberta.read,
 }
 """What reads an encoder of a family; see `read_config`."""
 CROSS_ENCODERS: Mapping[str, Reader] = {"bert": bert.read_cross_encoder}

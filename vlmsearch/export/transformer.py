@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from onnx import TensorProto
 
 from vlmsearch.export.graph import OnnxGraph
-from vlmsearch.export.layers import Activation, Array, Layers, Linear, Mask, Norm
+from vlmsearch.export.layers import Activation, Array, Layers, Linear, Mask, Norm, Rotary
 from vlmsearch.export.weights import Weights
 from vlmsearch.models.bundle import padded_length
 
@@ -28,7 +29,12 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Block:
-    """The weights of one layer; ``norm1`` comes first in the pre-norm order, after attention in the post-norm one."""
+    """The weights of one layer; ``norm1`` comes first in the pre-norm order, after attention in the post-norm one.
+
+    Where the MLP is ``gated``, the activation of the first half of what ``fc1`` gives is multiplied by the second half
+    (Shazeer, GLU Variants, 2020). ``mask`` is the layer's own, where layers have different ones, and ``rotary`` its
+    positions.
+    """
 
     name: str
     query: Linear
@@ -39,6 +45,9 @@ class Block:
     fc2: Linear
     norm1: Norm
     norm2: Norm
+    gated: bool = False
+    mask: Mask | None = None
+    rotary: Rotary | None = None
 
 
 Pool = Callable[[str], str]
@@ -46,12 +55,22 @@ Pool = Callable[[str], str]
 
 
 def pre_norm(
-    layers: Layers, x: str, blocks: Sequence[Block], final: Norm, form: Transformer, mask: Mask | None,
+    layers: Layers,
+    x: str,
+    blocks: Sequence[Block],
+    final: Norm,
+    form: Transformer,
+    mask: Mask | None,
     pool: Pool | None,
-) -> str:  # fmt: skip
-    """The layers with normalisation first, and the final normalisation: all tokens, or the one that ``pool`` takes."""
+    *,
+    normed: bool = False,
+) -> str:
+    """The layers with normalisation first, and the final normalisation: all tokens, or the one that ``pool`` takes.
+
+    ``normed`` says that ``x`` is what the first layer's ``norm1`` gave.
+    """
     following = [block.norm1 for block in blocks[1:]] + [final]
-    h = layers.norm(x, blocks[0].norm1)
+    h = x if normed else layers.norm(x, blocks[0].norm1)
     for block, norm in zip(blocks, following):
         last = pool if block is blocks[-1] else None
         attended = attention(layers, block, form, h, mask, last)
@@ -78,13 +97,16 @@ def attention(layers: Layers, block: Block, form: Transformer, x: str, mask: Mas
     Under a mask the scores are computed for every token: TensorRT 8.6 gives the mask of a single query to the first
     row of a batch alone.
     """
-    scope = f"{block.name}/attention"
+    scope, mask = f"{block.name}/attention", block.mask or mask
     if pool and mask is None:
         q = layers.linear(pool(x), block.query)
         k, v = layers.split(layers.linear(x, _fuse("kv", block, block.key, block.value)), 2, form.width, scope)
     else:
         fused = _fuse("qkv", block, block.query, block.key, block.value)
         q, k, v = layers.split(layers.linear(x, fused), 3, form.width, scope)
+        if block.rotary:
+            turn = partial(layers.rotate, rotary=block.rotary, heads=form.heads, width=form.width, scope=scope)
+            q, k = turn(q), turn(k)
     attended = layers.attention(q, k, v, heads=form.heads, width=form.width, mask=mask, scope=scope)
     if pool and mask is not None:
         attended = pool(attended)
@@ -93,7 +115,12 @@ def attention(layers: Layers, block: Block, form: Transformer, x: str, mask: Mas
 
 def mlp(layers: Layers, block: Block, form: Transformer, x: str) -> str:
     """The two Linears after attention, with the activation between them."""
-    hidden = layers.activation(layers.linear(x, block.fc1), form.activation, f"{block.name}/mlp")
+    scope, hidden = f"{block.name}/mlp", layers.linear(x, block.fc1)
+    if block.gated:
+        activated, gate = layers.split(hidden, 2, block.fc1.weight.shape[1] // 2, scope)
+        hidden = layers.graph.op("Mul", layers.activation(activated, form.activation, scope), gate, scope=scope)
+    else:
+        hidden = layers.activation(hidden, form.activation, scope)
     return layers.linear(hidden, block.fc2)
 
 
@@ -117,9 +144,9 @@ def _encoder_block(weights: Weights, prefix: str, name: str, form: Transformer) 
     )
 
 
-def linear(weights: Weights, prefix: str, name: str) -> Linear:
+def linear(weights: Weights, prefix: str, name: str, *, bias: bool = True) -> Linear:
     """The weights of one Linear, as PyTorch keeps them."""
-    return Linear(name, weights[f"{prefix}.weight"].T, weights[f"{prefix}.bias"])
+    return Linear(name, weights[f"{prefix}.weight"].T, weights[f"{prefix}.bias"] if bias else None)
 
 
 def scaled(query: Linear, form: Transformer) -> Linear:
@@ -128,9 +155,10 @@ def scaled(query: Linear, form: Transformer) -> Linear:
     return Linear(query.name, query.weight * scale, None if query.bias is None else query.bias * scale)
 
 
-def norm_weights(weights: Weights, prefix: str, form: Transformer) -> Norm:
-    """The weights of one layer normalisation."""
-    return Norm(prefix, weights[f"{prefix}.weight"], weights[f"{prefix}.bias"], form.epsilon)
+def norm_weights(weights: Weights, prefix: str, form: Transformer, *, bias: bool = True) -> Norm:
+    """The weights of one layer normalisation; without a bias it is zero."""
+    scale = weights[f"{prefix}.weight"]
+    return Norm(prefix, scale, weights[f"{prefix}.bias"] if bias else np.zeros_like(scale), form.epsilon)
 
 
 def text_inputs(layers: Layers) -> tuple[str, str]:
@@ -154,6 +182,27 @@ def first_rows(layers: Layers, table: Array, length: str) -> str:
     return graph.op("Slice", layers.weight(whole, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
 
 
+def positions_order(layers: Layers, length: str, most: int) -> str:
+    """The float vector 0, 1, 2, ..., as long as the texts are, of which none is longer than ``most``."""
+    graph = layers.graph
+    order = graph.constant(np.arange(padded_length(most), dtype=np.float32), "order")
+    return graph.op("Slice", order, graph.ints(0), length, graph.ints(0), scope="embed")
+
+
+def distances(layers: Layers, length: str, most: int) -> str:
+    """How far the second of two positions comes after the first, as floats, (length, length)."""
+    op, ints, order = layers.graph.op, layers.graph.ints, positions_order(layers, length, most)
+    first, second = (op("Unsqueeze", order, ints(axis), scope="embed") for axis in (1, 0))
+    return op("Sub", second, first, scope="embed")
+
+
+def rotary_positions(name: str, most: int, size: int, base: float, length: str) -> Rotary:
+    """The rotary positions of texts of up to ``most`` tokens, for heads of ``size``."""
+    turns = base ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+    angles = np.arange(padded_length(most), dtype=np.float32)[:, None] * turns.astype(np.float32)
+    return Rotary(name, np.cos(angles), np.sin(angles), length)
+
+
 def first_token(graph: OnnxGraph) -> Pool:
     """The class token."""
     return lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool")
@@ -164,13 +213,30 @@ def last_column(graph: OnnxGraph) -> Pool:
     return lambda y: graph.op("Slice", y, graph.ints(-1), graph.ints(2**31 - 1), graph.ints(1), scope="pool")
 
 
+def last_token(layers: Layers, padding: str, length: str, most: int) -> Pool:
+    """The last token that is not padding."""
+    graph, op, order = layers.graph, layers.graph.op, positions_order(layers, length, most)
+    seen = op("Cast", padding, scope="pool", to=int(TensorProto.FLOAT))
+    count = op("ReduceSum", seen, graph.ints(1), scope="pool", keepdims=1)
+    place = op("Sub", count, graph.constant(np.array(1, np.float32), "one"), scope="pool")
+    chosen = op("Unsqueeze", layers.cast(op("Equal", order, place, scope="pool"), "pool"), graph.ints(1), scope="pool")
+    return lambda y: op("MatMul", chosen, y, scope="pool")
+
+
 Pooling = Literal["mean", "cls", "max", "last"]
 
 
-def pool_tokens(layers: Layers, x: str, padding: str, pooling: Pooling) -> str:
-    """One vector per text, (n, 1, width)."""
-    graph, op = layers.graph, layers.graph.op
+def one_token(layers: Layers, padding: str, length: str, most: int, pooling: Pooling) -> Pool | None:
+    """What takes the one token out that a pooling needs; None where it needs all."""
     if pooling == "cls":
+        return first_token(layers.graph)
+    return last_token(layers, padding, length, most) if pooling == "last" else None
+
+
+def pool_tokens(layers: Layers, x: str, padding: str, pooling: Pooling) -> str:
+    """One vector per text, (n, 1, width); ``x`` is the one token already where `one_token` took it."""
+    graph, op = layers.graph, layers.graph.op
+    if pooling in ("cls", "last"):
         return x
     seen = layers.cast(padding, "pool")
     if pooling == "max":
@@ -199,5 +265,5 @@ def project(layers: Layers, x: str, projection: Array) -> None:
 def _fuse(role: str, block: Block, *parts: Linear) -> Linear:
     """Several Linears of one input as one."""
     weight = np.concatenate([part.weight for part in parts], axis=1)
-    bias = np.concatenate([part.bias for part in parts if part.bias is not None])
-    return Linear(f"{block.name}/{role}", weight, bias)
+    biases = [part.bias for part in parts if part.bias is not None]
+    return Linear(f"{block.name}/{role}", weight, np.concatenate(biases) if biases else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,15 +10,17 @@ from onnx import TensorProto
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.checkpoint import Checkpoint, TextTower, read_transformer, sentence_modules
-from vlmsearch.export.layers import Layers, Linear, Mask
+from vlmsearch.export.layers import Array, Layers, Linear, Mask
 from vlmsearch.export.transformer import (
     Block,
+    Pool,
     Pooling,
     Transformer,
     first_rows,
     first_token,
     linear,
     norm_weights,
+    one_token,
     pool_tokens,
     post_norm,
     scaled,
@@ -30,11 +33,17 @@ from vlmsearch.export.weights import Json, Weights, read_json, read_weights
 
 def read(folder: Path, config: Json) -> Checkpoint:
     """Read a sentence encoder."""
-    modules = sentence_modules(folder)
     form, positions, weights = _parts(folder, config)
-    tower, most = Bert(form, positions, modules.pooling), min(modules.limit or positions, positions)
     pad = config.get("pad_token_id", 0)
-    return Checkpoint(folder, weights, form.width, None, tower, None, most, pad, modules.prompts)
+    return sentences(folder, weights, lambda pooling: Bert(form, positions, pooling), pad)
+
+
+def sentences(folder: Path, weights: Weights, tower: Callable[[Pooling], TextTower], pad: int) -> Checkpoint:
+    """The checkpoint of a text tower that is used as the modules of sentence-transformers say."""
+    modules = sentence_modules(folder)
+    text = tower(modules.pooling)
+    most = min(modules.limit or text.positions, text.positions)
+    return Checkpoint(folder, weights, text.transformer.width, None, text, None, most, pad, modules.prompts)
 
 
 def read_cross_encoder(folder: Path, config: Json) -> Checkpoint:
@@ -64,20 +73,35 @@ def _parts(folder: Path, config: Json) -> tuple[Transformer, int, Weights]:
 
 @dataclass(frozen=True)
 class Bert(TextTower):
-    """A sentence encoder."""
+    """A sentence encoder. Families that differ in their positions only are subclasses."""
 
     pooling: Pooling
 
     def write(self, layers: Layers, weights: Weights) -> None:
         """See `TextTower.write`."""
         ids, padding = text_inputs(layers)
-        places = (
-            weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
-        )
+        length = text_length(layers, ids)
         x = layers.lookup(weights["embeddings.word_embeddings.weight"], ids)
-        x = layers.graph.op("Add", x, first_rows(layers, places, text_length(layers, ids)), scope="embed")
-        x = _encoder(layers, self.transformer, weights, x, padding, first=self.pooling == "cls")
+        x = layers.graph.op("Add", x, self.places(layers, weights, ids, length), scope="embed")
+        mask = Mask(padding, scores=self.scores(layers, weights, length))
+        pool = one_token(layers, padding, length, self.positions, self.pooling)
+        x = _encoder(layers, self.transformer, weights, x, mask, pool)
         unit(layers, pool_tokens(layers, x, padding, self.pooling), self.transformer.width)
+
+    def places(self, layers: Layers, weights: Weights, ids: str, length: str) -> str:
+        """What is added to the tokens' embeddings for their positions and types."""
+        return first_rows(layers, position_rows(weights), length)
+
+    def scores(self, layers: Layers, weights: Weights, length: str) -> str | None:
+        """What is added to the scores of attention."""
+        return None
+
+
+def position_rows(weights: Weights) -> Array:
+    """The table of positions; the type of all tokens, in families that have types, is part of it."""
+    table = weights["embeddings.position_embeddings.weight"]
+    types = weights.get("embeddings.token_type_embeddings.weight")
+    return table if types is None else table + types[0]
 
 
 @dataclass(frozen=True)
@@ -95,7 +119,7 @@ class CrossEncoder(TextTower):
         x = op(
             "Add", x, layers.lookup(weights["embeddings.token_type_embeddings.weight"], types, "types"), scope="embed"
         )
-        x = _encoder(layers, form, weights, x, padding, first=True)
+        x = _encoder(layers, form, weights, x, Mask(padding), first_token(graph))
         pooled = op("Tanh", layers.linear(x, _dense(weights, "pooler.dense")), scope="pooler")
         logit = op("Squeeze", layers.linear(pooled, _dense(weights, "classifier")), graph.ints(1), scope="classifier")
         logit = op("Cast", logit, scope="classifier", to=int(TensorProto.FLOAT))
@@ -107,11 +131,11 @@ def _dense(weights: Weights, name: str) -> Linear:
     return Linear(name, weights[f"{name}.weight"].T, weights[f"{name}.bias"], quantisable=False)
 
 
-def _encoder(layers: Layers, form: Transformer, weights: Weights, x: str, padding: str, *, first: bool) -> str:
-    """BERT on what its embeddings add up to: all tokens, or only the ``first``, (n, 1, width)."""
+def _encoder(layers: Layers, form: Transformer, weights: Weights, x: str, mask: Mask, pool: Pool | None) -> str:
+    """BERT on what its embeddings add up to: all tokens, or the one that ``pool`` takes, (n, 1, width)."""
     x = layers.norm(x, norm_weights(weights, "embeddings.LayerNorm", form))
     blocks = [_block(weights, f"encoder.layer.{i}.", f"text/{i}", form) for i in range(form.layers)]
-    return post_norm(layers, x, blocks, form, Mask(padding), first_token(layers.graph) if first else None)
+    return post_norm(layers, x, blocks, form, mask, pool)
 
 
 def _block(weights: Weights, prefix: str, name: str, form: Transformer) -> Block:

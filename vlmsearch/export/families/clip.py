@@ -25,13 +25,13 @@ from vlmsearch.export.transformer import (
     first_rows,
     first_token,
     norm_weights,
+    positions_order,
     pre_norm,
     project,
     text_inputs,
     text_length,
 )
 from vlmsearch.export.weights import Json, Weights, read_weights
-from vlmsearch.models.bundle import padded_length
 
 _CLIP_DEFAULTS: Json = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
 _VISION_DEFAULTS: Json = {"hidden_size": 768, "num_attention_heads": 12, "image_size": 224, "patch_size": 32}
@@ -103,17 +103,13 @@ class ClipText(TextTower):
 
     def write(self, layers: Layers, weights: Weights) -> None:
         """See `TextTower.write`."""
-        graph, op, form = layers.graph, layers.graph.op, self.transformer
+        op, form = layers.graph.op, self.transformer
         ids, padding = text_inputs(layers)
         prefix = "text_model.embeddings."
         length = text_length(layers, ids)
         x = layers.lookup(weights[f"{prefix}token_embedding.weight"], ids)
         x = op("Add", x, first_rows(layers, weights[f"{prefix}position_embedding.weight"], length), scope="embed")
-        order = graph.op(
-            "Slice",
-            graph.constant(np.arange(padded_length(self.positions), dtype=np.float32), "order"),
-            graph.ints(0), length, graph.ints(0), scope="embed",
-        )  # fmt: skip
+        order = positions_order(layers, length, self.positions)
         pool = _end_token(layers, ids, order, self)
         blocks = encoder_blocks(weights, "text_model.", "text", form)
         final = norm_weights(weights, "text_model.final_layer_norm", form)

@@ -1,0 +1,167 @@
+"""Text checkpoints of every family with random weights, over tokenizers that are trained here on a few sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertTokenizer,
+    DistilBertConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    MPNetTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaTokenizer,
+    XLMRobertaConfig,
+    XLMRobertaTokenizer,
+)
+
+from tests.support.checkpoints import save
+from vlmsearch.export.verify import tokenizer_cases
+
+TextFamily = Literal["bert", "distilbert", "modernbert", "mpnet", "roberta", "xlm-roberta"]
+TEXT_FAMILIES: tuple[TextFamily, ...] = ("bert", "distilbert", "modernbert", "mpnet", "roberta", "xlm-roberta")
+_VOCABULARY = 2000
+_LETTERS = pre_tokenizers.ByteLevel.alphabet()
+_CONFIGS: Mapping[TextFamily, type[Any]] = {
+    "bert": BertConfig,
+    "distilbert": DistilBertConfig,
+    "modernbert": ModernBertConfig,
+    "mpnet": MPNetConfig,
+    "roberta": RobertaConfig,
+    "xlm-roberta": XLMRobertaConfig,
+}
+REAL: Mapping[TextFamily, Mapping[str, int]] = {
+    "bert": {},
+    "distilbert": {},
+    "modernbert": {},
+    "mpnet": {"max_position_embeddings": 514},
+    "roberta": {"max_position_embeddings": 514, "type_vocab_size": 1},
+    "xlm-roberta": {"max_position_embeddings": 514, "type_vocab_size": 1},
+}
+"""What the published base models have and transformers' defaults do not."""
+
+
+def make_text_model(
+    folder: Path,
+    family: TextFamily,
+    *,
+    pooling: str = "mean",
+    real: bool = False,
+    limit: int = 40,
+    prompts: Mapping[str, str] | None = None,
+    normalize: bool = True,
+    **settings: object,
+) -> Path:
+    """A sentence-transformers checkpoint: of the family's base size where ``real``, else tiny.
+
+    ``settings`` go into its configuration; ``prompts`` are what its own files say of them.
+    """
+    tokenizer = text_tokenizer(family)
+    words = max(tokenizer.get_vocab().values()) + 1
+    sizes: dict[str, object] = dict(REAL[family]) if real else _tiny(family)
+    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    torch.manual_seed(0)
+    sizes["initializer_range"] = 0.05  # with the usual one, different texts hardly differ in their first token
+    model = AutoModel.from_config(_CONFIGS[family](**{"vocab_size": words, **special, **sizes, **settings}))
+    save(model, folder)
+    tokenizer.save_pretrained(folder)
+    width = model.config.hidden_size
+    modules = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    paths = ["", "1_Pooling", "2_Normalize"]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for i, (name, path) in enumerate(zip(modules, paths))
+    ]
+    _write(folder / "modules.json", listed)
+    _write(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
+    for path in paths[1 : len(modules)]:
+        (folder / path).mkdir(exist_ok=True)
+    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, "pooling_mode": pooling})
+    _write(folder / "config_sentence_transformers.json", {"prompts": dict(prompts or {}), "default_prompt_name": None})
+    return folder
+
+
+def text_tokenizer(family: TextFamily) -> Any:
+    """A family's own tokenizer over a small vocabulary."""
+    if family in ("bert", "distilbert"):
+        return BertTokenizer(vocab=_wordpiece("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
+    if family == "mpnet":
+        return MPNetTokenizer(vocab=_wordpiece("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
+    if family == "xlm-roberta":
+        return XLMRobertaTokenizer(vocab=_unigram())
+    if family == "roberta":
+        vocabulary, merges = _pairs("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+        return RobertaTokenizer(vocab=vocabulary, merges=merges)
+    return _modern()
+
+
+@cache
+def _wordpiece(*special: str) -> dict[str, int]:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    _train(tokenizer, trainers.WordPieceTrainer(vocab_size=_VOCABULARY, special_tokens=list(special)))
+    return tokenizer.get_vocab()
+
+
+@cache
+def _unigram() -> list[tuple[str, float]]:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.UnigramTrainer(vocab_size=_VOCABULARY, special_tokens=special, unk_token="<unk>")
+    _train(tokenizer, trainer)
+    return [(piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+
+
+@cache
+def _pairs(*special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=_VOCABULARY, special_tokens=list(special), initial_alphabet=_LETTERS)
+    _train(tokenizer, trainer)
+    return tokenizer.get_vocab(), [(one, other) for one, other in json.loads(tokenizer.to_str())["model"]["merges"]]
+
+
+def _modern() -> Any:
+    """ModernBERT's: pairs of bytes over NFC, and no class of its own."""
+    vocabulary, merges = _pairs("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    numbers = [(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=numbers
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, cls_token="[CLS]", pad_token="[PAD]", sep_token="[SEP]", unk_token="[UNK]",
+        mask_token="[MASK]", model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+
+
+def _train(tokenizer: Tokenizer, trainer: Any) -> None:
+    trainer.show_progress = False
+    tokenizer.train_from_iterator([text for text in tokenizer_cases(1500) if 0 < len(text) < 1000], trainer)
+
+
+def _tiny(family: TextFamily) -> dict[str, object]:
+    if family == "distilbert":
+        return {"dim": 48, "n_layers": 2, "n_heads": 3, "hidden_dim": 96, "max_position_embeddings": 64}
+    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
+    if family == "modernbert":
+        return sizes | {"num_hidden_layers": 4, "local_attention": 16, "max_position_embeddings": 64}
+    return sizes | {"max_position_embeddings": 66}
+
+
+def _write(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value))
