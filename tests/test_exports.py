@@ -16,7 +16,17 @@ import pytest
 import vlmsearch
 from vlmsearch._util.credentials import child_environment
 
-OTHERS = {*dir(builtins), *dir(typing), "NDArray", "Path", "Self", "Template", "float32", "np"}
+OTHERS = {
+    *dir(builtins),
+    *dir(typing),
+    "AbstractContextManager",
+    "NDArray",
+    "Path",
+    "Self",
+    "Template",
+    "float32",
+    "np",
+}
 """Names in signatures that are Python's or numpy's."""
 SLOW = {"asyncio", "concurrent.futures", "email", "http", "importlib.metadata", "json", "logging", "multiprocessing"}
 SLOW |= {"sqlite3", "ssl", "subprocess", "tempfile", "unittest", "urllib.request", "zipfile"}

@@ -148,12 +148,12 @@ class Pipeline(Closable):
 
     @property
     def encoder(self) -> Encoder:
-        """What makes the vectors."""
+        """Return what makes the vectors: that of the encoders which built the index."""
         return self._in_use[0]
 
     @property
     def store(self) -> Store:
-        """What keeps documents and vectors."""
+        """Return what keeps documents and vectors: the index in use."""
         return self._in_use[1]
 
     def add(

@@ -598,6 +598,10 @@ class DiskUse:
         bytes: What it takes with everything that stands beside it: an index that was replaced, and one that is built.
         documents: How many documents all of these have together.
         free: How many bytes are left for it; None where the server does not say.
+
+    Example:
+        >>> DiskUse(bytes=3_000_000, documents=1000, free=None).bytes // 1000
+        3000
     """
 
     bytes: int
