@@ -32,6 +32,7 @@ from vlmsearch.indexing.forecast import forecast
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -343,6 +344,23 @@ def test_a_file_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None
         assert drop_old(store)
         assert store.disk_use().bytes == pytest.approx(use.bytes, rel=0.1)
     assert (tmp_path / "index").stat().st_size == pytest.approx(use.bytes, rel=0.1)
+
+
+def test_a_folder_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None:
+    def size() -> int:
+        return sum(each.stat().st_size for each in (tmp_path / "index").rglob("*") if each.is_file())
+
+    with ChromaStore(str(tmp_path / "index")) as store:
+        Pipeline(FIRST, store).add(Document(f"{i}", text=f"text {i}") for i in range(1500))
+    before = size()
+    with ChromaStore(str(tmp_path / "index")) as store:
+        assert reindex(store, SECOND).switched
+        assert size() > 1.6 * before
+        assert drop_old(store)
+    assert size() == pytest.approx(before, rel=0.1)
+    with ChromaStore(str(tmp_path / "index")) as store:
+        assert Pipeline(SECOND, store).search("text 7", limit=1, min_score=0)[0].document.id == "7"
+        assert store.check().clean
 
 
 def test_a_next_encoder_is_open_as_its_url_says() -> None:

@@ -11,7 +11,7 @@ cache:
 * so it does where deleted vectors, which HNSW keeps as points of its graph, outnumber the others;
 * two processes would overwrite each other's files, and none sees what another has written, so one holds the lock;
 * what has been replaced or deleted is removed from the log when the database is closed, and a collection's log and
-  files when it is dropped.
+  files when it is dropped; where much of Chroma's file is unused then, the file is made smaller on closing.
 
 Other programs may have collections in the same database. Those stay as they are: their rows, their log and their
 files. What they share is one setting of Chroma's, that the log of collections that are written to is kept.
@@ -48,6 +48,7 @@ from vlmsearch.stores.chroma.log import (
     keep_log,
     logged_vectors,
     remove_parts,
+    shrink,
     sync_files,
     trim_log,
 )
@@ -313,6 +314,7 @@ class _OpenFolder:
             parts = collection_parts(self.path, collection)
         yield
         remove_parts(self.path, parts)
+        self._has_garbage = True
 
     def note_garbage(self, rows: int) -> None:
         """Rows have been replaced or deleted."""
@@ -337,6 +339,7 @@ class _OpenFolder:
             self._stop()
             if self._has_garbage:
                 trim_log(self.path)
+                shrink(self.path)
             if not self._lock.is_clean:
                 sync_files(self.path)
                 self._lock.settled()

@@ -126,6 +126,14 @@ def trim_log(folder: Path) -> None:
         db.execute(_TRIM, _OURS)
 
 
+def shrink(folder: Path) -> None:
+    """Give the room in the SQLite file that nobody uses back, where it is a quarter of the file."""
+    with suppress(sqlite3.Error), _database(folder) as db:
+        unused, pages = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+        if 4 * unused > pages:
+            db.execute("VACUUM")
+
+
 def collection_parts(folder: Path, name: str) -> list[tuple[str, str]]:
     """Return the ids of a collection of this index and of its vector segment; none where it is not there."""
     with _database(folder) as db:
