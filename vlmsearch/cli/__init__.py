@@ -23,6 +23,8 @@ _COMMANDS = {
     "search": "Find documents by a text, an image or documents like them.",
     "why": "Explain why a search shows a document, or does not.",
     "ask": "Answer a question from what is found.",
+    "label": "Say which of some labels fit each document.",
+    "duplicates": "Find images that are copies of one picture.",
     "eval": "Measure how well an index answers queries, compare and tune.",
     "delete": "Remove documents from an index.",
     "info": "Show what is in an index and what built it.",

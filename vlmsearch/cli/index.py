@@ -96,6 +96,7 @@ def _as_json(report: IndexReport) -> dict[str, object]:
         "unchanged": report.unchanged,
         "pruned": report.pruned,
         "failed": len(report.rejects),
+        "unlabelled": report.unlabelled,
         "seconds": round(report.seconds, 3),
         "rejects": [{"id": r.id, "code": r.code, "message": r.message} for r in report.rejects],
     }
@@ -108,6 +109,8 @@ def print_report(report: IndexReport) -> None:
     parts += [f"{report.pruned} pruned"] if report.pruned else []
     parts += [f"{len(report.rejects)} failed"] if report.rejects else []
     click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
+    if report.unlabelled:
+        click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
     for reject in report.rejects[:_SHOWN]:
         click.echo(f"  {reject.code:<12} {reject.message}", err=True)
     if len(report.rejects) > _SHOWN:

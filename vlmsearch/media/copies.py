@@ -42,8 +42,9 @@ EDGE = 144
 """The sides of the square that an image is squashed to, in pixels: of a crop of two thirds there are still `_FINE`."""
 _FINE = 96
 """The sides of what is compared pixel by pixel."""
-_STEPS = (24, 48, _FINE)
-"""The sizes at which a window is fitted, one after another."""
+_STEPS = ((24, 4, 24, 0.1), (48, 4, 16, 0.08), (_FINE, 3, 16, 0.08))
+"""The sizes at which a window is fitted, and how often; and what is given up on there: where the grey values of more
+than this share of the pixels differ by more than so many of 255."""
 _SMALL, _HASHED = 32, 16
 """The sides of what `Sketch` keeps, and of the hashes that are made of it."""
 _FRAME = 0.07
@@ -219,6 +220,8 @@ def _agrees(one: Look, other: Look, placed: Placement) -> bool:
     outer, inner = (other, one) if placed.swapped else (one, other)
     inner = inner.oriented(placed.way)
     window = _fitted(outer, inner, placed.window)
+    if window is None:
+        return False
     edge = round(_FINE * _FRAME)
     part, whole = (
         _resized(look.image, _FINE, box)[edge:-edge, edge:-edge]
@@ -246,24 +249,27 @@ def _normal(hashes: NDArray[np.generic]) -> Grey:
     return normal
 
 
-def _fitted(outer: Look, inner: Look, window: Window) -> Window:
-    """The window of the outer image that the inner one is, to a fraction of a pixel."""
+def _fitted(outer: Look, inner: Look, window: Window) -> Window | None:
+    """The window of the outer image that the inner one is, to a fraction of a pixel; None where they differ widely."""
     place = np.array([window[0], window[1], window[2] - window[0], window[3] - window[1]])
-    for size in _STEPS:
+    for size, steps, much, most in _STEPS:
         target, edge = _resized(inner.grey, size, (0, 0, 1, 1)), round(size * _FRAME)
         across = ((np.arange(size) + 0.5) / size).astype(np.float32)
-        for _ in range(4):
+        for _ in range(steps):
             now = _resized(outer.grey, size, _within(place))
             down, right = np.gradient(now)
-            columns = (right / place[2], down / place[3], right / place[2] * across, down / place[3] * across[:, None])
+            right, down = right / float(place[2]), down / float(place[3])
+            columns = (right, down, right * across, down * across[:, None])
             kept = [values[edge:-edge, edge:-edge].ravel() for values in (*columns, now, target)]
             shown, wanted = kept[4], kept[5]
-            gain, _, weights = _light(shown, wanted)
+            gain, bias, weights = _light(shown, wanted)
             matrix = np.stack([*(size * gain * column for column in kept[:4]), shown, np.ones_like(shown)], 1)
             weighed = matrix * weights[:, None]
             normal = (weighed.T @ matrix).astype(np.float64)
             normal[np.diag_indices(6)] += 1e-3 + 1e-6 * normal.diagonal().max()  # for what shows nothing to hold on to
             place[:] += np.clip(np.linalg.solve(normal, weighed.T @ wanted)[:4], -0.05, 0.05)
+        if float(np.mean(np.abs(wanted - gain * shown - bias) > much)) > most:
+            return None
     return _within(place)
 
 

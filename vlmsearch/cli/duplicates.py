@@ -1,0 +1,121 @@
+"""``vlmsearch duplicates``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+
+from vlmsearch.cli.common import (
+    SHARE,
+    command,
+    encoder_option,
+    json_option,
+    limits_option,
+    open_index,
+    option,
+    print_json,
+    print_table,
+    short_path,
+    store_option,
+    where_option,
+)
+from vlmsearch.cli.duplicates_page import marks, write_duplicates, written_on
+from vlmsearch.cli.index import progress
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.types import DuplicateGroup
+
+_SHOWN = 20
+
+
+@command()
+@option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write them side by side.")
+@option(
+    "--threshold",
+    type=SHARE,
+    default=0.5,
+    show_default=True,
+    metavar="COSINE",
+    help="The cosine of their vectors from which two images are compared.",
+)
+@where_option
+@store_option
+@encoder_option
+@limits_option(DEFAULT_LIMITS)
+@json_option
+def duplicates(
+    html: Path | None,
+    threshold: float,
+    where: Mapping[str, object] | None,
+    store: str,
+    encoder: str | None,
+    image_limits: ImageLimits,
+    as_json: bool,
+) -> None:
+    """Find images that are copies of one picture: scaled, cropped, turned, recoloured, written on, framed.
+
+    Vectors find what may be a copy, and the files are compared pixel by pixel. Nothing is deleted or changed: `vlmsearch
+    delete ID` takes an image out of the index.
+    """
+    begun = time.monotonic()
+    with (
+        open_index(store, encoder, image_limits=image_limits) as pipeline,
+        progress(len(pipeline.store), quiet=as_json, what="comparing") as advance,
+    ):
+        found = pipeline.duplicates(threshold=threshold, where=where, on_progress=advance)
+    if html is not None:
+        write_duplicates(html, found)
+        click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
+    if as_json:
+        print_json(
+            {
+                "groups": [_as_json(group) for group in found.groups],
+                "compared": found.compared,
+                "unread": [{"id": id, "message": message} for id, message in found.unread],
+                "seconds": round(time.monotonic() - begun, 3),
+            }
+        )
+        return
+    rows = [row for number, group in enumerate(found.groups, 1) for row in _rows(number, group)]
+    if rows:
+        names = ("group", "image", "pixels", "KiB", "written", "")
+        print_table(names, rows, left=("image", ""))
+    images, copies = found.compared, sum(len(group.files) - 1 for group in found.groups)
+    said = f"{copies} of {images} images are copies of others, in {len(found.groups)} groups" if rows else "no copies"
+    click.echo(f"{said}; {time.monotonic() - begun:.1f} s", err=True)
+    for _, message in found.unread[:_SHOWN]:
+        click.echo(f"  not compared  {message}", err=True)
+    if len(found.unread) > _SHOWN:
+        click.echo(f"  and {len(found.unread) - _SHOWN} more: see --json", err=True)
+
+
+def _rows(number: int, group: DuplicateGroup) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(number),
+            short_path(str(file.path)),
+            f"{file.width} x {file.height}",
+            f"{file.bytes / 1024:.0f}",
+            written_on(file),
+            ", ".join(marks(group, file)),
+        )
+        for file in group.files
+    ]
+
+
+def _as_json(group: DuplicateGroup) -> dict[str, object]:
+    files = [
+        {
+            "id": file.id,
+            "path": str(file.path),
+            "width": file.width,
+            "height": file.height,
+            "bytes": file.bytes,
+            "modified": datetime.fromtimestamp(file.modified, timezone.utc).isoformat(timespec="seconds"),
+        }
+        for file in group.files
+    ]
+    return {"largest": group.files[0].id, "oldest": group.oldest.id, "files": files}
