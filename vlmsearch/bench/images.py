@@ -163,7 +163,9 @@ def _peers(preprocess: Preprocess) -> dict[str, Callable[[bytes], Any]]:
 
     def process(data: bytes) -> NDArray[np.uint8]:
         image = Image.open(BytesIO(data)).convert("RGB")
-        return np.asarray(processor(image, do_rescale=False, do_normalize=False)["pixel_values"][0]).transpose(1, 2, 0)
+        values = processor(image, do_rescale=False, do_normalize=False)["pixel_values"][0]
+        made: NDArray[np.uint8] = np.asarray(values).transpose(1, 2, 0)
+        return made
 
     def interpolate(data: bytes) -> NDArray[np.uint8]:
         pixels = torch.from_numpy(np.array(Image.open(BytesIO(data)).convert("RGB"))).permute(2, 0, 1)[None]
@@ -172,7 +174,8 @@ def _peers(preprocess: Preprocess) -> dict[str, Callable[[bytes], Any]]:
         shape = (side * height // short, side * width // short) if preprocess.crop else (side, side)
         resized = functional.interpolate(pixels, shape, mode=name, antialias=True)[0].permute(1, 2, 0)
         top, left = (shape[0] - side) // 2, (shape[1] - side) // 2
-        return resized[top : top + side, left : left + side].numpy()
+        made: NDArray[np.uint8] = resized[top : top + side, left : left + side].numpy()
+        return made
 
     peers: dict[str, Callable[[bytes], Any]] = {"Pillow and transformers' processor": process}
     if name != "lanczos":  # which PyTorch does not have

@@ -53,9 +53,9 @@ def bench_images(
         preprocess = preprocess_of(opened)
         files = read_images(images, count)
         report = stack.enter_context(steps("bench images"))
-        wanted = sizes or ([] if images else [(640, 480), (1024, 768), (4032, 3024)])
+        usual: list[tuple[int, int] | None] = [None] if images else [(640, 480), (1024, 768), (4032, 3024)]
         try:
-            for size in wanted or [None]:
+            for size in sizes or usual:
                 if size:
                     report(f"making {size[0]}x{size[1]}", 0, 1)
                 pictures = (
@@ -106,9 +106,8 @@ def _as_json(
 
 
 def _print(title: str, decoding: list[DecodeTiming], overlaps: list[Overlap]) -> None:
-    names = ("images", "kB", "who", "images/s a core")
     rows = [(t.pictures.name, f"{t.pictures.kilobytes:.0f}", t.contender, f"{t.rate:.0f}") for t in decoding]
-    print_table(names, rows, left=("images", "who"), title=title)
+    print_table(("images", "kB", "who", "images/s a core"), rows, left=("images", "who"), title=title)
     if not overlaps:
         return
     names = ("images", "decoded/s", "encoded/s", "both/s", "of slower", "of shared")
