@@ -57,8 +57,8 @@ def duplicates(
 ) -> None:
     """Find images that are copies of one picture: scaled, cropped, turned, recoloured, written on, framed.
 
-    Vectors find what may be a copy, and the files are compared pixel by pixel. Nothing is deleted or changed: `vlmsearch
-    delete ID` takes an image out of the index.
+    Vectors find what may be a copy, and the files are compared pixel by pixel. Nothing is deleted:
+    `vlmsearch delete ID` takes an image out of the index.
     """
     begun = time.monotonic()
     with (
