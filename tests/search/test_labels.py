@@ -1,6 +1,7 @@
 """Labels without training: what fits drawn scenes, what is written, and what becomes of it when files change."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -33,7 +34,7 @@ _numbers = itertools.count()
 @pytest.fixture
 def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callable[[str], Store]:
     def make(kind: str) -> Store:
-        name = f"labels-{tmp_path.name}-{next(_numbers)}"
+        name = f"labels-{os.getpid()}-{next(_numbers)}"
         if kind == "memory":
             return MemoryStore()
         if kind == "sqlite":
@@ -115,28 +116,28 @@ def test_templates_are_for_images_and_texts_are_asked_for_the_label_itself(scene
 def test_written_labels_are_filtered_on_in_every_store(kind: str, make: Callable[[str], Store]) -> None:
     with Pipeline(MockEncoder(), make(kind)) as pipeline:
         pipeline.add(Document(id, text=text, metadata={"n": int(id)}) for id, text in TEXTS.items())
-        found = list(pipeline.label(["dog", "car"], min_score=0.05, write=True))
+        found = list(pipeline.label(["dog", "car"], write=True))
         assert {each.document.id: (set(each.labels), each.written) for each in found} == {
             "1": ({"dog"}, True),
             "2": ({"car"}, True),
             "3": ({"dog", "car"}, True),
             "4": (set(), False),
         }
-        by_label = pipeline.search("a", where={"label:dog": {"$gte": 0.05}}, min_score=0)
+        by_label = pipeline.search("a", where={"label:dog": {"$gte": 0.3}}, min_score=0)
         assert {match.document.id for match in by_label} == {"1", "3"}
         none = pipeline.search("of", where={"label": {"$nin": ["dog", "car"]}}, min_score=0)
         assert {match.document.id for match in none} == {"4"}
         [both] = pipeline.store.get(["3"])
         assert both.metadata["n"] == 3
         assert both.metadata["label"] == max(("dog", "car"), key=lambda label: both.metadata[f"label:{label}"])
-        assert not any(each.written for each in pipeline.label(["dog", "car"], min_score=0.05, write=True))
+        assert not any(each.written for each in pipeline.label(["dog", "car"], write=True))
         assert {match.document.id for match in pipeline.search("dog car snow", min_score=0)} >= {"1", "2", "3"}
 
 
 def test_a_run_replaces_its_key_and_leaves_others(small: Pipeline) -> None:
-    list(small.label(["dog", "car"], min_score=0.05, write=True))
-    list(small.label(["snow"], min_score=0.05, write=True, key="weather"))
-    list(small.label(["car"], min_score=0.05, write=True))
+    list(small.label(["dog", "car"], write=True))
+    list(small.label(["snow"], write=True, key="weather"))
+    list(small.label(["car"], write=True))
     metadata = {document.id: dict(document.metadata) for document in small.store.get(list(TEXTS))}
     assert {id: sorted(each) for id, each in metadata.items()} == {
         "1": ["n", "weather", "weather:snow"],
@@ -151,15 +152,15 @@ def test_a_run_replaces_its_key_and_leaves_others(small: Pipeline) -> None:
 
 
 def test_single_gives_the_most_relevant_label_alone(small: Pipeline) -> None:
-    several = {each.document.id: each.labels for each in small.label(["dog", "car"], min_score=0.05)}
-    single = {each.document.id: each.labels for each in small.label(["dog", "car"], min_score=0.05, single=True)}
+    several = {each.document.id: each.labels for each in small.label(["dog", "car"])}
+    single = {each.document.id: each.labels for each in small.label(["dog", "car"], single=True)}
     assert len(several["3"]) == 2
     best = max(several["3"], key=lambda label: several["3"][label])
     assert single["3"] == {best: several["3"][best]}
 
 
 def test_filters_and_limits(small: Pipeline) -> None:
-    assert names(small.label(["dog"], min_score=0.05, where={"n": {"$gt": 1}}, limit=2)) == {"2": [], "3": ["dog"]}
+    assert names(small.label(["dog"], where={"n": {"$gt": 1}}, limit=2)) == {"2": [], "3": ["dog"]}
     done: list[int] = []
     assert len(names(small.label(["dog"], on_progress=done.append))) == done[-1] == 4
 
@@ -168,12 +169,12 @@ def test_an_interrupted_run_keeps_what_it_did_and_the_next_completes_it(
     small: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batching, "PAGE", 2)
-    running = small.label(["dog", "car"], min_score=0.05, write=True)
+    running = small.label(["dog", "car"], write=True)
     assert next(running).written
     running.close()  # type: ignore[attr-defined]
     there = [document.id for document in small.store.get(list(TEXTS)) if "label" in document.metadata]
     assert there == ["1", "2"]
-    again = {each.document.id: each.written for each in small.label(["dog", "car"], min_score=0.05, write=True)}
+    again = {each.document.id: each.written for each in small.label(["dog", "car"], write=True)}
     assert again == {"1": False, "2": False, "3": True, "4": False}
 
 
@@ -198,7 +199,7 @@ def test_indexing_again_keeps_labels_until_the_file_changes_and_says_so(tmp_path
         (tmp_path / f"{id}.txt").write_text(text)
     with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         pipeline.index(tmp_path)
-        list(pipeline.label(["dog", "car"], min_score=0.05, write=True))
+        list(pipeline.label(["dog", "car"], write=True))
         report = pipeline.index(tmp_path)
         assert (report.unchanged, report.unlabelled) == (4, 0)
         (tmp_path / "3.txt").write_text("a boat")
@@ -213,7 +214,7 @@ def test_copying_and_reindexing_take_labels_along(tmp_path: Path) -> None:
     with closing(MemoryStore()) as target, Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         pipeline.add(documents)
         assert copy(pipeline.store, target).copied == 4
-        list(pipeline.label(["dog", "car"], min_score=0.05, write=True))
+        list(pipeline.label(["dog", "car"], write=True))
         assert copy(pipeline.store, target).copied == 3
         assert target.get(["3"]) == pipeline.store.get(["3"])
         assert reindex(pipeline.store, Model(1)).switched
