@@ -23,9 +23,11 @@ from vlmsearch import (
     BackendUnavailableError,
     ConfigError,
     Document,
+    Field,
     IndexMismatchError,
     Pipeline,
     Query,
+    Record,
 )
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing.forecast import forecast
@@ -36,8 +38,9 @@ from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
+TEXT = Field("minilm", "text")
 OLD, NEW = "onnx:demo", "onnx:demo-clip"
-SERVED = ["sqlite", "chroma server", "mongodb", "mongodb+chroma"]
+SERVED = ["sqlite", pytest.param("chroma server", marks=pytest.mark.exhaustive), "mongodb", "mongodb+chroma"]
 _names = map("moving-{}".format, count())
 
 
@@ -204,6 +207,28 @@ def test_an_index_that_moves_back_and_forth_is_searched_all_the_time(
         assert service.search("number3", limit=1)[0].document.id == "3"
 
 
+@pytest.mark.parametrize("url", ["sqlite", "chroma server", "mongodb+chroma"], indirect=True)
+def test_a_write_whose_index_is_removed_meanwhile_says_so(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(url) as store:
+        assert isinstance(store, GenerationalStore)
+        pipeline, check = Pipeline(FIRST, store), store.check_in_use
+        pipeline.add(Document("a", text="a red star"))
+
+        def check_and_lose() -> None:
+            monkeypatch.undo()
+            check()
+            assert reindex(store.over("index"), SECOND).switched
+            assert drop_old(store.over("index"))
+
+        store.bind(FIRST.fingerprint, FIRST.spaces)
+        record = Record(Document("b", text="b"), {TEXT: FIRST.encode_texts(["b"])["minilm"][0]})
+        monkeypatch.setattr(store, "check_in_use", check_and_lose)
+        with pytest.raises(IndexMismatchError, match="built anew with model 2 since it was opened"):
+            store.upsert([record])
+
+
 # ---- what it takes
 
 
@@ -211,7 +236,10 @@ def test_an_index_that_moves_back_and_forth_is_searched_all_the_time(
     "url",
     [
         "sqlite",
-        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("chroma", *SERVED[1:])),
+        *(
+            pytest.param(kind, marks=pytest.mark.exhaustive)
+            for kind in ("chroma", "chroma server", "mongodb", "mongodb+chroma")
+        ),
     ],
     indirect=True,
 )

@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 from typing_extensions import Self
 
-from vlmsearch.errors import BackendUnavailableError, ConfigError, IndexMismatchError
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, IndexMismatchError
 from vlmsearch.stores.base import Store, check_manifest, check_tuning
 from vlmsearch.types import Manifest, Record, Space
 
@@ -347,7 +347,14 @@ class GenerationalStore(Store):
         try:
             self._check_vectors(records)
             self.check_in_use()
-            yield
+            try:
+                yield
+            except BackendUnavailableError:
+                raise
+            except BackendError:
+                with suppress(BackendError):
+                    self._still_open()  # what failed may be what was removed with this generation
+                raise
             self.check_in_use()
         finally:
             with self._written:
