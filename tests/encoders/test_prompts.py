@@ -76,6 +76,20 @@ def test_the_mean_of_chunks_is_weighted_by_the_own_tokens_of_a_text(folder: Path
     np.testing.assert_allclose(vector[:2], own / np.linalg.norm(own), rtol=1e-6)
 
 
+def test_batches_of_very_long_texts_are_smaller(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmsearch.models.inputs._LONG", 16)
+    bundle, shapes = open_bundle(folder), list[tuple[int, ...]]()
+
+    def keep(ids: Ids, mask: Ids) -> Vectors:
+        shapes.append(ids.shape)
+        return np.ones((len(ids), bundle.space.dim), np.float32)
+
+    TextBatches(bundle).encode([LONG, *["star"] * 20], "document", 8, keep)
+    assert {rows for rows, length in shapes if length <= 16} >= {8}
+    assert all(rows * length**2 <= 8 * 16**2 or rows == 1 for rows, length in shapes)
+    assert max(length for _, length in shapes) > 16
+
+
 # ---- fewer dimensions
 
 

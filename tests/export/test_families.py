@@ -6,23 +6,27 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
+from tests.support.checkpoints import edit_json
 from tests.support.text_models import TEXT_FAMILIES, TextFamily, make_text_model, text_tokenizer
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.export.bundle import build_bundle
+from vlmsearch.export.calibrate import calibrate
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.fetch import text_input
 from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.export.inputs import Feeds, run, text_feeds
 from vlmsearch.export.layers import CpuInt8Layers
 from vlmsearch.export.load import load_checkpoint
-from vlmsearch.export.quantize import export
+from vlmsearch.export.quantize import QuantisationPlan, Subject, drift, export, write
 from vlmsearch.export.torch import TorchEncoder, load_reference
 from vlmsearch.export.verify import tokenizer_cases, verify_tokens, verify_vectors
-from vlmsearch.models.recipe import Calibration, Gates, Recipe, Shapes
+from vlmsearch.models.recipe import Calibration, Gates, Recipe, Shapes, TowerGate
+from vlmsearch.tensorrt.builder.graph import engine_graph, read_int8
 from vlmsearch.types import Vectors
 
 ODD = [
@@ -90,15 +94,61 @@ def test_fused_layers_and_float16_stay_near(tmp_path: Path, family: TextFamily) 
     assert (plain * half).sum(axis=1).min() > 0.9999
 
 
+@pytest.mark.parametrize("family", ["modernbert", "mpnet", "xlm-roberta"])
+def test_graphs_for_engines_compute_the_same(tmp_path: Path, family: TextFamily) -> None:
+    """Spelled out for TensorRT 8.6, and with all Linears in INT8."""
+    checkpoint = load_checkpoint(make_text_model(tmp_path, family))
+    feeds = feeds_of(checkpoint, [*ODD, *tokenizer_cases(60)])
+    model = export(checkpoint, "text")
+    expected, _ = run(model, feeds)
+    spelled, _ = run(engine_graph(model, {}, [], spelled_out=True), feeds)
+    assert (spelled * expected).sum(axis=1).min() > 0.99999
+    seen = calibrate(checkpoint, "text", feeds, lambda done, total: None)
+    subject = Subject(checkpoint, "text", feeds, expected, TowerGate(), drift)
+    int8 = read_int8(write(subject, "qdq", QuantisationPlan("static"), seen))
+    assert len(int8) == 4 * checkpoint.text.transformer.layers
+    quantised, _ = run(engine_graph(model, int8, list(int8), spelled_out=False), feeds)
+    older, _ = run(engine_graph(model, int8, list(int8), spelled_out=True), feeds)
+    for vectors in (quantised, older):
+        assert 0.97 < (vectors * expected).sum(axis=1).mean() < 0.999999
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+@pytest.mark.parametrize("pooling", ["mean", "cls", "lasttoken"])
+def test_a_mask_is_never_for_a_single_query(tmp_path: Path, family: TextFamily, pooling: str) -> None:
+    """TensorRT 8.6 gives such a mask to the first row of a batch alone; it has no Trilu, ScatterND, CumSum or Where."""
+    checkpoint = load_checkpoint(make_text_model(tmp_path, family, pooling=pooling))
+    proto = onnx.shape_inference.infer_shapes(onnx.load_from_string(export(checkpoint, "text")))
+    assert not {"CumSum", "ScatterND", "Trilu", "Where"} & {node.op_type for node in proto.graph.node}
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in proto.graph.value_info}
+    makers = {node.output[0]: node for node in proto.graph.node}
+    scores = [node.input[0] for node in proto.graph.node if node.op_type == "Softmax"]
+    assert len(scores) == checkpoint.text.transformer.layers
+    for name in scores:
+        assert makers[name].op_type == "Add"
+        assert shapes[makers[name].input[0]][2].dim_value != 1
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
-def test_base_models_are_exported_at_their_real_size(tmp_path: Path, family: TextFamily) -> None:
+def test_base_models_compute_the_same_at_their_real_size(tmp_path: Path, family: TextFamily) -> None:
+    folder = make_text_model(tmp_path, family, real=True, limit=320)
+    texts = [*ODD, " ".join(tokenizer_cases(60)[40:])]
+    for pooling in ("mean", "cls", "max", "lasttoken"):
+        edit_json(folder / "1_Pooling" / "config.json", pooling_mode=pooling)
+        checkpoint = load_checkpoint(folder)
+        feeds = feeds_of(checkpoint, texts)
+        assert max(batch["input_ids"].shape[1] for batch in feeds.batches) == 320
+        check = verify_vectors("text", export(checkpoint, "text"), feeds, load_reference(folder), Gates())
+        assert check.passed, (pooling, check)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("family", ["modernbert", "mpnet", "xlm-roberta"])
+def test_base_models_are_built_at_their_real_size(tmp_path: Path, family: TextFamily) -> None:
     """With all that is proven of a bundle: float32 against transformers, INT8 and QDQ within their gates."""
-    folder = make_text_model(tmp_path / "checkpoint", family, real=True, limit=256)
-    recipe = dataclasses.replace(
-        RECIPE, checkpoint=str(folder), shapes=Shapes(text_length=(2, 32, 256)), precisions=("fp32", "int8", "qdq")
-    )
-    bundle = build_bundle(recipe, out=tmp_path / "bundle")
+    folder = make_text_model(tmp_path / "checkpoint", family, real=True, limit=64)
+    bundle = build_bundle(dataclasses.replace(RECIPE, checkpoint=str(folder)), out=tmp_path / "bundle")
     assert bundle.precisions == ["fp32", "int8", "qdq"]
     assert bundle.space.dim == 768
     assert not bundle.forced

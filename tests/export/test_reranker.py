@@ -13,6 +13,7 @@ from sentence_transformers import CrossEncoder
 
 from tests.support.checkpoints import edit_json, make_bert, make_cross_encoder
 from tests.support.paths import ENGINES
+from tests.support.text_models import TextFamily, make_text_cross_encoder
 from vlmsearch.errors import ConfigError, QualityError
 from vlmsearch.export.inputs import open_session, pair_feeds
 from vlmsearch.export.load import load_cross_encoder
@@ -82,7 +83,7 @@ def test_a_second_text_is_told_from_the_first(tmp_path: Path) -> None:
     [
         ({"architectures": ["BertModel"]}, "BertForSequenceClassification with one label"),
         ({"id2label": {"0": "a", "1": "b"}}, "with 2 labels"),
-        ({"model_type": "roberta"}, "cross-encoders of bert can be exported"),
+        ({"model_type": "roberta"}, "cross-encoders of bert, "),
         ({"position_embedding_type": "relative_key"}, "absolute positions"),
     ],
 )
@@ -200,3 +201,20 @@ def test_the_recipes_are_found_by_their_names() -> None:
     assert recipe.source == "cross-encoder/ms-marco-MiniLM-L6-v2"
     assert isinstance(find_any_recipe("demo-reranker"), RerankerRecipe)
     assert not isinstance(find_any_recipe("demo-minilm"), RerankerRecipe)
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
+def test_a_roberta_of_two_texts_computes_what_transformers_computes(tmp_path: Path, family: TextFamily) -> None:
+    folder = make_text_cross_encoder(tmp_path, family)
+    checkpoint = load_cross_encoder(folder)
+    tokenizer = pair_tokenizer((folder / "tokenizer.json").read_bytes(), "tiny", checkpoint.max_tokens)
+    assert verify_pairs(folder, tokenizer, checkpoint.max_tokens).value == 0
+    session, reference = open_session(export(checkpoint, "text")), CrossEncoderReference(folder)
+    texts = [*PAIRS, ("a <pad> star", "<pad>")]
+    feeds = pair_feeds(texts, tokenizer, checkpoint.pad, batch=3)
+    ours = np.concatenate([session.run(["logit"], batch)[0] for batch in feeds.batches])
+    theirs = np.concatenate([reference.logits(batch) for batch in feeds.batches])
+    assert np.std(theirs) > 0.05, "all pairs give the same number: the comparison would show nothing"
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    library = CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
+    np.testing.assert_allclose(ours[:, 0], library.predict(texts)[feeds.order], atol=1e-3)

@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModel,
+    AutoModelForSequenceClassification,
     BertConfig,
     BertTokenizer,
     DistilBertConfig,
@@ -69,7 +70,9 @@ def make_text_model(
     tokenizer = text_tokenizer(family)
     words = max(tokenizer.get_vocab().values()) + 1
     sizes: dict[str, object] = dict(REAL[family]) if real else _tiny(family)
-    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    special = {
+        f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos", "cls", "sep")
+    }
     torch.manual_seed(0)
     sizes["initializer_range"] = 0.05  # with the usual one, different texts hardly differ in their first token
     model = AutoModel.from_config(_CONFIGS[family](**{"vocab_size": words, **special, **sizes, **settings}))
@@ -165,3 +168,16 @@ def _tiny(family: TextFamily) -> dict[str, object]:
 
 def _write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value))
+
+
+def make_text_cross_encoder(folder: Path, family: TextFamily) -> Path:
+    """A tiny cross-encoder with one label."""
+    tokenizer = text_tokenizer(family)
+    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    torch.manual_seed(0)
+    words = {"vocab_size": len(tokenizer), "num_labels": 1, "type_vocab_size": 1, "initializer_range": 0.05}
+    config = _CONFIGS[family](**(words | special | _tiny(family)))
+    save(AutoModelForSequenceClassification.from_config(config), folder)
+    tokenizer.model_max_length = 64
+    tokenizer.save_pretrained(folder)
+    return folder

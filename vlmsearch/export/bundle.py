@@ -92,7 +92,7 @@ def build_bundle(
     check_target(target)
     report = progress or silent
     report("reading the checkpoint", 0, 1)
-    loaded = load_checkpoint(checkpoint or checkpoint_folder(recipe), recipe.prompts)
+    loaded = load_checkpoint(checkpoint or checkpoint_folder(recipe), recipe.prompts, recipe.max_tokens)
     _check_kind(recipe, loaded)
     with folder_in_the_making(target) as folder:
         work = _start(recipe, loaded, folder, calibrate, report)

@@ -18,6 +18,8 @@ from vlmsearch.models.recipe import RECIPE, PoolingName, Recipe, RerankerRecipe,
 
 _LICENCES = {"apache-2.0": "Apache-2.0", "mit": "MIT", "bsd-3-clause": "BSD-3-Clause", "bsd-2-clause": "BSD-2-Clause"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual")
+_USUAL_TOKENS = 512
+"""More than that is read at once only where somebody asks for it in a recipe: attention costs the square of it."""
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -112,9 +114,10 @@ def _begin(source: str, revision: str, checkpoint: Path | None, export: Export) 
 
 def _measured(recipe: Recipe, loaded: Checkpoint, card: dict[str, object]) -> Recipe:
     """The recipe with what the checkpoint says of itself."""
-    most = loaded.max_tokens
+    most = min(loaded.max_tokens, _USUAL_TOKENS)
     return dataclasses.replace(
         recipe,
+        max_tokens=most if most < loaded.max_tokens else 0,
         space=recipe.family if loaded.image else "sentence",
         languages=_languages(card),
         parameters=sum(array.size for array in loaded.weights.values()),

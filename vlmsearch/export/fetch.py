@@ -61,7 +61,7 @@ def checkpoint_of(bundle: Bundle, given: Path | None = None) -> Path:
         raise ConfigError(f"{bundle.name} has no recipe: give the folder that it was built from")
     folder = given or checkpoint_folder(cast("Recipe", recipe))
     prompts = Prompts(bundle.text.query.text, bundle.text.document.text)
-    if fingerprint(load_checkpoint(folder, prompts), bundle.name) != bundle.fingerprint:
+    if fingerprint(load_checkpoint(folder, prompts, bundle.text.max_tokens), bundle.name) != bundle.fingerprint:
         raise ConfigError(f"{folder} is not what {bundle.name} was built from")
     return folder
 

@@ -26,17 +26,26 @@ FAMILIES: Mapping[str, Reader] = {
     "xlm-roberta": roberta.read,
 }
 """What reads an encoder of a family; see `read_config`."""
-CROSS_ENCODERS: Mapping[str, Reader] = {"bert": bert.read_cross_encoder}
+CROSS_ENCODERS: Mapping[str, Reader] = {
+    "bert": bert.read_cross_encoder,
+    "roberta": roberta.read_cross_encoder,
+    "xlm-roberta": roberta.read_cross_encoder,
+}
 """What reads a re-ranker of a ``model_type``."""
 
 
-def load_checkpoint(folder: Path, prompts: Prompts | None = None) -> Checkpoint:
+def load_checkpoint(folder: Path, prompts: Prompts | None = None, max_tokens: int = 0) -> Checkpoint:
     """Read an encoder's checkpoint; ConfigError says what is missing or which families can be exported.
 
-    ``prompts`` replaces those that its own files name.
+    ``prompts`` replaces those that its own files name; ``max_tokens`` is the most that it may read, where that is less
+    than it can.
     """
     found = _load(folder, FAMILIES, "encoders")
-    return found if prompts is None else dataclasses.replace(found, prompts=prompts)
+    return dataclasses.replace(
+        found,
+        prompts=found.prompts if prompts is None else prompts,
+        max_tokens=min(max_tokens or found.max_tokens, found.max_tokens),
+    )
 
 
 def load_cross_encoder(folder: Path) -> Checkpoint:

@@ -47,7 +47,7 @@ class TorchEncoder(BundleEncoder):
     ) -> None:
         found = [_locate(each, name) for each in bundle_names(location)]
         super().__init__(
-            [as_bundle(load_checkpoint(folder, recipe.prompts), recipe) for folder, recipe in found],
+            [as_bundle(load_checkpoint(folder, recipe.prompts, recipe.max_tokens), recipe) for folder, recipe in found],
             batch_size=batch_size,
             workers=available_cores(),
             dim=dim,
@@ -206,7 +206,7 @@ class _Sentences:
 
 
 class CrossEncoderReference:
-    """A cross-encoder of BERT in transformers."""
+    """A cross-encoder in transformers."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -222,6 +222,8 @@ class CrossEncoderReference:
         """The numbers of token ids, their types and their mask, each int32 (n, length): float32 (n, 1)."""
         with torch.inference_mode():
             given = {name: torch.from_numpy(array.astype(np.int64)) for name, array in inputs.items()}
+            if self._model.config.type_vocab_size < 2:  # RoBERTa
+                del given["token_type_ids"]
             return _array(self._model(**given).logits.float())
 
 

@@ -157,6 +157,18 @@ def cut_vectors(vectors: Vectors, dim: int) -> Vectors:
     return unit
 
 
+def _batch_end(chunks: Sequence[Chunk], start: int, batch_size: int) -> int:
+    """Where a batch of chunks that are sorted by length ends: long ones are fewer, as attention needs their square."""
+    stop = min(start + batch_size, len(chunks))
+    while stop - start > 1 and (stop - start) * len(chunks[stop - 1].ids) ** 2 > batch_size * _LONG**2:
+        stop = start + (stop - start) // 2
+    return stop
+
+
+_LONG = 512
+"""Tokens of a text that a batch is as large for as for any shorter one."""
+
+
 class TextBatches:
     """Tokenises for one bundle and forms batches of like lengths, so that little is computed on padding."""
 
@@ -169,9 +181,10 @@ class TextBatches:
         """One unit vector a text, (len(texts), dim); see `pool_chunks`."""
         chunks = sorted(self._chunks(texts, role), key=lambda chunk: len(chunk.ids))
         vectors = np.empty((len(chunks), self._bundle.space.dim), np.float32)
-        for start in range(0, len(chunks), batch_size):
-            batch = chunks[start : start + batch_size]
-            vectors[start : start + len(batch)] = check_length(self._bundle, run(*self._arrays(batch)))
+        stop = 0
+        while stop < len(chunks):
+            start, stop = stop, _batch_end(chunks, stop, batch_size)
+            vectors[start:stop] = check_length(self._bundle, run(*self._arrays(chunks[start:stop])))
         return pool_chunks(vectors, [chunk.text for chunk in chunks], [chunk.tokens for chunk in chunks], len(texts))
 
     def _chunks(self, texts: Sequence[str], role: Role) -> Iterator[Chunk]:

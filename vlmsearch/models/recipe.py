@@ -156,8 +156,10 @@ class Recipe:
     ``pickled`` that the weights may be read from PyTorch's own format, where the repository has no other.
 
     ``pooling`` is for a repository that does not say it itself, ``prompts`` replaces what the checkpoint's own files
-    say of prompts. ``dims`` are the lengths that its vectors may be cut to because the model was trained for it
-    (Kusupati et al., Matryoshka Representation Learning, 2022), the whole length aside.
+    say of prompts. ``max_tokens`` is how many tokens of a text are read at once, where that is to be less than the
+    model could read (0: all that it can): longer documents are read in chunks, and attention costs the square of their
+    length. ``dims`` are the lengths that its vectors may be cut to because the model was trained for it (Kusupati et
+    al., Matryoshka Representation Learning, 2022), the whole length aside.
 
     To choose a model by: ``family`` is its ``model_type``, ``languages`` are ISO 639-1 codes, or ``multilingual`` where
     its authors list none, ``parameters`` is how many numbers it has, ``dim`` how many a vector has, and ``quality`` are
@@ -180,6 +182,7 @@ class Recipe:
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     scenes: int = 0
     prompts: Prompts | None = None
+    max_tokens: int = 0
     dims: tuple[int, ...] = ()
     quality: tuple[Quality, ...] = ()
     shapes: Shapes = Shapes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx import TensorProto
@@ -48,18 +48,26 @@ def sentences(folder: Path, weights: Weights, tower: Callable[[Pooling], TextTow
 
 def read_cross_encoder(folder: Path, config: Json) -> Checkpoint:
     """Read a model of two texts that gives one number."""
+    check_one_label(folder, config, ("BertForSequenceClassification",))
+    form, positions, weights = _parts(folder, config)
+    return pairs(folder, weights, CrossEncoder(form, positions), config.get("pad_token_id", 0))
+
+
+def check_one_label(folder: Path, config: Json, known: tuple[str, ...]) -> None:
+    """Raise ConfigError unless a configuration is that of a model with one of the ``known`` heads and one label."""
     heads, labels = config.get("architectures"), config.get("id2label")
     count = config.get("num_labels", 2) if labels is None else len(labels)
-    if heads != ["BertForSequenceClassification"] or count != 1:
+    if heads not in [[head] for head in known] or count != 1:
         has = f"{heads} with {count} labels"
-        raise ConfigError(f"{folder}: BertForSequenceClassification with one label can be exported, not {has}")
-    form, positions, weights = _parts(folder, config)
+        raise ConfigError(f"{folder}: {' or '.join(known)} with one label can be exported, not {has}")
+
+
+def pairs(folder: Path, weights: Weights, tower: TextTower, pad: int) -> Checkpoint:
+    """The checkpoint of a cross-encoder."""
     limits = folder / "tokenizer_config.json"
     limit = read_json(limits).get("model_max_length") if limits.is_file() else None
-    most = min(int(limit or positions), positions)
-    return Checkpoint(
-        folder, weights, form.width, None, CrossEncoder(form, positions), None, most, config.get("pad_token_id", 0)
-    )
+    most = min(int(limit or tower.positions), tower.positions)
+    return Checkpoint(folder, weights, tower.transformer.width, None, tower, None, most, pad)
 
 
 def _parts(folder: Path, config: Json) -> tuple[Transformer, int, Weights]:
@@ -85,7 +93,7 @@ class Bert(TextTower):
         x = layers.graph.op("Add", x, self.places(layers, weights, ids, length), scope="embed")
         mask = Mask(padding, scores=self.scores(layers, weights, length))
         pool = one_token(layers, padding, length, self.positions, self.pooling)
-        x = _encoder(layers, self.transformer, weights, x, mask, pool)
+        x = encoder(layers, self.transformer, weights, x, mask, pool)
         unit(layers, pool_tokens(layers, x, padding, self.pooling), self.transformer.width)
 
     def places(self, layers: Layers, weights: Weights, ids: str, length: str) -> str:
@@ -119,19 +127,27 @@ class CrossEncoder(TextTower):
         x = op(
             "Add", x, layers.lookup(weights["embeddings.token_type_embeddings.weight"], types, "types"), scope="embed"
         )
-        x = _encoder(layers, form, weights, x, Mask(padding), first_token(graph))
-        pooled = op("Tanh", layers.linear(x, _dense(weights, "pooler.dense")), scope="pooler")
-        logit = op("Squeeze", layers.linear(pooled, _dense(weights, "classifier")), graph.ints(1), scope="classifier")
-        logit = op("Cast", logit, scope="classifier", to=int(TensorProto.FLOAT))
-        graph.output(logit, "logit", TensorProto.FLOAT, ["batch", 1])
+        x = encoder(layers, form, weights, x, Mask(padding), first_token(graph))
+        give_logit(layers, weights, x, "pooler.dense", "classifier")
 
 
-def _dense(weights: Weights, name: str) -> Linear:
-    """A Linear of the head, which stays in high precision: it is a thousandth of the work and decides the number."""
-    return Linear(name, weights[f"{name}.weight"].T, weights[f"{name}.bias"], quantisable=False)
+def give_logit(layers: Layers, weights: Weights, x: str, dense: str, out: str) -> None:
+    """Give out the number of the first token, (n, 1, width): two Linears, which stay in high precision.
+
+    They are a thousandth of the work and decide the number.
+    """
+    graph, op = layers.graph, layers.graph.op
+    pooled = op("Tanh", layers.linear(x, _head(weights, dense)), scope="pooler")
+    logit = op("Squeeze", layers.linear(pooled, _head(weights, out)), graph.ints(1), scope="classifier")
+    logit = op("Cast", logit, scope="classifier", to=int(TensorProto.FLOAT))
+    graph.output(logit, "logit", TensorProto.FLOAT, ["batch", 1])
 
 
-def _encoder(layers: Layers, form: Transformer, weights: Weights, x: str, mask: Mask, pool: Pool | None) -> str:
+def _head(weights: Weights, name: str) -> Linear:
+    return replace(linear(weights, name, name), quantisable=False)
+
+
+def encoder(layers: Layers, form: Transformer, weights: Weights, x: str, mask: Mask, pool: Pool | None) -> str:
     """BERT on what its embeddings add up to: all tokens, or the one that ``pool`` takes, (n, 1, width)."""
     x = layers.norm(x, norm_weights(weights, "embeddings.LayerNorm", form))
     blocks = [_block(weights, f"encoder.layer.{i}.", f"text/{i}", form) for i in range(form.layers)]

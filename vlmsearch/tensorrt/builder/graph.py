@@ -121,27 +121,32 @@ class _Writing:
         found = node.op_type == "MatMul" and node.input[1] in self.constants and node.input[1].endswith(".weight")
         return node.input[1].removesuffix(".weight") if found else ""
 
-    def _fused(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto] | None:
-        """The Add and the Split after a projection that gives several values at once."""
-        adds = self._users.get(node.output[0], [])
-        splits = self._users.get(adds[0].output[0], []) if len(adds) == 1 and adds[0].op_type == "Add" else []
-        return (adds[0], splits[0]) if len(splits) == 1 and splits[0].op_type == "Split" else None
+    def _fused(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto | None, onnx.NodeProto] | None:
+        """The Add, if there is a bias, and the Split after a projection that gives several values at once."""
+        users = self._users.get(node.output[0], [])
+        add = users[0] if len(users) == 1 and users[0].op_type == "Add" else None
+        splits = self._users.get(add.output[0], []) if add else users
+        return (add, splits[0]) if len(splits) == 1 and splits[0].op_type == "Split" else None
 
-    def _projections(self, node: onnx.NodeProto, name: str, add: onnx.NodeProto, split: onnx.NodeProto) -> set[str]:
+    def _projections(
+        self, node: onnx.NodeProto, name: str, add: onnx.NodeProto | None, split: onnx.NodeProto
+    ) -> set[str]:
         """One projection for each part of a Split."""
         parts = len(split.output)
         weights = np.split(self.constants[node.input[1]], parts, axis=1)
-        biases = np.split(self.constants[add.input[1]], parts)
+        biases = np.split(self.constants[add.input[1]], parts) if add else []
         how = self._int8.get(name) if name in self._names else None
         for i in range(parts):
             part = None
             if how:
                 integers, scales = (np.split(value, parts, axis=-1)[i] for value in (how.integers, how.scales))
                 part = Int8(how.scale, integers, scales, how.smooth)
-            product = f"{name}/{i}/product"
+            product = f"{name}/{i}/product" if add else split.output[i]
             self._matmul(f"{name}/{i}", node.input[0], weights[i], product, part, chosen=part is not None)
-            self.op("Add", [product, self.constant(f"{name}/{i}.bias", biases[i])], split.output[i], f"{name}/{i}/Add")
-        return {add.name, split.name}
+            if add:
+                bias = self.constant(f"{name}/{i}.bias", biases[i])
+                self.op("Add", [product, bias], split.output[i], f"{name}/{i}/Add")
+        return {*([add.name] if add else []), split.name}
 
     def _matmul(
         self, name: str, x: str, weight: Values, output: str, how: Int8 | None, *, chosen: bool | None = None
