@@ -1,11 +1,24 @@
 """Fits of relevance, on vectors whose truth is known."""
 
+import math
+
 import numpy as np
 import pytest
 
 from vlmsearch.demo.queries import parse_query
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.export.relevance import LabelledVectors, calibration_error, fit, logistic, measure, scene_queries
+from vlmsearch.export.relevance import (
+    SIGMOID_BATCH,
+    LabelledVectors,
+    calibration_error,
+    fit,
+    logistic,
+    measure,
+    scene_queries,
+    sigmoid_fit,
+)
+from vlmsearch.models.bundle import Logits
+from vlmsearch.search.relevance import PRIOR, to_relevance
 from vlmsearch.types import Vectors
 
 
@@ -61,3 +74,23 @@ def test_queries_of_scenes_come_with_their_truth() -> None:
     asked, relevant = scene_queries(scenes)
     assert relevant.shape == (30, 30)
     assert relevant[3].tolist() == [parse_query(asked[3]).fits(scene) for scene in scenes]
+
+
+def test_a_sigmoid_of_training_batches_is_calibrated_where_documents_are_likelier() -> None:
+    """Cosines of pairs and of others are normal here, so that the best sigmoid is known: it is linear in the cosine."""
+    rng = np.random.default_rng(0)
+    centre, spread = 0.12, 0.03
+    slope, constant = centre / spread**2, -(centre**2) / (2 * spread**2)  # of the log of the ratio of likelihoods
+    found = sigmoid_fit(Logits(slope, constant - math.log(SIGMOID_BATCH - 1)))
+    assert found is not None
+    relevant = rng.random(200_000) < to_relevance(PRIOR)
+    cosines = rng.normal(np.where(relevant, centre, 0.0), spread)
+    scores = 1 / (1 + np.exp(-(found.bias + found.cosine * cosines)))
+    assert calibration_error(scores, relevant) < 0.002
+    assert scores[relevant].mean() > 0.7, "and it tells them apart"
+    assert found.bias + found.cosine * 0.1 == pytest.approx(PRIOR + slope * 0.1 + constant, abs=1e-3)
+
+
+def test_a_softmax_says_nothing_of_one_pair() -> None:
+    assert sigmoid_fit(Logits(100.0)) is None
+    assert sigmoid_fit(None) is None

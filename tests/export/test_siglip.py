@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import transformers
+from safetensors.numpy import load_file
 
 from tests.support.checkpoints import edit_json, make_recipe
 from tests.support.siglip import make_siglip
@@ -25,6 +27,7 @@ from vlmsearch.export.inputs import Feeds, pixel_feeds, run, text_feeds
 from vlmsearch.export.layers import CpuInt8Layers, Layers
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
+from vlmsearch.export.relevance import sigmoid_fit
 from vlmsearch.export.torch import TorchEncoder, load_reference
 from vlmsearch.export.verify import tokenizer_cases, verify_images, verify_tokens
 from vlmsearch.media.images import Preprocess
@@ -161,6 +164,32 @@ def test_images_are_squashed_as_transformers_does(tmp_path: Path, second: bool) 
     assert all(check.passed for check in checks), checks
     cropped = verify_images(export(checkpoint, "image"), tmp_path, Preprocess(64), (), reference, Gates())
     assert not cropped[0].passed
+
+
+def test_scale_and_bias_are_kept(tmp_path: Path) -> None:
+    checkpoint, tensors = load_checkpoint(make_siglip(tmp_path)), load_file(tmp_path / "model.safetensors")
+    assert checkpoint.logits is not None
+    assert checkpoint.logits.scale == pytest.approx(math.exp(tensors["logit_scale"].item()), rel=1e-4)
+    assert checkpoint.logits.bias == pytest.approx(tensors["logit_bias"].item(), rel=1e-4)
+
+
+def test_a_sigmoid_judges_images_where_nothing_was_fitted(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, make_siglip(tmp_path / "checkpoint", positions=64), space="siglip")
+    recipe.write_text(recipe.read_text().replace("images = 32", "relevance_scenes = 0\nimages = 32"))
+    built = build_bundle(read_recipe(recipe), out=tmp_path / "b", precisions=["fp32"])
+    assert built.logits is not None
+    assert built.relevance == {"image": sigmoid_fit(built.logits)}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("second", [True, False])
+def test_real_sizes_match_transformers(tmp_path: Path, second: bool) -> None:
+    """The layers of google/siglip2-base-patch16-224 and google/siglip-base-patch16-224, with few tokens."""
+    sizes = {"size": 224, "patch": 16, "width": 768, "heads": 12, "layers": 12, "inner": 3072, "positions": 64}
+    checkpoint = load_checkpoint(make_siglip(tmp_path, second=second, **sizes))
+    for tower in checkpoint.towers:
+        ours, theirs = both(checkpoint, tower)
+        assert (ours * theirs).sum(axis=1).min() > 0.99999
 
 
 def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:

@@ -263,14 +263,15 @@ def _samples(work: _Work, tower: Tower) -> Json:
 def _fit_relevance(work: _Work, precisions: Sequence[Precision], measured: Json) -> dict[Modality, RelevanceFit]:
     """What the cosines of the model that was just built say of relevance; the figures go into ``measured``."""
     from vlmsearch.encoders.onnx import OnnxEncoder
-    from vlmsearch.export.relevance import fit_encoder
+    from vlmsearch.export.relevance import fit_encoder, sigmoid_fit
 
-    settings = work.recipe.calibration
+    settings, logits = work.recipe.calibration, work.described.logits
     if not settings.relevance_scenes:
-        return {}
+        own = sigmoid_fit(logits)
+        return {"image": own} if own else {}
     work.report("fitting relevance", 0, 1)
     with OnnxEncoder(f"{work.folder}/", precision="int8" if "int8" in precisions else "fp32") as encoder:
-        fitted = fit_encoder(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes)
+        fitted = fit_encoder(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes, logits=logits)
     measured["relevance"] = {modality: figures for modality, (_, figures) in fitted.items()}
     return {modality: fit for modality, (fit, _) in fitted.items()}
 
@@ -317,6 +318,7 @@ def write_description(
         "quantisation": dict(quantisation),
         "forced": list(forced),
         "measured": measured,
+        "logits": dataclasses.asdict(bundle.logits) if bundle.logits else None,
     }
     text_form = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
     (folder / "bundle.json").write_text(text_form, encoding="utf-8")

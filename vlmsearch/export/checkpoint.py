@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from vlmsearch.export.layers import Activation, Layers
 from vlmsearch.export.transformer import Pooling, Transformer
 from vlmsearch.export.weights import Json, Weights, read_json
 from vlmsearch.media.images import Preprocess
-from vlmsearch.models.bundle import Tower
+from vlmsearch.models.bundle import Logits, Tower
 from vlmsearch.models.recipe import NO_PROMPTS, Prompts
 
 _ACTIVATIONS: dict[str, Activation] = {"quick_gelu": "quick_gelu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -73,6 +74,7 @@ class Checkpoint:
     prompts: Prompts = NO_PROMPTS
     fill: int | None = None
     lower: bool = False
+    logits: Logits | None = None
 
     @property
     def towers(self) -> tuple[Tower, ...]:
@@ -104,6 +106,12 @@ class Checkpoint:
         if self.lower:
             total.update(b"lower")
         return total.hexdigest()
+
+
+def read_logits(weights: Weights) -> Logits:
+    """Read what two towers make of a cosine; the scale is kept as its logarithm."""
+    scale, bias = math.exp(float(weights["logit_scale"].item())), weights.get("logit_bias")
+    return Logits(round(scale, 4), None if bias is None else round(float(bias.item()), 4))
 
 
 def image_settings(folder: Path) -> Json:

@@ -125,4 +125,5 @@ def as_bundle(checkpoint: Checkpoint, recipe: Recipe) -> Bundle:
         quantisation={},
         forced=(),
         measured={},
+        logits=checkpoint.logits,
     )

@@ -113,13 +113,27 @@ class TextInput:
 
 
 @dataclass(frozen=True)
+class Logits:
+    """What a model of two towers was trained to make of a cosine: ``scale * cosine + bias``.
+
+    With a bias it is the log-odds that a text and an image of a training batch belong together (Zhai et al., Sigmoid
+    Loss for Language Image Pre-Training, 2023). Without one, only differences between one text's logits mean anything
+    (Radford et al., 2021).
+    """
+
+    scale: float
+    bias: float | None = None
+
+
+@dataclass(frozen=True)
 class Bundle:
     """One opened bundle; its models are still on disk.
 
     ``dims``: the lengths that its vectors may be cut to, the whole length aside; see `shortened`.
     ``relevance``: per modality of a document, what its cosine with a text says of their relevance, if it was fitted.
     ``quantisation``: per file of lower precision, how it was made. ``forced``: the gates it missed and was built in
-    spite of. ``measured``: every figure of the build, and what it was measured on.
+    spite of. ``measured``: every figure of the build, and what it was measured on. ``logits``: what the model itself
+    makes of a text's cosine with an image, where it says so.
     """
 
     folder: Path
@@ -137,6 +151,7 @@ class Bundle:
     quantisation: Mapping[str, Mapping[str, object]]
     forced: tuple[str, ...]
     measured: Mapping[str, object]
+    logits: Logits | None = None
 
     @property
     def towers(self) -> tuple[Tower, ...]:
@@ -390,6 +405,7 @@ def open_bundle(folder: Path) -> Bundle:
         quantisation={file: stories.table(file).plain() for file in stories},
         forced=given.strings("forced"),
         measured=given.table("measured").plain(),
+        logits=_logits(given.table("logits")) if given.value("logits") is not None else None,
     )
 
 
@@ -421,6 +437,11 @@ def _text_input(text: JsonTable) -> TextInput:
 
 def _prompt(given: JsonTable) -> Prompt:
     return Prompt(given.string("text"), given.wholes("ids", 0, _MOST_ID))
+
+
+def _logits(given: JsonTable) -> Logits:
+    bias = None if given.value("bias") is None else given.number("bias", -_MOST_FIT, _MOST_FIT)
+    return Logits(given.number("scale", 0, _MOST_FIT), bias)
 
 
 def _fit(entry: JsonTable) -> RelevanceFit:

@@ -13,6 +13,7 @@ from vlmsearch.export.checkpoint import (
     ImageTower,
     TextTower,
     image_settings,
+    read_logits,
     read_transformer,
     shorter_edge,
     whole_image,
@@ -65,7 +66,10 @@ def assemble(folder: Path, config: Json, prep: Json, weights: Weights) -> Checkp
     tower = ClipText(read_transformer(text, folder), positions, None if end == 2 else end)
     dim = weights["text_projection.weight"].shape[0]
     resize = whole_image if prep.get("do_center_crop") is False else shorter_edge
-    return Checkpoint(folder, weights, dim, image, tower, resize(prep, folder), positions, text["pad_token_id"])
+    return Checkpoint(
+        folder, weights, dim, image, tower, resize(prep, folder), positions, text["pad_token_id"],
+        logits=read_logits(weights),
+    )  # fmt: skip
 
 
 def _tower_config(config: Json, name: str, defaults: Json) -> Json:

@@ -15,6 +15,7 @@ from vlmsearch.export.checkpoint import (
     TextTower,
     image_settings,
     lowers,
+    read_logits,
     read_transformer,
     whole_image,
 )
@@ -63,7 +64,7 @@ def read(folder: Path, config: Json) -> Checkpoint:
     dim = weights["text_model.head.weight"].shape[0]
     return Checkpoint(
         folder, weights, dim, image, SiglipText(read_transformer(text, folder), positions), whole_image(prep, folder),
-        positions, text["pad_token_id"], fill=positions, lower=_lower(folder),
+        positions, text["pad_token_id"], fill=positions, lower=_lower(folder), logits=read_logits(weights),
     )  # fmt: skip
 
 
