@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -9,7 +10,18 @@ import pytest
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import PROFILES, recipe_names
-from vlmsearch.models.recipe import Calibration, Gates, Recipe, Shapes, TowerGate, find_recipe, read_recipe
+from vlmsearch.models.recipe import (
+    Calibration,
+    Gates,
+    Prompts,
+    Quality,
+    Recipe,
+    Shapes,
+    TowerGate,
+    find_recipe,
+    read_recipe,
+    to_toml,
+)
 
 MINE = 'name = "mine"\nsource = "me/mine"\nrevision = "abc"\nlicence = "MIT"\nspace = "mine"\n'
 
@@ -21,7 +33,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_shipped_recipes_are_complete(name: str) -> None:
+def test_shipped_recipes_are_complete(name: str, tmp_path: Path) -> None:
     recipe = find_recipe(name)
     assert recipe.name == name
     assert recipe.licence
@@ -32,6 +44,35 @@ def test_shipped_recipes_are_complete(name: str) -> None:
         assert (recipe.folder / recipe.checkpoint / "config.json").is_file()
     assert recipe.gates.text == TowerGate(0.985, 0.90)
     assert recipe.gates.float32 == 0.99999
+    assert recipe.family
+    assert recipe.languages
+    assert recipe.parameters > 100_000
+    assert recipe.dim
+    for figure in recipe.quality:
+        assert figure.source.startswith("https://")
+    assert read_recipe(written(tmp_path, recipe)) == dataclasses.replace(recipe, folder=tmp_path)
+
+
+def written(folder: Path, recipe: Recipe) -> Path:
+    path = folder / "recipe.toml"
+    path.write_text(to_toml(recipe), encoding="utf-8")
+    return path
+
+
+def test_no_two_recipes_build_the_same_model() -> None:
+    sources = [find_recipe(name).source for name in recipe_names()]
+    named = [source for source in sources if source]
+    assert len(set(named)) == len(named)
+
+
+def test_what_is_odd_in_a_recipe_is_written_and_read_the_same(tmp_path: Path) -> None:
+    odd = 'a "quoted" \\ line\n\t\x7f\x01 \u2028 \U0001f600'
+    recipe = Recipe(
+        "mine", odd, "mine", source="me/mine", revision="abc", languages=("de",), pickled=True, pooling="cls",
+        prompts=Prompts(query=odd), gates=Gates(text=TowerGate(overlap=0.5)), scenes=3,
+        quality=(Quality("one", 1.5, "x"), Quality("two", 100.0, odd)), folder=tmp_path,
+    )  # fmt: skip
+    assert read_recipe(written(tmp_path, recipe)) == recipe
 
 
 def test_every_profile_has_its_recipes() -> None:
@@ -40,8 +81,10 @@ def test_every_profile_has_its_recipes() -> None:
 
 def test_all_models_asked_for_have_a_recipe() -> None:
     sizes = {"clip-vit-base-patch32", "clip-vit-base-patch16", "clip-vit-large-patch14"}
-    sentences = {"all-minilm-l6-v2", "all-minilm-l12-v2"}
-    assert set(recipe_names()) == sizes | sentences | {"demo-clip", "demo-minilm"}
+    newer = {"siglip2-base-patch16-224", "siglip2-so400m-patch14-224", "tinyclip-vit-8m-16"}
+    sentences = {"all-minilm-l6-v2", "all-minilm-l12-v2", "multilingual-e5-base", "bge-small-en-v1.5"}
+    assert set(recipe_names()) > sizes | newer | sentences | {"demo-clip", "demo-minilm"}
+    assert len(recipe_names()) >= 20
 
 
 def test_a_recipe_of_ones_own_is_read_from_a_file_or_a_folder(tmp_path: Path) -> None:
@@ -86,6 +129,10 @@ def test_a_recipe_of_ones_own_is_read_from_a_file_or_a_folder(tmp_path: Path) ->
         (MINE + "[gates]\npixels = true\n", "pixels is a whole number, not True"),
         (MINE + "gates = 1\n", "gates is a table, not 1"),
         (MINE + "[calibration]\nheld_out = 3\n", "16 of held_out"),
+        (MINE + "parameters = -1\n", "parameters and dim are counts, not -1"),
+        (MINE + '[[quality]]\nbenchmark = "b"\nscore = 101\nsource = "s"\n', "b needs a score from 0 to 100"),
+        (MINE + '[[quality]]\nbenchmark = "b"\nscore = 5\n', "quality: source must be given"),
+        (MINE + 'export = "mine"\n', "export is one of own, theirs"),
         (MINE + "[calibration]\nsmoothing = 2\n", "smoothing is from 0 to 1, not 2"),
         (MINE.replace("mine", "a/b", 1), "name cannot be 'a/b'"),
         (MINE.replace("mine", "demo", 1), "name cannot be 'demo'"),

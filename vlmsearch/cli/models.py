@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import command, is_terminal, json_option, print_json, short_path
+from vlmsearch.cli.available import show_available
+from vlmsearch.cli.common import command, is_terminal, json_option, option, print_json, short_path
 
 if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
 
 
 @command()
+@option("--available", is_flag=True, help="List the models to choose from, built or not, with their published quality.")
 @json_option
-def models(as_json: bool) -> None:
+def models(available: bool, as_json: bool) -> None:
     """List the models: what is built, how large, how true to the original, how fast."""
+    if available:
+        show_available(as_json=as_json)
+        return
     from vlmsearch.models.bundle import RERANKER, built_bundles, recipe_names
     from vlmsearch.models.reranker import built_rerankers
 

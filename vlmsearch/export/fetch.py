@@ -13,7 +13,7 @@ from vlmsearch.errors import ConfigError, ModelUnavailableError
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.complete import completed
 from vlmsearch.export.hub import SETTINGS, fetch, kept_folder, look_up
-from vlmsearch.export.load import load_checkpoint
+from vlmsearch.export.load import check_family, load_checkpoint
 from vlmsearch.export.weights import weight_files
 from vlmsearch.models.bundle import Bundle, BundleFile, Prompt, TextInput
 from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, built_by
@@ -38,7 +38,9 @@ def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
         return completed(kept, recipe)
     model = look_up(recipe.source, recipe.revision, advice(recipe.name))
     model.check_weights(pickled=isinstance(recipe, Recipe) and recipe.pickled)
-    return completed(fetch(model, (*SETTINGS, *model.weights), advice(recipe.name)), recipe)
+    settings = fetch(model, SETTINGS, advice(recipe.name))
+    check_family(settings, recipe.source)  # before its weights are downloaded
+    return completed(fetch(model, model.weights, advice(recipe.name)), recipe)
 
 
 def advice(name: str) -> str:

@@ -124,6 +124,8 @@ class Gates:
         return self.image if tower == "image" else self.text
 
 
+IMAGE_FAMILIES = frozenset({"clip", "siglip"})
+"""The families whose models have an image tower."""
 PoolingName = Literal["", "mean", "cls", "max", "last"]
 
 
@@ -189,6 +191,11 @@ class Recipe:
     calibration: Calibration = Calibration()
     gates: Gates = Gates()
     folder: Path = field(default=Path(), metadata={"given": False})
+
+    @property
+    def encodes_images(self) -> bool:
+        """Whether the model has an image tower, as its family says."""
+        return self.family in IMAGE_FAMILIES
 
 
 @dataclass(frozen=True)
