@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from tests.support import cli
-from tests.support.checkpoints import edit_json, make_bert, make_clip, make_cross_encoder
-from tests.support.hub import REVISION, Hub
-from vlmsearch.errors import ConfigError, ModelUnavailableError
+from tests.support.checkpoints import edit_json, make_bert, make_clip
+from tests.support.hub import REVISION, Hub, taken_for_the_real_one
+from tests.support.paths import ENGINES
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
+from vlmsearch.export import complete
 from vlmsearch.export.derive import derive_recipe, find_or_derive
 from vlmsearch.export.fetch import checkpoint_folder
 from vlmsearch.export.torch import load_reference
@@ -31,20 +31,8 @@ CARD = "---\nlicense: apache-2.0\nlanguage:\n- en\n- de\ntags:\n- sentence-simil
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub with nothing on it yet, which this process takes for the real one, and an empty cache."""
-    server = Hub({})
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, server.endpoint)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    yield server
-    server.shutdown()
-    server.server_close()
+    with taken_for_the_real_one(tmp_path, monkeypatch) as server:
+        yield server
 
 
 def put_bert(hub: Hub, folder: Path, source: str = "somebody/tiny-bert") -> Path:
@@ -186,6 +174,18 @@ def test_tokenizer_json_is_made_from_a_slow_tokenizer(hub: Hub, tmp_path: Path) 
     assert checkpoint_folder(recipe) == made
 
 
+def test_a_tokenizer_is_not_made_of_nothing(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = put_bert(hub, tmp_path)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match="its other files have 5 tokens, and the model knows"):
+        derive_recipe("somebody/tiny-bert")
+    (folder / "sentencepiece.bpe.model").write_bytes(b"")
+    hub.models["else/tiny-bert"] = folder
+    monkeypatch.setattr(complete, "find_spec", lambda _: None)
+    with pytest.raises(MissingDependencyError, match=r"pip install sentencepiece protobuf$"):
+        derive_recipe("else/tiny-bert")
+
+
 def test_prompts_are_those_of_the_repository(hub: Hub, tmp_path: Path) -> None:
     folder = put_bert(hub, tmp_path)
     settings = {"prompts": {"query": "query: ", "passage": "passage: "}, "default_prompt_name": None}
@@ -196,12 +196,17 @@ def test_prompts_are_those_of_the_repository(hub: Hub, tmp_path: Path) -> None:
     assert '[prompts]\nquery = "query: "\ndocument = "passage: "\n' in run("build", "somebody/tiny-bert", "--show")
 
 
-def test_a_cross_encoder_by_name_is_a_reranker(hub: Hub, tmp_path: Path) -> None:
-    hub.models["somebody/judge"] = make_cross_encoder(tmp_path / "judge")
+def test_a_cross_encoder_by_name_is_a_reranker(hub: Hub) -> None:
+    hub.models["somebody/judge"] = ENGINES / "demo-reranker" / "checkpoint"
     with pytest.raises(ConfigError, match=r"^somebody/judge is a re-ranker, not an encoder"):
         find_bundles("somebody/judge")
-    with pytest.raises(ConfigError, match=r"somebody--judge was not built|is not a re-ranker|calibration"):
-        find_reranker("somebody/judge")  # random weights judge nothing
+    assert not any("model.safetensors" in path for path in hub.asked)
+    run("build", "somebody/judge", "--force")  # it judges drawn scenes, and is measured on passages
+    hub.asked.clear()
+    judge = find_reranker("somebody/judge")
+    assert (judge.name, judge.source, judge.revision) == ("somebody--judge", "somebody/judge", REVISION)
+    assert find_or_derive("somebody/judge", kind="reranker").revision == REVISION
+    assert hub.asked == []
 
 
 def test_a_folder_with_a_checkpoint_is_built_too(hub: Hub, tmp_path: Path) -> None:

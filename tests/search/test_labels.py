@@ -84,9 +84,7 @@ def test_labels_fit_drawn_scenes(
     found = {(id, label) for id, each in names(scenes.label(labels)).items() for label in each}
     ids = {id for id, _ in found}
     true = {
-        (str(seed), label)
-        for seed in range(40_000_000, 40_000_300)
-        for label in truth(make_scene(seed)) & set(labels)
+        (str(seed), label) for seed in range(40_000_000, 40_000_300) for label in truth(make_scene(seed)) & set(labels)
     }
     assert ids
     assert len(found & true) / len(found) >= precision
@@ -184,7 +182,9 @@ def test_what_another_replaces_meanwhile_is_not_written_to(small: Pipeline, monk
     def stamps_and_then_a_new_version(ids: list[str]) -> object:
         known = stamps(ids)
         [record] = small.store.records(["1"])
-        upsert([replace(record, document=Document("1", text="a green tree"), stamp=replace(record.stamp, digest="new"))])
+        upsert(
+            [replace(record, document=Document("1", text="a green tree"), stamp=replace(record.stamp, digest="new"))]
+        )
         return known
 
     monkeypatch.setattr(small.store, "stamps", stamps_and_then_a_new_version)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+import pytest
+from huggingface_hub import constants
 
 SOURCE = "somebody/tiny-bert"
 
@@ -93,3 +98,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+@contextmanager
+def taken_for_the_real_one(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with nothing on it yet that this process takes for the real one, with empty caches and an empty folder."""
+    server = Hub({})
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    patch.setenv("VLMSEARCH_CACHE", str(folder / "cache"))
+    patch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
+    patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, server.endpoint)
+    patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    patch.setattr(constants, "ENDPOINT", server.endpoint)
+    (folder / "here").mkdir()
+    patch.chdir(folder / "here")
+    yield server
+    server.shutdown()
+    server.server_close()

@@ -246,7 +246,8 @@ def _print(bundle: Bundle | RerankerBundle) -> None:
         names = ", ".join(map(str, excluded)) if isinstance(excluded, (list, tuple)) else ""
         kept = f", in high precision: {names}" if names else ""
         source = f", calibrated on {story['calibration']}" if story["method"] == "static" else ""
-        click.echo(f"{name}: {story['method']}{source}{kept}")
+        missed = f", left out: {story['left_out']}" if "left_out" in story else ""
+        click.echo(f"{name}: {story['method']}{source}{kept}{missed}")
     for failed in bundle.forced:
         click.echo(f"forced in spite of: {failed}")
     click.echo(f"{bundle.name} is in {bundle.folder}")

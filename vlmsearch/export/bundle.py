@@ -34,6 +34,7 @@ from vlmsearch.export.quantize import (
     quantise,
     silent,
 )
+from vlmsearch.export.theirs import wrap_export
 from vlmsearch.models.bundle import FORMAT, Bundle, Precision, Tower, cache_folder, model_file, open_bundle
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import RECIPE, Recipe, RerankerRecipe, to_toml
@@ -97,8 +98,9 @@ def build_bundle(
     with folder_in_the_making(target) as folder:
         work = _start(recipe, loaded, folder, calibrate, report)
         _prove_all(work)
+        add = _add_precisions if recipe.export == "own" else _add_theirs
         for tower in loaded.towers:
-            _add_precisions(work, tower, [precision for precision in chosen if precision != "fp32"])
+            add(work, tower, [precision for precision in chosen if precision != "fp32"])
         failed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in work.checks if not c.passed]
         if failed and not force:
             missed = "; ".join(failed)
@@ -161,7 +163,7 @@ def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
     gates, form = work.recipe.gates, work.described.text
     work.feeds[tower] = tower_feeds(work.checkpoint, tower, work.held_out, form, work.tokenizer, work.report)
     work.report(f"{tower}: exporting", 0, 1)
-    model = export(work.checkpoint, tower)
+    model = _float32(work, tower)
     work.write(model_file(tower, "fp32"), model)
     work.vectors[tower], work.speed[f"{tower}.fp32"] = run(model, work.feeds[tower])
     if not np.isfinite(work.vectors[tower]).all():
@@ -175,6 +177,39 @@ def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
         pictures = work.held_out.pictures if "image" in work.held_out.own else ()
         folder, preprocess = work.checkpoint.folder, work.checkpoint.preprocess
         work.checks += verify_images(model, folder, preprocess, pictures, reference, gates)
+
+
+def _float32(work: _Work, tower: Tower) -> bytes:
+    """The graph of one tower in float32, our own or the repository's."""
+    if work.recipe.export == "own":
+        return export(work.checkpoint, tower)
+    found = wrap_export(work.checkpoint, tower, "fp32")
+    if found is None:
+        raise ConfigError(f"{work.recipe.source or work.checkpoint.folder} has no ONNX export of its {tower} tower")
+    return found
+
+
+def _add_theirs(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:
+    """Write the quantised file that the repository has of one tower, where it is near enough to float32."""
+    from vlmsearch.export.verify import drift_checks
+
+    gates = work.recipe.gates
+    for precision in precisions:
+        model = wrap_export(work.checkpoint, tower, precision)
+        if model is None:
+            continue
+        work.report(f"{tower}: measuring their {precision}", 0, 1)
+        found = drift(work.vectors[tower], *run(model, work.feeds[tower]))
+        checks = drift_checks(tower, precision, found, gates)
+        file = model_file(tower, precision)
+        missed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in checks if not c.passed]
+        if missed:
+            work.quantisation[file] = {"method": "theirs", "left_out": "; ".join(missed)}
+            continue
+        work.write(file, model)
+        work.checks += checks
+        work.speed[f"{tower}.{precision}"] = found.rate
+        work.quantisation[file] = {"method": "theirs"}
 
 
 def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> None:
@@ -249,7 +284,7 @@ def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[st
         "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
     }
     write_description(work.folder, work.described, {}, measured, work.quantisation, forced)
-    fits = _fit_relevance(work, precisions, measured)
+    fits = _fit_relevance(work, measured)
     if work.recipe.scenes:
         measured["retrieval"] = _retrieval(work, precisions)
     write_description(work.folder, work.described, fits, measured, work.quantisation, forced)
@@ -260,7 +295,7 @@ def _samples(work: _Work, tower: Tower) -> Json:
     return {"origin": work.held_out.origin[tower], "count": len(work.vectors[tower])}
 
 
-def _fit_relevance(work: _Work, precisions: Sequence[Precision], measured: Json) -> dict[Modality, RelevanceFit]:
+def _fit_relevance(work: _Work, measured: Json) -> dict[Modality, RelevanceFit]:
     """What the cosines of the model that was just built say of relevance; the figures go into ``measured``."""
     from vlmsearch.encoders.onnx import OnnxEncoder
     from vlmsearch.export.relevance import fit_encoder, sigmoid_fit
@@ -270,7 +305,7 @@ def _fit_relevance(work: _Work, precisions: Sequence[Precision], measured: Json)
         own = sigmoid_fit(logits)
         return {"image": own} if own else {}
     work.report("fitting relevance", 0, 1)
-    with OnnxEncoder(f"{work.folder}/", precision="int8" if "int8" in precisions else "fp32") as encoder:
+    with OnnxEncoder(f"{work.folder}/") as encoder:
         fitted = fit_encoder(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes, logits=logits)
     measured["relevance"] = {modality: figures for modality, (_, figures) in fitted.items()}
     return {modality: fit for modality, (fit, _) in fitted.items()}

@@ -11,20 +11,33 @@ import os
 import shutil
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+
+from tokenizers import Tokenizer
 
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
+from vlmsearch.export.theirs import FOLDER
 from vlmsearch.export.weights import read_json, unpickled
 from vlmsearch.models.bundle import cache_folder
 from vlmsearch.models.recipe import Recipe, RerankerRecipe
 
 _MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "last": "lasttoken"}
+_SENTENCEPIECE = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
+_LEAST_SHARE = 0.9
+"""Of the tokens that a model knows, how many its vocabulary must have: models are padded to round numbers."""
 
 
-def completed(folder: Path, recipe: Recipe | RerankerRecipe) -> Path:
-    """The checkpoint in ``folder``, or one beside it in the cache that has what it lacks and links to the rest."""
+def completed(folder: Path, recipe: Recipe | RerankerRecipe, exports: Path | None = None) -> Path:
+    """The checkpoint in ``folder``, or one in the cache that has what it lacks and links to the rest.
+
+    ``exports`` is the folder of another repository, whose ONNX files the checkpoint gets.
+    """
     made: dict[str, Callable[[Path], object]] = {}
+    if exports is not None and exports != folder:
+        for file in (exports / FOLDER).iterdir():
+            made[f"{FOLDER}/{file.name}"] = partial(_link, file.resolve())
     if not (folder / "tokenizer.json").is_file():
         made["tokenizer.json"] = lambda path: path.write_text(_converted(folder), encoding="utf-8")
     digest = hashlib.sha256(recipe.revision.encode())
@@ -78,19 +91,25 @@ def _converted(folder: Path) -> str:
     """tokenizer.json, which transformers makes from the files of a slow tokenizer."""
     import transformers
 
+    lacking = [name for name in ("sentencepiece", "google.protobuf") if find_spec(name) is None]
+    if lacking and any((folder / name).is_file() for name in _SENTENCEPIECE):
+        needed = " ".join(name.removeprefix("google.") for name in lacking)
+        raise MissingDependencyError(
+            f"{folder} has no tokenizer.json, and making it from a SentencePiece model needs {needed}: "
+            f"pip install {needed}"
+        )
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        return str(tokenizer.backend_tokenizer.to_str())
+        made: Tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False).backend_tokenizer
     except Exception as exc:
-        reason = str(exc).lower()
-        lacking = [name for name in ("sentencepiece", "protobuf", "tiktoken") if name in reason]
-        if lacking:
-            needed = " ".join(dict.fromkeys(("sentencepiece", "protobuf") if "tiktoken" not in lacking else lacking))
-            raise MissingDependencyError(
-                f"{folder} has no tokenizer.json, and making it from its other files needs {' and '.join(lacking)}: "
-                f"pip install {needed}"
-            ) from exc
         raise ConfigError(f"{folder} has no tokenizer.json, and none can be made: {one_line(exc)}") from exc
+    config = read_json(folder / "config.json")
+    words = (config.get("text_config") or config).get("vocab_size", 0)
+    if made.get_vocab_size() < _LEAST_SHARE * words:  # transformers makes an empty one where it finds no vocabulary
+        raise ConfigError(
+            f"{folder} has no tokenizer.json, and none can be made: its other files have {made.get_vocab_size():,} "
+            f"tokens, and the model knows {words:,}"
+        )
+    return str(made.to_str())
 
 
 def _save(folder: Path, path: Path) -> None:

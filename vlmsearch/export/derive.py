@@ -107,9 +107,19 @@ def _begin(source: str, revision: str, checkpoint: Path | None, export: Export) 
         name = (bundle_name(source) if source else _NOT_PLAIN.sub("-", checkpoint.resolve().name)) + suffix
         return checkpoint, Recipe(name, "", "", checkpoint=str(checkpoint.resolve()), export=export)
     model = look_up(source, revision or "main", advice(source))
-    model.check_weights()
-    folder = fetch(model, SETTINGS, advice(source))
-    return folder, Recipe(bundle_name(source) + suffix, "", "", source=source, revision=model.revision, export=export)
+    recipe = Recipe(bundle_name(source) + suffix, "", "", source=source, revision=model.revision, export=export)
+    if export == "own" or model.weights:
+        model.check_weights()
+        return fetch(model, SETTINGS, advice(source)), recipe
+    original = model_card(fetch(model, SETTINGS, advice(source))).get("base_model")
+    named = original[0] if isinstance(original, list) and len(original) == 1 else original
+    if not isinstance(named, str) or not is_hub_name(named):
+        raise ConfigError(
+            f"{source} has no weights that its export could be proven against, and its README names no one base_model"
+        )
+    base = look_up(named, "main", advice(source))
+    base.check_weights()
+    return fetch(base, SETTINGS, advice(source)), dataclasses.replace(recipe, weights_from=f"{named}@{base.revision}")
 
 
 def _measured(recipe: Recipe, loaded: Checkpoint, card: dict[str, object]) -> Recipe:

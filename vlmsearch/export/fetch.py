@@ -14,6 +14,7 @@ from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.complete import completed
 from vlmsearch.export.hub import SETTINGS, fetch, kept_folder, look_up
 from vlmsearch.export.load import check_family, load_checkpoint
+from vlmsearch.export.theirs import FOLDER, THEIR_FILES
 from vlmsearch.export.weights import weight_files
 from vlmsearch.models.bundle import Bundle, BundleFile, Prompt, TextInput
 from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, built_by
@@ -33,14 +34,31 @@ def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
     """
     if recipe.checkpoint:
         return completed(recipe.folder / recipe.checkpoint, recipe)
-    kept = kept_folder(recipe.source, recipe.revision)
+    if not isinstance(recipe, Recipe) or recipe.export == "own":
+        return completed(_weights(recipe, recipe.source, recipe.revision), recipe)
+    source, _, revision = (recipe.weights_from or f"{recipe.source}@{recipe.revision}").partition("@")
+    return completed(_weights(recipe, source, revision), recipe, _exports(recipe))
+
+
+def _weights(recipe: Recipe | RerankerRecipe, source: str, revision: str) -> Path:
+    """The folder with a model's settings and weights."""
+    kept = kept_folder(source, revision)
     if kept and _is_whole(kept):
-        return completed(kept, recipe)
-    model = look_up(recipe.source, recipe.revision, advice(recipe.name))
+        return kept
+    model = look_up(source, revision, advice(recipe.name))
     model.check_weights(pickled=isinstance(recipe, Recipe) and recipe.pickled)
     settings = fetch(model, SETTINGS, advice(recipe.name))
-    check_family(settings, recipe.source)  # before its weights are downloaded
-    return completed(fetch(model, model.weights, advice(recipe.name)), recipe)
+    check_family(settings, source)  # before its weights are downloaded
+    return fetch(model, model.weights, advice(recipe.name))
+
+
+def _exports(recipe: Recipe) -> Path:
+    """The folder with a repository's own ONNX files."""
+    kept = kept_folder(recipe.source, recipe.revision)
+    if kept and any((kept / FOLDER).glob("*.onnx")):
+        return kept
+    model = look_up(recipe.source, recipe.revision, advice(recipe.name))
+    return fetch(model, ("config.json", *THEIR_FILES), advice(recipe.name))
 
 
 def advice(name: str) -> str:

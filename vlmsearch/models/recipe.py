@@ -154,8 +154,9 @@ class Recipe:
     """One model: ``source`` and ``revision`` on the hub, or ``checkpoint``, a folder beside the recipe.
 
     ``space`` names the embedding space, ``precisions`` is what a bundle holds by default, and ``scenes`` the number of
-    drawn scenes that retrieval is measured on (0: not at all). ``export`` says whose ONNX graphs are taken, and
-    ``pickled`` that the weights may be read from PyTorch's own format, where the repository has no other.
+    drawn scenes that retrieval is measured on (0: not at all). ``export`` says whose ONNX graphs are taken,
+    ``weights_from`` which repository (``ORG/NAME@COMMIT``) has the weights that they are proven against, where theirs
+    has none, and ``pickled`` that weights may be read from PyTorch's own format, where there is no other.
 
     ``pooling`` is for a repository that does not say it itself, ``prompts`` replaces what the checkpoint's own files
     say of prompts. ``max_tokens`` is how many tokens of a text are read at once, where that is to be less than the
@@ -179,6 +180,7 @@ class Recipe:
     parameters: int = 0
     dim: int = 0
     export: Export = "own"
+    weights_from: str = ""
     pickled: bool = False
     pooling: PoolingName = ""
     precisions: tuple[Precision, ...] = ("fp32", "int8")
