@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,9 @@ def test_below_the_gate_nothing_is_built_unless_forced(recipe: Path, tmp_path: P
 
 
 def test_the_wrong_kind_of_checkpoint_is_refused(recipe: Path, sentences: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a BERT checkpoint, which tiny-clip is not made from"):
-        build_bundle(read_recipe(recipe), checkpoint=sentences.parent / "checkpoint", out=tmp_path / "b")
+    clip = replace(read_recipe(recipe), family="clip")
+    with pytest.raises(ConfigError, match="is of the family bert, and tiny-clip is clip"):
+        build_bundle(clip, checkpoint=sentences.parent / "checkpoint", out=tmp_path / "b")
     long = tmp_path / "long.toml"
     long.write_text(recipe.read_text().replace("[2, 8, 32]", "[2, 8, 33]"))
     with pytest.raises(ConfigError, match=r"text_length goes to 33, but .* reads 32"):

@@ -21,7 +21,7 @@ from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import Samples, gather
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
 from vlmsearch.export.inputs import Feeds, machine, run
-from vlmsearch.export.load import load_checkpoint
+from vlmsearch.export.load import load_checkpoint, read_config
 from vlmsearch.export.quantize import (
     D,
     Drift,
@@ -94,7 +94,7 @@ def build_bundle(
     report = progress or silent
     report("reading the checkpoint", 0, 1)
     loaded = load_checkpoint(checkpoint or checkpoint_folder(recipe), recipe.prompts, recipe.max_tokens)
-    _check_kind(recipe, loaded)
+    _check_recipe(recipe, loaded)
     with folder_in_the_making(target) as folder:
         work = _start(recipe, loaded, folder, calibrate, report)
         _prove_all(work)
@@ -121,11 +121,11 @@ def need_peers() -> None:
         ) from exc
 
 
-def _check_kind(recipe: Recipe, checkpoint: Checkpoint) -> None:
-    expected = {"clip": True, "minilm": False}.get(recipe.space)
-    if expected is not None and expected != (checkpoint.image is not None):
-        kind = "CLIP" if checkpoint.image else "BERT"
-        raise ConfigError(f"{checkpoint.folder} is a {kind} checkpoint, which {recipe.name} is not made from")
+def _check_recipe(recipe: Recipe, checkpoint: Checkpoint) -> None:
+    """ConfigError where a recipe is for another checkpoint than this one."""
+    family, _ = read_config(checkpoint.folder)
+    if recipe.family and recipe.family != family:
+        raise ConfigError(f"{checkpoint.folder} is of the family {family}, and {recipe.name} is {recipe.family}")
     if any(dim >= checkpoint.dim for dim in recipe.dims):
         raise ConfigError(f"{recipe.name}: dims are less than {checkpoint.dim}, the whole length: {list(recipe.dims)}")
     if not checkpoint.fill and recipe.shapes.text_length[2] > checkpoint.max_tokens:
