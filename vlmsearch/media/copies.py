@@ -60,7 +60,7 @@ _FEW = 0.002
 """The share of pixels that may differ anywhere."""
 _CORNER = 0.22
 """The sides of what may differ in one corner."""
-_LINE, _LONG, _FILLED = 0.12, 3.0, 0.35
+_LINE, _LONG, _FILLED = 0.105, 3.0, 0.35
 """The height of a line that may differ; how many times as long as high it is, and how much of it differs, at least."""
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 

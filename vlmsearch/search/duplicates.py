@@ -2,7 +2,7 @@
 
 The store finds the nearest images of each image by their vectors, so the work grows with their number and not with its
 square. Vectors alone cannot tell a copy with a frame from another picture of the same things, so the files of each pair
-are compared: see `vlmsearch.media.copies`. Groups are what is connected by pairs (union-find).
+are compared: see `vlmsearch.media.copies`. Groups are what is connected by pairs, where two pairs say so.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ LEAST_COSINE = 0.5
 """The cosine from which two images are compared; of unrelated photographs CLIP's are about that."""
 _NEIGHBOURS = 20
 """How many of the nearest images each one is compared with."""
+_SECONDS = 4
+"""How many pairs of each group are asked when two are to be joined."""
 _PAGE = 256
 _SKETCHES, _LOOKS = 2048, 512
 """How many sketches with their hashes, and how many looks, are kept in memory: 100 MiB and 60 MiB."""
@@ -68,7 +70,7 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
             documents = [each.document for each in shown] + store.get(sorted(near - files.known))
             list(workers.map(files.add, documents))
             for one, other in pairs:
-                if groups.root(one) != groups.root(other) and files.are_copies(one, other):
+                if other not in groups.of(one) and _belong_together(files, groups, one, other):
                     groups.join(one, other)
             done += len(page)
             if options.on_progress:
@@ -80,6 +82,21 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
 
 def _passes(condition: Filter, document: Document) -> bool:
     return condition.matches(document.metadata)
+
+
+def _belong_together(files: _Files, groups: _Groups, one: str, other: str) -> bool:
+    """Whether two images are copies, and a second pair of their groups says so too, if there is any.
+
+    One wrong pair would otherwise make copies of all that is in the two groups.
+    """
+    if not files.are_copies(one, other):
+        return False
+    group, others = groups.of(one), groups.of(other)
+    if len(group) == len(others) == 1:
+        return True
+    seconds = [(one, each) for each in others if each != other][:_SECONDS]
+    seconds += [(each, other) for each in group if each != one][:_SECONDS]
+    return any(files.are_copies(*pair) for pair in seconds)
 
 
 def _near(
@@ -156,27 +173,21 @@ def _measured(id: str, path: Path, limits: ImageLimits) -> ImageFile:
 
 
 class _Groups:
-    """What is connected by pairs: union-find with path halving (Tarjan and van Leeuwen, JACM 31(2), 1984)."""
+    """Images that were found to be copies, each in a list with the others of its group."""
 
     def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
+        self._lists: dict[str, list[str]] = {}
 
-    def root(self, id: str) -> str:
-        """The member that stands for the group of an id."""
-        while (parent := self._parents.get(id, id)) != id:
-            self._parents[id] = self._parents.get(parent, parent)
-            id = parent
-        return id
+    def of(self, id: str) -> list[str]:
+        """The group of an image, which may be alone in it."""
+        return self._lists.setdefault(id, [id])
 
     def join(self, one: str, other: str) -> None:
-        """Make one group of two."""
-        self._parents.setdefault(one, one)
-        self._parents.setdefault(other, other)
-        self._parents[self.root(other)] = self.root(one)
+        """Make one group of those of two images."""
+        small, large = sorted((self.of(one), self.of(other)), key=len)
+        large += small
+        self._lists.update(dict.fromkeys(small, large))
 
-    def members(self) -> Collection[list[str]]:
-        """The groups, each with its members."""
-        found: dict[str, list[str]] = {}
-        for id in self._parents:
-            found.setdefault(self.root(id), []).append(id)
-        return found.values()
+    def members(self) -> list[list[str]]:
+        """The groups of more than one."""
+        return [group for id, group in self._lists.items() if len(group) > 1 and group[0] == id]
