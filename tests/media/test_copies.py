@@ -14,7 +14,7 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.media.copies import is_copy, look_at, placements
 from vlmsearch.media.images import open_image
 
-SEEDS = range(50_000_000, 50_000_024)
+SEEDS = range(50_000_000, 50_000_016)
 PHOTOS = SHARED / "photos"
 
 
@@ -40,7 +40,7 @@ def test_scenes_that_differ_in_one_attribute_are_not() -> None:
         scene = make_scene(seed)
         one = look_at(scene.draw())
         wrong += sum(is_copy(one, look_at(altered(scene, random.Random(seed + i)).draw())) for i in range(4))
-    assert wrong <= 2  # of 96
+    assert wrong <= 1  # of 64
 
 
 def test_copying_goes_both_ways() -> None:
@@ -53,7 +53,7 @@ def test_copying_goes_both_ways() -> None:
 
 @pytest.mark.skipif(not PHOTOS.is_dir(), reason="no photographs here")
 def test_edited_photographs_are_copies_and_others_are_not() -> None:
-    files = sorted(path for path in PHOTOS.iterdir() if path.suffix == ".jpg")[:24]
+    files = sorted(PHOTOS.rglob("*.jpg"))[:12]
     pictures = [open_image(path) for path in files]
     found = recall(pictures)
     assert min(found.values()) >= 0.9, found

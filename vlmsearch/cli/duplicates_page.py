@@ -25,15 +25,16 @@ li > img { width: 100%; height: 260px; object-fit: contain; display: block; back
 .facts { color: var(--soft); font-size: .85rem; font-variant-numeric: tabular-nums; }
 b { display: inline-block; margin: .35rem .35rem 0 0; padding: 0 .5rem; border-radius: 999px; font-size: .75rem;
   font-weight: 600; color: var(--card); background: var(--mark); }
+@media (max-width: 600px) { ol { grid-template-columns: 1fr 1fr; gap: .6rem; } li > img { height: 44vw; } }
 """
 
 
 def write_duplicates(path: Path, found: Duplicates) -> None:
     """Write the page; ConfigError where it cannot be written."""
     shown = found.groups[:_MOST]
-    said = f"{len(found.groups)} groups among {found.compared} images"
+    said = f"groups: {len(found.groups)}, among {found.compared} images"
     said += f", of which the largest {_MOST} are here" if len(shown) < len(found.groups) else ""
-    said += f"; {len(found.unread)} images could not be compared" if found.unread else ""
+    said += f"; not compared: {len(found.unread)}" if found.unread else ""
     sections = "\n".join(_section(number, group) for number, group in enumerate(shown, 1))
     write_page(path, f"<h1>Copies</h1>\n<p>{said}</p>\n{sections}", title="Copies", style=_STYLE)
 
