@@ -21,7 +21,9 @@ import pytest
 from click.testing import CliRunner
 from vlmsearch_mocks.contracts import EncoderContract
 
+from tests.support.checkpoints import make_recipe
 from tests.support.codec_standin import Decoder, pretend_gpu
+from tests.support.siglip import make_siglip
 from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.gpu import STATE, PretendGpu
 from tests.support.tensorrt_standin.quick import quicken
@@ -38,9 +40,11 @@ from vlmsearch.errors import (
     ModelUnavailableError,
     QualityError,
 )
+from vlmsearch.export.bundle import build_bundle
 from vlmsearch.models.bundle import TextInput
+from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder
-from vlmsearch.tensorrt.engine.plans import plans_folder
+from vlmsearch.tensorrt.engine.plans import all_choices, plans_folder
 from vlmsearch.types import Vectors
 
 if TYPE_CHECKING:
@@ -437,3 +441,21 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_texts_of_one_length_have_engines_for_that_length(tmp_path: Path) -> None:
+    """SigLIP pads every text to one length and takes images whole."""
+    recipe = make_recipe(tmp_path, make_siglip(tmp_path / "checkpoint", positions=16), space="siglip")
+    bundle = build_bundle(read_recipe(recipe), out=tmp_path / "tiny-siglip", precisions=["fp32"])
+    for version in VERSIONS:
+        with machine(version):
+            kind = importlib.import_module("vlmsearch.encoders.tensorrt").TensorRTEncoder
+            with kind(f"{bundle.folder}/", precision="fp32") as encoder, OnnxEncoder(f"{bundle.folder}/") as reference:
+                expected, found = vectors(reference), vectors(encoder)
+        for name, rows in expected.items():
+            np.testing.assert_allclose(found[name], rows, atol=1e-5)
+    built = [ranges for _, plan in all_choices() for profile in plan.key.profiles for ranges in profile]
+    lengths = {
+        shape for each in built if each.input == "input_ids" for shape in (each.min[1], each.opt[1], each.max[1])
+    }
+    assert lengths == {16}

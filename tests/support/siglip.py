@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import string
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -136,7 +137,8 @@ def _t5() -> str:
     trainer = trainers.UnigramTrainer(
         vocab_size=VOCABULARY, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
     )
-    tokenizer.train_from_iterator(_corpus(), trainer)
+    usual = {letter for letter, _ in Counter("".join(_corpus())).most_common(700)}  # a vocabulary has room for no more
+    tokenizer.train_from_iterator(("".join(filter(usual.__contains__, text)) for text in _corpus()), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     return tokenizer.to_str()
 

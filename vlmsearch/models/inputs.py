@@ -44,9 +44,14 @@ def open_tokenizer(bundle: Bundle) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if bundle.text.lower:
-        own = [tokenizer.normalizer] if tokenizer.normalizer else []
-        tokenizer.normalizer = NormalizerSequence([Lowercase(), *own])
+        lower_case(tokenizer)
     return tokenizer
+
+
+def lower_case(tokenizer: Tokenizer) -> None:
+    """Have a tokenizer lower-case texts first; its special tokens are found before that, as they are written."""
+    own = [tokenizer.normalizer] if tokenizer.normalizer else []
+    tokenizer.normalizer = NormalizerSequence([Lowercase(), *own])
 
 
 def to_pixels(image: ImageSource, preprocess: Preprocess, limits: ImageLimits = DEFAULT_LIMITS) -> Pixels:

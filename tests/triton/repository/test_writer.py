@@ -18,7 +18,7 @@ from tests.support.triton_bundles import BOTH, CLIP, MINILM
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import cache_folder, find_bundles
 from vlmsearch.models.recipe import Shapes
-from vlmsearch.triton.client.protocol import Deployment, error_of, status_of
+from vlmsearch.triton.client.protocol import Deployment, error_of, ids_tensor, mask_tensor, status_of
 from vlmsearch.triton.repository.check import check_repository
 from vlmsearch.triton.repository.config import tower_config
 from vlmsearch.triton.repository.options import Queue, RepoOptions
@@ -69,6 +69,17 @@ def test_every_file_parses_into_what_was_checked(platform: str, monkeypatch: pyt
     ]
     assert parsed == list(configs.values())
     check_repository(parsed, release=PLATFORMS[platform].found_release)
+
+
+def test_texts_of_one_length_are_served_as_such() -> None:
+    form = replace(CLIP.text, max_tokens=64, fill=64)
+    configs = make_configs([replace(CLIP, text=form)], PLATFORMS["onnxruntime"])
+    assert [list(tensor.dims) for tensor in configs["clip_text"].input] == [[64], [64]]
+    outputs = {tensor.name: list(tensor.dims) for tensor in configs["text_tokenize"].output}
+    assert outputs[ids_tensor("clip")] == outputs[mask_tensor("clip")] == [64]
+    (engine,) = configs["clip_text"].optimization.execution_accelerators.gpu_execution_accelerator
+    profiles = {value for name, value in engine.parameters.items() if name.endswith("_shapes")}
+    assert all("input_ids:" in profile and "x64," in profile for profile in profiles)
 
 
 def test_a_single_text_model_makes_a_repository() -> None:
