@@ -14,10 +14,11 @@ import transformers
 from safetensors.numpy import load_file
 
 from tests.support.checkpoints import edit_json, make_recipe
-from tests.support.siglip import make_siglip
+from tests.support.siglip import VOCABULARY, make_siglip
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError
+from vlmsearch.export import layers
 from vlmsearch.export.bundle import build_bundle
 from vlmsearch.export.calibrate import calibrate
 from vlmsearch.export.checkpoint import Checkpoint
@@ -104,11 +105,20 @@ def test_other_dialects_stay_near(tmp_path: Path) -> None:
         assert not any(node.domain for node in onnx.load_from_string(export(checkpoint, tower)).graph.node)
 
 
+def test_a_table_too_large_for_one_file_is_kept_in_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = load_checkpoint(make_siglip(tmp_path))
+    whole = export(checkpoint, "text")
+    monkeypatch.setattr(layers, "LARGEST_TABLE", 1000)
+    data = export(checkpoint, "text")
+    assert len(whole) - len(data) == pytest.approx(VOCABULARY * 48 * 2, abs=1000)
+    assert_same(*both(checkpoint, "text"))
+
+
 def test_the_head_is_quantised_by_nobody(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(make_siglip(tmp_path))
-    layers = Layers(OnnxGraph("image"))
-    checkpoint.write("image", layers)
-    assert sorted({name.partition("/")[2].partition("/")[0] for name in layers.linear_inputs}) == ["0", "1"]
+    written = Layers(OnnxGraph("image"))
+    checkpoint.write("image", written)
+    assert sorted({name.partition("/")[2].partition("/")[0] for name in written.linear_inputs}) == ["0", "1"]
 
 
 def test_every_text_is_padded_to_one_length_and_seen_whole(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from vlmsearch.export.graph import OnnxGraph
 Array = NDArray[np.float32]
 Arithmetic = type[np.float32 | np.float16]
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu"]
+LARGEST_TABLE = 10**9
+"""Bytes of a table in float32: SigLIP 2 L/16 has 256,000 tokens, which with its layers would not fit one ONNX file."""
 _TANH_SLOPE = math.sqrt(2 / math.pi)
 _MASKED = -1e4
 """Added to the scores of masked positions: small enough to vanish in softmax, large enough for float16."""
@@ -128,8 +130,15 @@ class Layers:
         return self.graph.op("Add", y, self.weight(layer.bias, f"{layer.name}.bias"), scope=layer.name)
 
     def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
-        """The rows of a table, one for each id."""
+        """The rows of a table, one for each id; a very large one is kept in float16, so that a file holds it."""
+        if table.nbytes > LARGEST_TABLE:
+            return self._half_lookup(table, ids, name)
         return self.graph.op("Gather", self.weight(table, name), ids, scope="embed")
+
+    def _half_lookup(self, table: Array, ids: str, name: str) -> str:
+        """The rows of a table that is kept in float16, at half the size."""
+        rows = self.graph.op("Gather", self.graph.constant(table.astype(np.float16), name), ids, scope="embed")
+        return self.cast(rows, "embed")
 
     def norm(self, x: str, layer: Norm) -> str:
         """Layer normalisation over the last axis."""
@@ -279,8 +288,7 @@ class CpuInt8Layers(_QuantisedLayers):
 
     def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
         """The rows of a table, one for each id."""
-        rows = self.graph.op("Gather", self.graph.constant(table.astype(np.float16), name), ids, scope="embed")
-        return self.cast(rows, "embed")
+        return self._half_lookup(table, ids, name)
 
     def add_norm(self, x: str, residual: str, layer: Norm) -> tuple[str, str]:
         """The sum of ``x`` and ``residual``, and that sum normalised.
