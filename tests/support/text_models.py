@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -19,6 +19,7 @@ from transformers import (
     ModernBertConfig,
     MPNetConfig,
     MPNetTokenizer,
+    NomicBertConfig,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaTokenizer,
@@ -29,8 +30,8 @@ from transformers import (
 from tests.support.checkpoints import save
 from vlmsearch.export.verify import tokenizer_cases
 
-TextFamily = Literal["bert", "distilbert", "modernbert", "mpnet", "roberta", "xlm-roberta"]
-TEXT_FAMILIES: tuple[TextFamily, ...] = ("bert", "distilbert", "modernbert", "mpnet", "roberta", "xlm-roberta")
+TextFamily = Literal["bert", "distilbert", "modernbert", "mpnet", "nomic_bert", "roberta", "xlm-roberta"]
+TEXT_FAMILIES: tuple[TextFamily, ...] = get_args(TextFamily)
 _VOCABULARY = 2000
 _LETTERS = pre_tokenizers.ByteLevel.alphabet()
 _CONFIGS: Mapping[TextFamily, type[Any]] = {
@@ -38,6 +39,7 @@ _CONFIGS: Mapping[TextFamily, type[Any]] = {
     "distilbert": DistilBertConfig,
     "modernbert": ModernBertConfig,
     "mpnet": MPNetConfig,
+    "nomic_bert": NomicBertConfig,
     "roberta": RobertaConfig,
     "xlm-roberta": XLMRobertaConfig,
 }
@@ -46,6 +48,7 @@ REAL: Mapping[TextFamily, Mapping[str, int]] = {
     "distilbert": {},
     "modernbert": {},
     "mpnet": {"max_position_embeddings": 514},
+    "nomic_bert": {},
     "roberta": {"max_position_embeddings": 514, "type_vocab_size": 1},
     "xlm-roberta": {"max_position_embeddings": 514, "type_vocab_size": 1},
 }
@@ -75,7 +78,9 @@ def make_text_model(
     }
     torch.manual_seed(0)
     sizes["initializer_range"] = 0.05  # with the usual one, different texts hardly differ in their first token
-    model = AutoModel.from_config(_CONFIGS[family](**{"vocab_size": words, **special, **sizes, **settings}))
+    model: Any = AutoModel.from_config(  # type: ignore[no-untyped-call]
+        _CONFIGS[family](**{"vocab_size": words, **special, **sizes, **settings})
+    )
     save(model, folder)
     tokenizer.save_pretrained(folder)
     width = model.config.hidden_size
@@ -96,7 +101,7 @@ def make_text_model(
 
 def text_tokenizer(family: TextFamily) -> Any:
     """A family's own tokenizer over a small vocabulary."""
-    if family in ("bert", "distilbert"):
+    if family in ("bert", "distilbert", "nomic_bert"):
         return BertTokenizer(vocab=_wordpiece("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
     if family == "mpnet":
         return MPNetTokenizer(vocab=_wordpiece("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
@@ -104,7 +109,7 @@ def text_tokenizer(family: TextFamily) -> Any:
         return XLMRobertaTokenizer(vocab=_unigram())
     if family == "roberta":
         vocabulary, merges = _pairs("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-        return RobertaTokenizer(vocab=vocabulary, merges=merges)
+        return RobertaTokenizer(vocab=vocabulary, merges=merges)  # type: ignore[arg-type]  # it takes pairs
     return _modern()
 
 
@@ -146,7 +151,7 @@ def _modern() -> Any:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=numbers
     )
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, cls_token="[CLS]", pad_token="[PAD]", sep_token="[SEP]", unk_token="[UNK]",
         mask_token="[MASK]", model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
@@ -158,8 +163,10 @@ def _train(tokenizer: Tokenizer, trainer: Any) -> None:
 
 
 def _tiny(family: TextFamily) -> dict[str, object]:
+    sizes: dict[str, object]
     if family == "distilbert":
-        return {"dim": 48, "n_layers": 2, "n_heads": 3, "hidden_dim": 96, "max_position_embeddings": 64}
+        sizes = {"dim": 48, "n_layers": 2, "n_heads": 3, "hidden_dim": 96}
+        return sizes | {"max_position_embeddings": 64}
     sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
     if family == "modernbert":
         return sizes | {"num_hidden_layers": 4, "local_attention": 16, "max_position_embeddings": 64}
@@ -177,7 +184,8 @@ def make_text_cross_encoder(folder: Path, family: TextFamily) -> Path:
     torch.manual_seed(0)
     words = {"vocab_size": len(tokenizer), "num_labels": 1, "type_vocab_size": 1, "initializer_range": 0.05}
     config = _CONFIGS[family](**(words | special | _tiny(family)))
-    save(AutoModelForSequenceClassification.from_config(config), folder)
+    model: Any = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
+    save(model, folder)
     tokenizer.model_max_length = 64
     tokenizer.save_pretrained(folder)
     return folder

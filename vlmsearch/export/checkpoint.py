@@ -19,7 +19,12 @@ from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Logits, Tower
 from vlmsearch.models.recipe import NO_PROMPTS, Prompts
 
-_ACTIVATIONS: dict[str, Activation] = {"quick_gelu": "quick_gelu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
+_ACTIVATIONS: dict[str, Activation] = {
+    "quick_gelu": "quick_gelu",
+    "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+}
 _RESAMPLE: dict[int, Literal["lanczos", "bilinear", "bicubic"]] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 

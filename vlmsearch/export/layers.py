@@ -21,7 +21,7 @@ from vlmsearch.export.graph import OnnxGraph
 
 Array = NDArray[np.float32]
 Arithmetic = type[np.float32 | np.float16]
-Activation = Literal["gelu", "gelu_tanh", "quick_gelu"]
+Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "silu"]
 LARGEST_TABLE = 10**9
 """Bytes of a table in float32: SigLIP 2 L/16 has 256,000 tokens, which with its layers would not fit one ONNX file."""
 _TANH_SLOPE = math.sqrt(2 / math.pi)
@@ -151,7 +151,7 @@ class Layers:
         return total, self.norm(total, layer)
 
     def activation(self, x: str, kind: Activation, scope: str) -> str:
-        """GELU by the error function, or its approximation by a sigmoid or a tanh (Hendrycks and Gimpel, 2016)."""
+        """GELU by the error function or approximated by a sigmoid or tanh, or SiLU (Hendrycks and Gimpel, 2016)."""
         op = self.graph.op
         if kind == "gelu_tanh":
             slope = op("Mul", op("Mul", x, x, scope=scope), self.scalar(_TANH_SLOPE * 0.044715), scope=scope)
@@ -159,6 +159,8 @@ class Layers:
             gate = op("Tanh", op("Mul", x, slope, scope=scope), scope=scope)
             gate = op("Add", gate, self.scalar(1.0), scope=scope)
             return op("Mul", op("Mul", x, gate, scope=scope), self.scalar(0.5), scope=scope)
+        if kind == "silu":
+            return op("Mul", x, op("Sigmoid", x, scope=scope), scope=scope)
         if kind == "quick_gelu":
             gate = op("Sigmoid", op("Mul", x, self.scalar(1.702), scope=scope), scope=scope)
             return op("Mul", x, gate, scope=scope)
@@ -300,11 +302,11 @@ class CpuInt8Layers(_QuantisedLayers):
         return total, self.norm(total, layer)
 
     def activation(self, x: str, kind: Activation, scope: str) -> str:
-        """GELU or one of its approximations, in one pass."""
+        """GELU, one of its approximations or SiLU, in one pass."""
         if kind == "gelu_tanh":
             return self.graph.op("FastGelu", x, scope=scope)
-        if kind == "quick_gelu":
-            return self.graph.op("QuickGelu", x, scope=scope, alpha=1.702)
+        if kind in ("quick_gelu", "silu"):
+            return self.graph.op("QuickGelu", x, scope=scope, alpha=1.702 if kind == "quick_gelu" else 1.0)
         return self.graph.op("Gelu", x, scope=scope)
 
     def rotate(self, x: str, rotary: Rotary, *, heads: int, width: int, scope: str) -> str:

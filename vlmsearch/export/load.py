@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.checkpoint import Checkpoint
-from vlmsearch.export.families import bert, clip, distilbert, modernbert, mpnet, openclip, roberta, siglip
+from vlmsearch.export.families import bert, clip, distilbert, modernbert, mpnet, nomic_bert, openclip, roberta, siglip
 from vlmsearch.export.weights import Json, read_json
 from vlmsearch.models.recipe import Prompts
 
@@ -22,6 +22,7 @@ FAMILIES: Mapping[str, Reader] = {
     "distilbert": distilbert.read,
     "modernbert": modernbert.read,
     "mpnet": mpnet.read,
+    "nomic_bert": nomic_bert.read,
     "roberta": roberta.read,
     "xlm-roberta": roberta.read,
 }
