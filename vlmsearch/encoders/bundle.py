@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -18,7 +18,7 @@ from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, 
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, shortened
-from vlmsearch.models.inputs import Ids, Pixels, TextBatches, check_length, cut_vectors, to_pixels
+from vlmsearch.models.inputs import BatchLimits, Ids, Pixels, TextBatches, check_length, cut_vectors, to_pixels
 from vlmsearch.types import ImageSource, Role, Vectors
 
 
@@ -47,7 +47,8 @@ class BundleEncoder(Encoder):
         }
         self._picture = pictures[0] if pictures else None
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
-        self._batch_size = self.text_batch_size = batch_size
+        self._batch_size = batch_size
+        self.text_limits = BatchLimits(batch_size)
         self._pool = Workers(workers, name="vlmsearch-decode", owner="the encoder")
 
     @abstractmethod
@@ -58,14 +59,18 @@ class BundleEncoder(Encoder):
     def run_texts(self, bundle: Bundle, ids: Ids, mask: Ids) -> Vectors:
         """Vectors of one batch of token ids and their mask, both int32 (n, length)."""
 
+    def run_text_batches(self, bundle: Bundle, batches: Sequence[tuple[Ids, Ids]]) -> Iterable[Vectors]:
+        """Vectors of each batch of token ids and their mask, in order: one batch after the other, unless overridden."""
+        return (self.run_texts(bundle, ids, mask) for ids, mask in batches)
+
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Vectors per space; see `Encoder.encode_texts`."""
         self.check_open()
         apply_to_each(utf8_bytes, texts)
         vectors = {}
         for bundle, space in zip(self.bundles, self.spaces):
-            run = partial(self.run_texts, bundle)
-            whole = self._texts[space.name].encode(texts, role, self.text_batch_size, run)
+            run = partial(self.run_text_batches, bundle)
+            whole = self._texts[space.name].encode(texts, role, self.text_limits, run)
             vectors[space.name] = cut_vectors(whole, space.dim)
         return vectors
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -10,11 +10,19 @@ from typing import Literal
 from vlmsearch._util.gpu import Provider
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.models.bundle import Bundle, Export, Precision, Tower, cache_folder, find_bundles, model_file
-from vlmsearch.models.inputs import Ids, Pixels, available_cores
+from vlmsearch.models.bundle import (
+    UNPADDED,
+    Bundle,
+    Export,
+    Precision,
+    Tower,
+    cache_folder,
+    find_bundles,
+    model_file,
+)
+from vlmsearch.models.inputs import BatchLimits, Ids, Pixels, available_cores
 from vlmsearch.models.session import (
-    IMAGE_SHARE,
-    TEXT_SHARE,
+    TOKENS_AT_ONCE,
     Arrays,
     CoresSession,
     OnnxSession,
@@ -63,7 +71,8 @@ class OnnxEncoder(BundleEncoder):
         self.device = device
         self.precision = precision or _usual_precision(bundles, "int8" if gpu is None else "fp16")
         file = _file(self.precision, None if gpu is None else provider)
-        self.text_batch_size = size if gpu is not None else size * cores  # every core gets a batch of its own
+        if gpu is None:
+            self.text_limits = BatchLimits(size, tokens=TOKENS_AT_ONCE, cores=cores, unpadded=UNPADDED)
         self._sessions = {
             (bundle.name, tower): _on_cpu(bundle, tower, file, cores)
             if gpu is None
@@ -82,10 +91,20 @@ class OnnxEncoder(BundleEncoder):
         """Vectors of one batch of token ids."""
         return self._run(bundle, "text", {"input_ids": ids, "attention_mask": mask})
 
-    def _run(self, bundle: Bundle, tower: Tower, inputs: Arrays) -> Vectors:
+    def run_text_batches(self, bundle: Bundle, batches: Sequence[tuple[Ids, Ids]]) -> Iterable[Vectors]:
+        """Vectors of each batch of token ids and their mask, in order; on a CPU each core computes a batch."""
+        session = self._session(bundle, "text")
+        if isinstance(session, OnnxSession):
+            return super().run_text_batches(bundle, batches)
+        return session.run_each([{"input_ids": ids, "attention_mask": mask} for ids, mask in batches])
+
+    def _session(self, bundle: Bundle, tower: Tower) -> CoresSession | OnnxSession:
         sessions = self._sessions
         self.check_open()
-        return sessions[bundle.name, tower].run(inputs)
+        return sessions[bundle.name, tower]
+
+    def _run(self, bundle: Bundle, tower: Tower, inputs: Arrays) -> Vectors:
+        return self._session(bundle, tower).run(inputs)
 
     def close(self) -> None:
         """Stop the threads, and let go of the models and their memory."""
@@ -97,8 +116,7 @@ class OnnxEncoder(BundleEncoder):
 
 
 def _on_cpu(bundle: Bundle, tower: Tower, file: Precision, cores: int) -> CoresSession:
-    share = IMAGE_SHARE if tower == "image" else TEXT_SHARE
-    return CoresSession(partial(bundle.model, tower, file), _named(bundle, tower), threads=cores, share=share)
+    return CoresSession(partial(bundle.model, tower, file), _named(bundle, tower), threads=cores)
 
 
 def _on_gpu(bundle: Bundle, tower: Tower, file: Precision, place: Place, most: int) -> OnnxSession:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -18,7 +18,7 @@ OPSET = 17
 IR_VERSION = 8
 _MICROSOFT = "com.microsoft"
 
-Attribute = int | float | str | Sequence[int]
+Attribute = int | float | str | Sequence[int] | onnx.GraphProto
 
 
 class OnnxGraph:
@@ -34,6 +34,8 @@ class OnnxGraph:
         self._constants: dict[str, NDArray[np.generic]] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
+        self._used: set[str] = set()
+        self._uses_contrib = False
 
     def input(self, name: str, dtype: int, shape: Sequence[int | str]) -> str:
         """Declare an input; dimensions given by name are dynamic."""
@@ -67,20 +69,40 @@ class OnnxGraph:
         name = f"{scope}/{kind}_{len(self._nodes)}"
         names = [f"{name}:{i}" if outputs > 1 else name for i in range(outputs)]
         domain = _MICROSOFT if kind in _CONTRIB else ""
+        self._used.update(inputs)
+        self._uses_contrib |= bool(domain)
         node = helper.make_node(kind, list(inputs), names, name=name, domain=domain)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
         self._nodes.append(node)
         return names
+
+    def choice(self, condition: str, then: Callable[[], str], other: Callable[[], str], *, scope: str) -> str:
+        """Add a node that runs one of two branches, as a bool of one element says, and return its float output's name.
+
+        What ``then`` and ``other`` add and return is the branch; it may read all that was added before.
+        """
+        branches = {
+            "then_branch": self._branch(then, f"{scope}/then"),
+            "else_branch": self._branch(other, f"{scope}/else"),
+        }
+        return self.op("If", condition, scope=scope, **branches)
+
+    def _branch(self, add: Callable[[], str], name: str) -> onnx.GraphProto:
+        outer, self._nodes = self._nodes, []
+        try:
+            output = helper.make_tensor_value_info(add(), TensorProto.FLOAT, None)
+            return helper.make_graph(self._nodes, name, [], [output])
+        finally:
+            self._nodes = outer
 
     def to_bytes(self) -> bytes:
         """The finished model as its file. BackendError where it is beyond the 2 GB that such a file can have.
 
         Constants are written one after the other, so that no second copy of all of them is ever in memory.
         """
-        used = {name for node in self._nodes for name in node.input}
-        constants = {name: array for name, array in self._constants.items() if name in used}
+        constants = {name: array for name, array in self._constants.items() if name in self._used}
         opsets = [helper.make_opsetid("", OPSET)]
-        if any(node.domain for node in self._nodes):
+        if self._uses_contrib:
             opsets.append(helper.make_opsetid(_MICROSOFT, 1))
         settings = {"opset_imports": opsets, "ir_version": IR_VERSION, "producer_name": "vlmsearch"}
         graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs)

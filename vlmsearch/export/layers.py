@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from vlmsearch.export.graph import OnnxGraph
+from vlmsearch.models.bundle import UNPADDED
 
 Array = NDArray[np.float32]
 Arithmetic = type[np.float32 | np.float16]
@@ -274,6 +275,10 @@ class CpuInt8Layers(_QuantisedLayers):
     processors give the same result. The table of tokens is kept in float16, at half the size.
     """
 
+    def __init__(self, graph: OnnxGraph, quantised: Mapping[str, Quantised]) -> None:
+        super().__init__(graph, quantised)
+        self._whole: dict[str, str] = {}
+
     def linear_int8(self, x: str, weight: Array, layer: Linear, how: Quantised) -> str:
         """``x @ weight + bias`` in INT8 with INT32 sums, in and out float32."""
         op, constant, name = self.graph.op, self.graph.constant, layer.name
@@ -322,12 +327,37 @@ class CpuInt8Layers(_QuantisedLayers):
     def attention(
         self, query: str, key: str, value: str, *, heads: int, width: int, mask: Mask | None, scope: str
     ) -> str:
-        """Softmax attention in one operator."""
+        """Softmax attention in one operator.
+
+        From `UNPADDED` tokens on, texts that are not padded go without a mask: only that way does ONNX Runtime take its
+        blockwise kernel, which keeps the scores in the cache (FlashAttention, Dao et al., 2022).
+        """
+        if mask is None or mask.order is not None or mask.scores is not None:
+            return self._fused_attention(query, key, value, mask, heads, scope)
+        return self.graph.choice(
+            self._is_whole(mask.padding),
+            lambda: self._fused_attention(query, key, value, None, heads, f"{scope}/whole"),
+            lambda: self._fused_attention(query, key, value, mask, heads, f"{scope}/padded"),
+            scope=scope,
+        )
+
+    def _fused_attention(self, query: str, key: str, value: str, mask: Mask | None, heads: int, scope: str) -> str:
         padding, causal, scores = (mask.padding, int(mask.order is not None), mask.scores) if mask else ("", 0, None)
         return self.graph.op(
             "MultiHeadAttention", query, key, value, "", padding, scores or "",
             scope=scope, num_heads=heads, scale=1.0, unidirectional=causal,
         )  # fmt: skip
+
+    def _is_whole(self, padding: str) -> str:
+        """Whether texts are long and none is padded; written once per mask."""
+        if padding not in self._whole:
+            op, ints = self.graph.op, self.graph.ints
+            least = op("ReduceMin", padding, scope="mask", keepdims=0)
+            length = op("Gather", op("Shape", padding, scope="mask"), ints(1), scope="mask")
+            is_long = op("GreaterOrEqual", length, ints(UNPADDED), scope="mask")
+            whole = op("Cast", least, scope="mask", to=int(TensorProto.BOOL))
+            self._whole[padding] = op("And", whole, is_long, scope="mask")
+        return self._whole[padding]
 
 
 def quantise_weight(weight: Array, most: int) -> tuple[NDArray[np.int8], Array]:

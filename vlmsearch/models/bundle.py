@@ -50,6 +50,8 @@ class DamagedBundleWarning(UserWarning):
     """A bundle in the cache cannot be opened."""
 
 
+UNPADDED = 64
+"""From so many tokens on, attention on a CPU is faster without a mask: such texts are not padded there."""
 LENGTH_STEP = 8
 """Where a tower is compiled or served, lengths of texts are multiples of this: few shapes, and rows of whole words."""
 

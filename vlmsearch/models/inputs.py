@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,16 +162,52 @@ def cut_vectors(vectors: Vectors, dim: int) -> Vectors:
     return unit
 
 
-def _batch_end(chunks: Sequence[Chunk], start: int, batch_size: int) -> int:
-    """Where a batch of chunks that are sorted by length ends: long ones are fewer, as attention needs their square."""
-    stop = min(start + batch_size, len(chunks))
-    while stop - start > 1 and (stop - start) * len(chunks[stop - 1].ids) ** 2 > batch_size * _LONG**2:
-        stop = start + (stop - start) // 2
-    return stop
-
-
 _LONG = 512
 """Tokens of a text that a batch is as large for as for any shorter one."""
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How large the batches of texts are that a runtime gets.
+
+    Args:
+        items: The most texts of a batch.
+        tokens: The most tokens of a batch with its padding, for a runtime that is fastest with what fits its cache; a
+            text with more is a batch of its own.
+        cores: How many batches are computed at once: as many texts or more are dealt out evenly among so many.
+        unpadded: From how many tokens on a text is only together with others of its length, for a runtime that does
+            without a mask where nothing is padded.
+    """
+
+    items: int
+    tokens: int | None = None
+    cores: int = 1
+    unpadded: int | None = None
+
+
+def split_batches(lengths: Sequence[int], limits: BatchLimits) -> Iterator[slice]:
+    """Yield where batches of texts begin and end.
+
+    Args:
+        lengths: How many tokens each text has, ascending.
+        limits: How large a batch may be.
+
+    >>> list(split_batches([4, 5, 8, 8, 9], BatchLimits(32, tokens=16, unpadded=8)))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    cores = limits.cores if len(lengths) >= limits.cores else 1
+    most = limits.tokens and min(limits.tokens, -(-sum(lengths) // cores))
+    start = 0
+    for end, length in enumerate(lengths):
+        count = end - start + 1
+        is_full = count > limits.items or (most is not None and count * length > most)
+        is_full = is_full or count * length**2 > limits.items * _LONG**2  # attention needs the square
+        is_longer = limits.unpadded is not None and length >= limits.unpadded and length > lengths[start]
+        if end > start and (is_full or is_longer):
+            yield slice(start, end)
+            start = end
+    if start < len(lengths):
+        yield slice(start, len(lengths))
 
 
 class TextBatches:
@@ -182,15 +218,25 @@ class TextBatches:
         self._input = bundle.text
         self._tokenizer = open_tokenizer(bundle)
 
-    def encode(self, texts: Sequence[str], role: Role, batch_size: int, run: Callable[[Ids, Ids], Vectors]) -> Vectors:
-        """One unit vector a text, (len(texts), dim); see `pool_chunks`."""
+    def encode(
+        self,
+        texts: Sequence[str],
+        role: Role,
+        limits: BatchLimits,
+        run: Callable[[Sequence[tuple[Ids, Ids]]], Iterable[Vectors]],
+    ) -> Vectors:
+        """One unit vector a text, (len(texts), dim); see `pool_chunks`. ``run`` gives those of each batch, in order."""
         chunks = sorted(self._chunks(texts, role), key=lambda chunk: len(chunk.ids))
+        places = list(split_batches([self._length(chunk) for chunk in chunks], limits))
         vectors = np.empty((len(chunks), self._bundle.space.dim), np.float32)
-        stop = 0
-        while stop < len(chunks):
-            start, stop = stop, _batch_end(chunks, stop, batch_size)
-            vectors[start:stop] = check_length(self._bundle, run(*self._arrays(chunks[start:stop])))
+        for place, found in zip(places, run([self._arrays(chunks[place]) for place in places])):
+            vectors[place] = check_length(self._bundle, found)
         return pool_chunks(vectors, [chunk.text for chunk in chunks], [chunk.tokens for chunk in chunks], len(texts))
+
+    def _length(self, chunk: Chunk) -> int:
+        """How many tokens the tower gets."""
+        form = self._input
+        return form.fill or len(form.prefix) + len(chunk.ids) + len(form.suffix)
 
     def _chunks(self, texts: Sequence[str], role: Role) -> Iterator[Chunk]:
         head, room = len(self._input.prompt(role).ids), self._input.room(role)

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -198,20 +198,20 @@ def _preload() -> None:
             preload()
 
 
-IMAGE_SHARE, TEXT_SHARE = 4, 32
-"""How many items one core computes at a time: what fits its cache."""
+IMAGE_SHARE, TOKENS_AT_ONCE = 4, 256
+"""How many images, or tokens of texts, one core computes at a time: what fits its cache."""
 
 
 class CoresSession(Closable):
     """A model on ``threads`` cores, ready to run from several threads; ``load`` gives the model or its path.
 
-    A single item is spread over all cores. A batch is dealt out instead, ``share`` items a core at a time, so that
-    no core waits for the others after every layer; the vectors are the same. That takes the weights a second time,
-    from the first such batch on.
+    A single item is spread over all cores. A batch is dealt out instead, `IMAGE_SHARE` items a core at a time, or a
+    core gets each of several batches, so that no core waits for the others after every layer; the vectors are the
+    same. That takes the weights a second time, from the first such batch on.
     """
 
-    def __init__(self, load: Callable[[], bytes | str], name: str, *, threads: int, share: int) -> None:
-        self._load, self._name, self._threads, self._share = load, name, threads, share
+    def __init__(self, load: Callable[[], bytes | str], name: str, *, threads: int) -> None:
+        self._load, self._name, self._threads = load, name, threads
         self._spread = OnnxSession(load(), Place(threads), name)
         self._single: OnnxSession | None = None
         self._lock = threading.Lock()
@@ -227,9 +227,15 @@ class CoresSession(Closable):
         count = len(next(iter(inputs.values())))
         if self._threads == 1 or count < 2 * self._threads:
             return self._spread.run(inputs)
-        shares = math.ceil(count / (self._share * self._threads)) * self._threads
+        shares = math.ceil(count / (IMAGE_SHARE * self._threads)) * self._threads
         parts = zip(*(np.array_split(array, shares) for array in inputs.values()))
         return np.concatenate(list(self._pool.map(self._one_core().run, (dict(zip(inputs, part)) for part in parts))))
+
+    def run_each(self, batches: Sequence[Arrays]) -> Iterable[Vectors]:
+        """What the model gives for each of several batches, in order; each core computes one unless there are few."""
+        if self._threads == 1 or len(batches) < self._threads:
+            return map(self.run, batches)
+        return self._pool.map(self._one_core().run, batches)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -8,9 +8,10 @@ import numpy as np
 
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.models.inputs import available_cores
+from vlmsearch.models.bundle import UNPADDED
+from vlmsearch.models.inputs import BatchLimits, available_cores, split_batches
 from vlmsearch.models.reranker import RerankerPrecision, find_reranker, pair_arrays, pair_tokenizer
-from vlmsearch.models.session import TEXT_SHARE, CoresSession, check_threads
+from vlmsearch.models.session import TOKENS_AT_ONCE, CoresSession, check_threads
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.types import Document
@@ -34,9 +35,9 @@ class OnnxReranker(Reranker):
         self.name = f"onnx:{self.bundle.name}"
         self._tokenizer = pair_tokenizer(self.bundle.read("tokenizer.json"), self.bundle.name, self.bundle.max_tokens)
         cores = threads or available_cores()
-        self._batch_size = batch_size * cores
+        self._limits = BatchLimits(batch_size, tokens=TOKENS_AT_ONCE, cores=cores, unpadded=UNPADDED)
         self._session: CoresSession | None = CoresSession(
-            lambda: self.bundle.model(precision), self.bundle.name, threads=cores, share=TEXT_SHARE
+            lambda: self.bundle.model(precision), self.bundle.name, threads=cores
         )
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:
@@ -59,13 +60,15 @@ class OnnxReranker(Reranker):
             encodings = self._tokenizer.encode_batch(list(pairs))
         order = sorted(range(len(pairs)), key=lambda number: len(encodings[number].ids))
         logits = np.empty(len(pairs), np.float32)
-        for start in range(0, len(order), self._batch_size):
-            rows = order[start : start + self._batch_size]
-            logits[rows] = session.run(pair_arrays([encodings[row] for row in rows], self.bundle.pad))[:, 0]
+        places = split_batches([len(encodings[row].ids) for row in order], self._limits)
+        batches = [order[place] for place in places]
+        inputs = [pair_arrays([encodings[row] for row in rows], self.bundle.pad) for rows in batches]
+        for rows, found in zip(batches, session.run_each(inputs)):
+            logits[rows] = found[:, 0]
         if not np.isfinite(logits).all():
             raise BackendError(f"{self.bundle.name} computes NaN or infinity: build it again")
-        found: list[float] = self.bundle.calibration.probabilities(logits).tolist()
-        return found
+        probabilities: list[float] = self.bundle.calibration.probabilities(logits).tolist()
+        return probabilities
 
     def close(self) -> None:
         """Stop the threads, and let go of the model and its memory."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.models.inputs import available_cores
-from vlmsearch.models.session import IMAGE_SHARE, CoresSession, OnnxSession, Place
+from vlmsearch.models.session import CoresSession, OnnxSession, Place
 from vlmsearch.types import Vectors
 
 
@@ -24,7 +24,7 @@ class OnnxTower:
         self._session = (
             OnnxSession(model, Place(cores, device_id), path.name)
             if device == "gpu"
-            else CoresSession(lambda: model, path.name, threads=cores, share=IMAGE_SHARE)
+            else CoresSession(lambda: model, path.name, threads=cores)
         )
 
     def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> Vectors:
