@@ -89,19 +89,20 @@ def _print_tables(rows: list[Row]) -> None:
         chosen = [row for row in rows if (row["modalities"] == ["image", "text"]) == is_of_images]
         titles = [*names, *(("ImageNet", "images/s", "texts/s") if is_of_images else ("published", "texts/s"))]
         cells = [_cells(row, wide=wide) for row in chosen]
-        if is_of_images:  # whose figures are all of one benchmark
+        if is_of_images:
             for line in cells:
-                line[len(names)] = line[len(names)].partition(" ")[0]
+                score, _, benchmark = line[len(names)].partition(" ")
+                line[len(names)] = score if benchmark == "ImageNet" else ""
         else:
             cells = [line[:-2] + line[-1:] for line in cells]
         console.print(make_table(titles, cells, left=_LEFT, title=title))
         console.print()
-    for line in (
+    for text in (
         "params: millions of parameters. ImageNet: zero-shot top-1 in per cent. Each figure has its source in --json.",
         "Per second: on the machine that built it. `vlmsearch build MODEL` builds one; any other model of the hub:",
         "`vlmsearch build ORG/NAME`, with --show to see what would be built.",
     ):
-        console.print(line, style="dim")
+        console.print(text, style="dim")
 
 
 def _cells(row: Row, *, wide: bool) -> list[str]:

@@ -297,7 +297,7 @@ def _usual_encoder(store: str, manifest: Manifest | None) -> Encoder:
 
 
 def encoder_of(manifest: Manifest) -> str | None:
-    """The embedded encoder with the models that built an index, where they have a name of their own.
+    """The embedded encoder with the models that built an index, where all have names of their own.
 
     Whoever made the index wrote it, so it is never taken for a path or for options.
     """
@@ -312,7 +312,7 @@ def encoder_of(manifest: Manifest) -> str | None:
     known = {bundles: profile for profile, bundles in PROFILES.items()}
     if names in known:
         return f"onnx:{known[names]}{options}"
-    return f"onnx:{names[0]}{options}" if len(names) == 1 and is_known(names[0]) else None
+    return f"onnx:{'+'.join(names)}{options}" if all(map(is_known, names)) else None
 
 
 def is_terminal() -> bool:

@@ -55,10 +55,10 @@ def completed(folder: Path, recipe: Recipe | RerankerRecipe, exports: Path | Non
         return target
     with folder_in_the_making(target) as making:
         for path in folder.rglob("*"):
-            name = path.relative_to(folder)
-            if path.is_file() and name.as_posix() not in made and path.suffix != ".bin":
-                (making / name).parent.mkdir(parents=True, exist_ok=True)
-                _link(path.resolve(), making / name)
+            place = making / path.relative_to(folder)
+            if path.is_file() and path.relative_to(folder).as_posix() not in made and path.suffix != ".bin":
+                place.parent.mkdir(parents=True, exist_ok=True)
+                _link(path.resolve(), place)
         for file, make in made.items():
             (making / file).parent.mkdir(parents=True, exist_ok=True)
             make(making / file)
@@ -91,8 +91,9 @@ def _converted(folder: Path) -> str:
     """tokenizer.json, which transformers makes from the files of a slow tokenizer."""
     import transformers
 
+    is_sentencepiece = any((folder / name).is_file() for name in _SENTENCEPIECE)
     lacking = [name for name in ("sentencepiece", "google.protobuf") if find_spec(name) is None]
-    if lacking and any((folder / name).is_file() for name in _SENTENCEPIECE):
+    if lacking and is_sentencepiece:
         needed = " ".join(name.removeprefix("google.") for name in lacking)
         raise MissingDependencyError(
             f"{folder} has no tokenizer.json, and making it from a SentencePiece model needs {needed}: "
@@ -101,7 +102,8 @@ def _converted(folder: Path) -> str:
     try:
         made: Tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False).backend_tokenizer
     except Exception as exc:
-        raise ConfigError(f"{folder} has no tokenizer.json, and none can be made: {one_line(exc)}") from exc
+        mend = "; sentencepiece and protobuf may be of versions that do not fit together" if is_sentencepiece else ""
+        raise ConfigError(f"{folder} has no tokenizer.json, and none can be made: {one_line(exc)}{mend}") from exc
     config = read_json(folder / "config.json")
     words = (config.get("text_config") or config).get("vocab_size", 0)
     if made.get_vocab_size() < _LEAST_SHARE * words:  # transformers makes an empty one where it finds no vocabulary

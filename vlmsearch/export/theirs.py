@@ -6,6 +6,7 @@ ones, pooling where it gives tokens, unit length. Its own nodes and weights are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,15 +70,14 @@ def wrap_export(checkpoint: Checkpoint, tower: Tower, precision: Precision) -> b
     after += writer.unit(vectors)
     nodes = [*before, *graph.node, *after]
     output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", checkpoint.dim])
-    for field, values in ((graph.node, nodes), (graph.input, inputs), (graph.output, [output])):
-        kept = list(values)
-        del field[:]
-        field.extend(kept)  # type: ignore[arg-type]
-    graph.initializer.extend(writer.constants)
+    made = helper.make_graph(nodes, tower, inputs, [output], [*graph.initializer, *writer.constants])
+    made.sparse_initializer.extend(graph.sparse_initializer)
+    graph.CopyFrom(made)
     try:
-        return model.SerializeToString()
+        whole: bytes = model.SerializeToString()
     except ValueError as exc:  # protobuf's limit
         raise ConfigError(f"{path} has more than 2 GB of weights, which no bundle can hold in one file") from exc
+    return whole
 
 
 class _Writer:
@@ -90,8 +90,10 @@ class _Writer:
         self.constants.append(numpy_helper.from_array(np.array(values, dtype), f"ours/{name}"))
         return f"ours/{name}"
 
-    def node(self, kind: str, inputs: list[str], output: str, **settings: object) -> NodeProto:
-        return helper.make_node(kind, inputs, [output], f"ours/{output.rpartition('/')[2]}", **settings)
+    def node(self, kind: str, inputs: list[str], output: str, **settings: int | Sequence[int]) -> NodeProto:
+        node = helper.make_node(kind, inputs, [output], f"ours/{output.rpartition('/')[2]}")
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in settings.items())
+        return node
 
     def unit(self, vectors: str) -> list[NodeProto]:
         return [
@@ -119,7 +121,7 @@ def _image_inputs(
             "Cast", ["ours/channels"], f"{_THEIR}pixel_values", to=types.get("pixel_values", TensorProto.FLOAT)
         ),
     ]
-    shape = ["batch", image.size, image.size, 3]
+    shape: list[str | int | None] = ["batch", image.size, image.size, 3]
     return nodes, [helper.make_tensor_value_info("pixels", TensorProto.UINT8, shape)]
 
 
