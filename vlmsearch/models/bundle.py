@@ -40,7 +40,8 @@ LANGUAGE: Literal["llm"] = "llm"
 RERANKER: Literal["reranker"] = "reranker"
 """The kind of the recipes and bundles of re-rankers."""
 PROFILES: Mapping[str, tuple[str, ...]] = {
-    "default": ("clip-vit-base-patch32", "all-minilm-l6-v2"),
+    "default": ("siglip2-base-patch32-256", "multilingual-e5-small"),
+    "clip": ("clip-vit-base-patch32", "all-minilm-l6-v2"),
     "demo": ("demo-clip", "demo-minilm"),
 }
 """Names that stand for several bundles together."""
