@@ -348,7 +348,7 @@ def _check_source(recipe: Recipe | RerankerRecipe, where: str) -> None:
 
 def _check(recipe: Recipe, where: str) -> None:
     _check_source(recipe, where)
-    if not PLAIN_NAME.fullmatch(recipe.space) or recipe.space in PROFILES:
+    if not PLAIN_NAME.fullmatch(recipe.space):
         raise ConfigError(f"{where}: space cannot be {recipe.space!r}: it has letters, digits, ., _ and -")
     if any(dim < 1 for dim in recipe.dims):
         raise ConfigError(f"{where}: dims are lengths of vectors, not {list(recipe.dims)}")
