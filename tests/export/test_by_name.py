@@ -84,6 +84,8 @@ def test_what_was_built_by_name_needs_no_hub_and_is_built_again_the_same(hub: Hu
     run("build", "somebody/tiny-bert")
     assert find_bundles("somebody/tiny-bert")[0].fingerprint == fingerprint
     assert hub.asked == []
+    run("build", "somebody/tiny-bert", "--show", "--revision", "main")
+    assert hub.asked, "which asks where the branch is now"
 
 
 def test_an_image_model_and_a_text_model_work_together(hub: Hub, tmp_path: Path) -> None:
@@ -97,6 +99,11 @@ def test_an_image_model_and_a_text_model_work_together(hub: Hub, tmp_path: Path)
         assert set(encoder.encode_texts(["a star"])) == {"clip", "sentence"}
     run("triton", "repo", "--models", location, "--out", str(tmp_path / "repo"), "--precision", "fp32")
     assert (tmp_path / "repo" / "clip_image" / "config.pbtxt").is_file()
+    table = tmp_path / "texts.jsonl"
+    table.write_text('{"id": "one", "text": "a red star"}\n')
+    store = f"sqlite:{tmp_path / 'index'}"
+    run("index", str(table), "--store", store, "--encoder", f"onnx:{location}")
+    assert "\tone\ta red star" in run("search", "a red star", "--store", store, "--all"), "the index names its models"
 
 
 def test_a_model_that_a_recipe_ships_for_is_that_model() -> None:

@@ -86,7 +86,8 @@ def export_clip(folder: Path) -> Path:
         found: torch.Tensor = model.visual_projection(model.vision_model(pixel_values=pixels).pooler_output)
         return found
 
-    ids = torch.tensor([[model.config.text_config.bos_token_id, 9, model.config.text_config.eos_token_id]] * 2)
+    words: Any = model.config.text_config
+    ids = torch.tensor([[words.bos_token_id, 9, words.eos_token_id]] * 2)
     _write(_Output(text, model), {"input_ids": ids}, "text_embeds", folder / "onnx/text_model.onnx")
     pixels = torch.rand(2, 3, 32, 32)
     _write(_Output(image, model), {"pixel_values": pixels}, "image_embeds", folder / "onnx/vision_model.onnx")

@@ -36,8 +36,8 @@ def completed(folder: Path, recipe: Recipe | RerankerRecipe, exports: Path | Non
     """
     made: dict[str, Callable[[Path], object]] = {}
     if exports is not None and exports != folder:
-        for file in (exports / FOLDER).iterdir():
-            made[f"{FOLDER}/{file.name}"] = partial(_link, file.resolve())
+        for path in (exports / FOLDER).iterdir():
+            made[f"{FOLDER}/{path.name}"] = partial(_link, path.resolve())
     if not (folder / "tokenizer.json").is_file():
         made["tokenizer.json"] = lambda path: path.write_text(_converted(folder), encoding="utf-8")
     digest = hashlib.sha256(recipe.revision.encode())

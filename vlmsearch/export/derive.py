@@ -78,10 +78,11 @@ def derive_recipe(
         ModelUnavailableError: The hub cannot be reached or has no such model.
     """
     folder, recipe = _begin(source, revision, checkpoint, export)
-    family, config = check_family(folder, source)
+    named = source or str(folder)
+    family, config = check_family(folder, named)
     is_judge = is_cross_encoder(config)
     if kind and is_judge != (kind == "reranker"):
-        raise ConfigError(f"{source} is {'a re-ranker, not an encoder' if is_judge else 'an encoder, not a re-ranker'}")
+        raise ConfigError(f"{named} is {'a re-ranker, not an encoder' if is_judge else 'an encoder, not a re-ranker'}")
     card = model_card(folder)
     recipe = dataclasses.replace(recipe, licence=_licence(card), pooling=pooling, family=family)
     if is_judge:
@@ -94,8 +95,8 @@ def derive_recipe(
     is_text = "text_config" not in config and family != "open_clip"
     if is_text and not pooling and not (folder / "modules.json").is_file():
         raise ConfigError(
-            f"{source} does not say how its tokens are pooled (it has no modules.json): look it up in its README and "
-            f"run `vlmsearch build {source} --pooling mean`, cls, max or last"
+            f"{named} does not say how its tokens are pooled (it has no modules.json): look it up in its README and "
+            f"run `vlmsearch build {named} --pooling mean`, cls, max or last"
         )
     return _measured(recipe, load_checkpoint(checkpoint_folder(recipe)), card)
 
