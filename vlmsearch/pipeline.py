@@ -627,8 +627,9 @@ class Pipeline(Closable):
             >>> import tempfile
             >>> from vlmsearch.demo.scenes import make_scene
             >>> with tempfile.TemporaryDirectory() as folder:
-            ...     make_scene(1).draw(256).save(Path(folder, "large.png"))
-            ...     make_scene(1).draw(128).save(Path(folder, "small.jpg"))
+            ...     picture = make_scene(1).draw(256)
+            ...     picture.save(Path(folder, "large.png"))
+            ...     picture.resize((128, 128)).save(Path(folder, "small.jpg"))
             ...     with Pipeline.open(encoder="onnx:demo", store="mock:") as pipeline:
             ...         report = pipeline.index(folder)
             ...         [group] = pipeline.duplicates().groups

@@ -11,7 +11,7 @@ import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.reindex_crash_points import Model
-from vlmsearch import ConfigError, Document, Labelled, Pipeline
+from vlmsearch import ConfigError, Document, Labelled, Pipeline, Scalar
 from vlmsearch._util import batching
 from vlmsearch.demo.scenes import SHAPES, make_scene
 from vlmsearch.indexing.copy import copy
@@ -234,8 +234,8 @@ def test_metadata_of_a_source_are_never_overwritten() -> None:
 
 
 def test_labels_are_told_from_other_metadata() -> None:
-    own = {"year": 2024, "label": "mine", "a:b": 1.0, "kind": "x", "kind:x": True}
-    labels = {"shows": "cat", "shows:cat": 0.9, "shows:a: dog": 0.5}
+    own: dict[str, Scalar] = {"year": 2024, "label": "mine", "a:b": 1.0, "kind": "x", "kind:x": True}
+    labels: dict[str, Scalar] = {"shows": "cat", "shows:cat": 0.9, "shows:a: dog": 0.5}
     assert split_labels({**own, **labels}) == (own, labels)
 
 

@@ -108,8 +108,12 @@ def altered(scene: Scene, rng: random.Random) -> Scene:
     kind = rng.choice(("colour", "shape", "texture", "background"))
     if kind == "background":
         return replace(scene, background=_other(tuple(BACKGROUNDS), scene.background, rng))
-    value = _other({"colour": COLOURS, "shape": SHAPES, "texture": TEXTURES}[kind], getattr(group, kind), rng)
-    changed = replace(group, **{kind: value})
+    if kind == "colour":
+        changed = replace(group, colour=_other(COLOURS, group.colour, rng))
+    elif kind == "shape":
+        changed = replace(group, shape=_other(SHAPES, group.shape, rng))
+    else:
+        changed = replace(group, texture=_other(TEXTURES, group.texture, rng))
     return replace(scene, groups=(*scene.groups[:which], changed, *scene.groups[which + 1 :]))
 
 

@@ -314,7 +314,7 @@ def _recoloured(part: Pixels, whole: Pixels) -> Iterator[Pixels]:
     yield part
     grey = (part @ _GREY)[..., None]
     for saturation in (1.0, 0.75, 1.3):
-        colours = np.clip(grey + saturation * (part - grey), 0, 255)
+        colours = np.clip(grey + saturation * (part - grey), 0, 255).astype(np.float32)
         for channel in range(3):
             gain, bias, _ = _light(colours[..., channel].ravel(), whole[..., channel].ravel())
             colours[..., channel] = np.clip(gain * colours[..., channel] + bias, 0, 255)

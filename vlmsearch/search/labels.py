@@ -21,7 +21,7 @@ from vlmsearch.search.engine import Sought, relevance_of
 from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.types import Document, Labelled, Record, Scalar, Stamp, Vectors, check_metadata
+from vlmsearch.types import Document, Field, Labelled, Record, Scalar, Stamp, Vectors, check_metadata
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -103,7 +103,7 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
     found: dict[str, Sought] = {}
     for place, label in enumerate(options.labels):
         start = place * len(forms)
-        vectors: dict[fusion.Field, Vectors] = {}
+        vectors: dict[Field, Vectors] = {}
         for field in fusion.text_fields(encoder.spaces):
             if field.space in encoded:
                 rows = encoded[field.space][start : start + len(forms)]
