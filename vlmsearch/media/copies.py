@@ -304,7 +304,7 @@ def _differing(part: Pixels, whole: Pixels) -> NDArray[np.bool_]:
         part, whole = (np.repeat(grey[..., None], 3, 2) for grey in greys)  # one of them has no colours
     left = min((colours - whole for colours in _recoloured(part, whole)), key=_size)
     lighter = left @ _GREY
-    hues = left - lighter[..., None]
+    hues: Pixels = (left - lighter[..., None]).astype(np.float32)
     other_hue = np.minimum(np.abs(_blurred(hues)), np.abs(hues)).max(2)
     worst = np.maximum(np.abs(lighter), other_hue)
     noise = min(float(np.percentile(worst, 80)), _MOST_NOISE)
@@ -317,9 +317,9 @@ def _blurred(values: Pixels) -> Pixels:
     """Means of 5 x 5 pixels: JPEG keeps colours, apart from the light, at a half of the size and coarsely."""
     for axis in (0, 1):
         sums = np.cumsum(np.pad(values, [(3, 2) if i == axis else (0, 0) for i in range(3)], "edge"), axis)
-        values = (
-            np.take(sums, range(5, sums.shape[axis]), axis) - np.take(sums, range(sums.shape[axis] - 5), axis)
-        ) / 5
+        size = values.shape[axis]
+        upto, before = (np.take(sums, range(start, start + size), axis) for start in (5, 0))
+        values = ((upto - before) / 5).astype(np.float32)
     return values
 
 
