@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from tests.support.checkpoints import edit_json
 from tests.support.text_models import TEXT_FAMILIES, TextFamily, make_text_model, text_tokenizer
 from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.errors import ConfigError
 from vlmsearch.export.bundle import build_bundle
 from vlmsearch.export.calibrate import calibrate
 from vlmsearch.export.checkpoint import Checkpoint
@@ -25,7 +26,7 @@ from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import QuantisationPlan, Subject, drift, export, write
 from vlmsearch.export.torch import TorchEncoder, load_reference
 from vlmsearch.export.verify import tokenizer_cases, verify_tokens, verify_vectors
-from vlmsearch.models.recipe import Calibration, Gates, Recipe, Shapes, TowerGate
+from vlmsearch.models.recipe import Calibration, Gates, Prompts, Recipe, Shapes, TowerGate
 from vlmsearch.tensorrt.builder.graph import engine_graph, read_int8
 from vlmsearch.types import Vectors
 
@@ -170,3 +171,80 @@ def test_a_bundle_is_built_from_end_to_end(tmp_path: Path, family: TextFamily) -
     assert_same(queries, peer.encode(SHORT, prompt="query: ", batch_size=1))
     assert_same(documents, peer.encode(SHORT, prompt="passage: ", batch_size=1))
     assert (queries * documents).sum(axis=1).max() < 0.999
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "query", "document"),
+    [
+        ({}, None, "", ""),
+        ({"query": "ask: ", "document": "tell: "}, None, "ask: ", "tell: "),
+        ({"query": "ask: "}, None, "ask: ", ""),
+        ({"query": "ask: ", "document": "tell: ", "sts": "same: "}, "sts", "ask: ", "tell: "),
+    ],
+)
+def test_prompts_are_those_of_sentence_transformers(
+    tmp_path: Path, prompts: dict[str, str], default: str | None, query: str, document: str
+) -> None:
+    folder = make_text_model(tmp_path, "bert", prompts=prompts)
+    edit_json(folder / "config_sentence_transformers.json", default_prompt_name=default)
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint.prompts == Prompts(query, document)
+    peer = SentenceTransformer(str(folder), device="cpu")
+    with TorchEncoder(f"{folder}/") as encoder:
+        assert_same(encoder.encode_texts(SHORT, role="query")["minilm"], peer.encode_query(SHORT))
+        assert_same(encoder.encode_texts(SHORT)["minilm"], peer.encode_document(SHORT))
+
+
+def test_a_prompt_of_passages_or_of_all_texts_is_a_documents_too(tmp_path: Path) -> None:
+    folder = make_text_model(tmp_path, "bert", prompts={"query": "query: ", "passage": "passage: "})
+    assert load_checkpoint(folder).prompts == Prompts("query: ", "passage: ")
+    edit_json(folder / "config_sentence_transformers.json", prompts={"all": "text: "}, default_prompt_name="all")
+    digest = load_checkpoint(folder).digest()
+    assert load_checkpoint(folder).prompts == Prompts("text: ", "text: ")
+    assert load_checkpoint(folder, Prompts()).digest() != digest, "prompts decide the vectors"
+
+
+def test_a_recipe_may_read_less_than_the_model_could(tmp_path: Path) -> None:
+    folder = make_text_model(tmp_path, "modernbert")
+    assert load_checkpoint(folder).max_tokens == 40
+    assert load_checkpoint(folder, max_tokens=16).max_tokens == 16
+    assert load_checkpoint(folder, max_tokens=99).max_tokens == 40
+
+
+def test_whether_a_model_normalises_makes_no_difference(tmp_path: Path) -> None:
+    with_it, without = (
+        load_checkpoint(make_text_model(tmp_path / str(normalize), "mpnet", normalize=normalize))
+        for normalize in (True, False)
+    )
+    assert with_it.digest() == without.digest()
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "message"),
+    [
+        ("modernbert", {"attention_bias": True}, "ModernBERT without biases"),
+        ("modernbert", {"rope_parameters": {"full_attention": {"rope_type": "linear"}}}, "scaled"),
+        ("roberta", {"position_embedding_type": "relative_key"}, "absolute positions"),
+        ("distilbert", {"activation": "relu"}, "'relu' cannot be exported"),
+        ("nomic_bert", {"prenorm": True}, "Nomic's BERT can be exported without biases"),
+    ],
+)
+def test_a_variant_that_cannot_be_exported_is_one_clear_line(
+    tmp_path: Path, family: TextFamily, settings: dict[str, object], message: str
+) -> None:
+    folder = make_text_model(tmp_path, family)
+    edit_json(folder / "config.json", **settings)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_checkpoint(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_capitals_that_a_tokenizer_keeps_cannot_be_lowered(tmp_path: Path) -> None:
+    for family, fits in (("bert", True), ("roberta", False)):
+        folder = make_text_model(tmp_path / family, family)  # type: ignore[arg-type]
+        edit_json(folder / "sentence_bert_config.json", do_lower_case=True)
+        if fits:
+            assert load_checkpoint(folder).max_tokens == 40
+        else:
+            with pytest.raises(ConfigError, match="the tokenizer itself keeps capitals"):
+                load_checkpoint(folder)

@@ -48,7 +48,8 @@ def read(folder: Path, config: Json) -> Checkpoint:
     rope = given.get("rope_parameters") or {}
     if biased or parted or given.get("prenorm") or rope.get("rope_type", "default") != "default":
         raise ConfigError(
-            f"{folder}: only Nomic's BERT as in nomic-embed-text can be exported, not with other settings"
+            f"{folder}: Nomic's BERT can be exported without biases, normalised after each part, with whole plain "
+            "rotary positions, as in nomic-embed-text"
         )
     form = read_transformer(given | {"hidden_act": "silu"}, folder)
     # Longer texts would need scaled positions, which Nomic's own program has and transformers has not.
