@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from tests.support.prompted import DIMS, DOCUMENT, QUERY, prompted_minilm
 from vlmsearch import ConfigError, TextTruncatedWarning
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.models.bundle import open_bundle
-from vlmsearch.models.inputs import Ids, TextBatches, token_rows
+from vlmsearch.models.inputs import BatchLimits, Ids, TextBatches, token_rows
 from vlmsearch.registry import open_encoder
 from vlmsearch.types import Role, Vectors
 
+Batches = Sequence[tuple[Ids, Ids]]
 TEXTS = ["a red star", "", "a large blue ring above a small heart", "x"]
 LONG = "a red star and two blue rings on a meadow " * 30
 
@@ -39,11 +41,12 @@ def test_every_chunk_of_a_long_document_has_the_prompt(folder: Path) -> None:
     bundle = open_bundle(folder)
     form, batches, rows = bundle.text, TextBatches(bundle), list[list[int]]()
 
-    def keep(ids: Ids, mask: Ids) -> Vectors:
-        rows.extend(row[seen == 1].tolist() for row, seen in zip(ids, mask))
-        return np.ones((len(ids), bundle.space.dim), np.float32)
+    def keep(given: Batches) -> Iterator[Vectors]:
+        for ids, mask in given:
+            rows.extend(row[seen == 1].tolist() for row, seen in zip(ids, mask))
+            yield np.ones((len(ids), bundle.space.dim), np.float32)
 
-    batches.encode([LONG], "document", 8, keep)
+    batches.encode([LONG], "document", BatchLimits(8), keep)
     start = [*form.prefix, *form.document.ids]
     assert len(rows) > 4
     assert form.document.ids
@@ -53,7 +56,7 @@ def test_every_chunk_of_a_long_document_has_the_prompt(folder: Path) -> None:
     assert max(lengths) - min(lengths) <= 1
     rows.clear()
     with pytest.warns(TextTruncatedWarning, match=f"reads {form.room('query')}: "):
-        batches.encode([LONG], "query", 8, keep)
+        batches.encode([LONG], "query", BatchLimits(8), keep)
     assert [len(row) for row in rows] == [form.max_tokens]
     assert rows == token_rows([LONG], form, batches._tokenizer, "query")
 
@@ -62,14 +65,15 @@ def test_the_mean_of_chunks_is_weighted_by_the_own_tokens_of_a_text(folder: Path
     bundle = open_bundle(folder)
     seen = list[tuple[int, ...]]()
 
-    def one(ids: Ids, mask: Ids) -> Vectors:
-        seen.append(tuple(mask.sum(axis=1).tolist()))
-        vectors = np.zeros((len(ids), bundle.space.dim), np.float32)
-        vectors[np.arange(len(ids)), np.arange(len(ids))] = 1
-        return vectors
+    def one(given: Batches) -> Iterator[Vectors]:
+        for ids, mask in given:
+            seen.append(tuple(mask.sum(axis=1).tolist()))
+            vectors = np.zeros((len(ids), bundle.space.dim), np.float32)
+            vectors[np.arange(len(ids)), np.arange(len(ids))] = 1
+            yield vectors
 
     text = " ".join(["star"] * (bundle.text.room("document") + 1))
-    (vector,) = TextBatches(bundle).encode([text], "document", 8, one)
+    (vector,) = TextBatches(bundle).encode([text], "document", BatchLimits(8), one)
     beside = len(bundle.text.prefix) + len(bundle.text.suffix) + len(bundle.text.document.ids)
     own = np.array(seen[0]) - beside
     assert own.sum() == bundle.text.room("document") + 1
@@ -80,11 +84,12 @@ def test_batches_of_very_long_texts_are_smaller(folder: Path, monkeypatch: pytes
     monkeypatch.setattr("vlmsearch.models.inputs._LONG", 16)
     bundle, shapes = open_bundle(folder), list[tuple[int, ...]]()
 
-    def keep(ids: Ids, mask: Ids) -> Vectors:
-        shapes.append(ids.shape)
-        return np.ones((len(ids), bundle.space.dim), np.float32)
+    def keep(given: Batches) -> Iterator[Vectors]:
+        for ids, _ in given:
+            shapes.append(ids.shape)
+            yield np.ones((len(ids), bundle.space.dim), np.float32)
 
-    TextBatches(bundle).encode([LONG, *["star"] * 20], "document", 8, keep)
+    TextBatches(bundle).encode([LONG, *["star"] * 20], "document", BatchLimits(8), keep)
     assert {rows for rows, length in shapes if length <= 16} >= {8}
     assert all(rows * length**2 <= 8 * 16**2 or rows == 1 for rows, length in shapes)
     assert max(length for _, length in shapes) > 16
