@@ -59,6 +59,7 @@ def make_siglip(
         model.logit_bias.fill_(-16.5)
         model.vision_model.head.probe.mul_(0.1)  # so that the head looks at more than one patch
     save(model, folder)
+    _forget_special_tokens(folder)
     processor = {
         "image_processor_type": "SiglipImageProcessor",
         "do_resize": True,
@@ -76,6 +77,14 @@ def make_siglip(
     else:
         t5_tokenizer(folder, positions)
     return folder
+
+
+def _forget_special_tokens(folder: Path) -> None:
+    """Leave out of the configuration what that of google/siglip2-base-patch16-224 does not say."""
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        config["text_config"].pop(name)
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 @cache

@@ -105,7 +105,7 @@ def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch
 def image_processor(folder: Path) -> Callable[..., Any]:
     """The checkpoint's own image processor, of the kind that computes with Pillow."""
     kind, config = read_config(folder)
-    name = _PROCESSORS[kind]
+    name = _PROCESSORS[str(kind)]
     with_pillow = getattr(transformers, f"{name}Pil", None) or getattr(transformers, name)
     if kind == "open_clip":
         return cast("Callable[..., Any]", with_pillow(**openclip.image_settings(folder, config)))
@@ -165,9 +165,8 @@ class TwoTowers:
 def _as_clip(folder: Path, config: Json) -> Any:
     """Transformers' CLIP with the weights of a checkpoint in OpenCLIP's layout."""
     model: Any = CLIPModel(CLIPConfig(**openclip.clip_settings(folder, config)))
-    weights = load_checkpoint(folder).weights
-    scale = np.asarray(weights["logit_scale"]).reshape(())
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in (weights | {"logit_scale": scale}).items()})
+    tensors = {name: torch.from_numpy(array) for name, array in load_checkpoint(folder).weights.items()}
+    model.load_state_dict(tensors | {"logit_scale": tensors["logit_scale"].reshape(())})
     return model
 
 

@@ -23,7 +23,7 @@ from vlmsearch.export.quantize import Drift, Report
 from vlmsearch.export.torch import CrossEncoderReference, Reference, image_processor
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput, Tower
-from vlmsearch.models.inputs import lower_case, prompted, to_pixels, token_rows
+from vlmsearch.models.inputs import lower_case, prompted, to_pixels, token_arrays, token_rows
 from vlmsearch.models.recipe import Gates, RerankerGates
 from vlmsearch.types import ImageSource, Role
 
@@ -135,8 +135,11 @@ def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
     roles: tuple[Role, ...] = ("document",) if form.query == form.document else ("document", "query")
     for role in roles:
         given = prompted(texts, form, role)
-        expected = theirs(given, truncation=True, max_length=form.max_tokens, padding=False)["input_ids"]
+        padding = "max_length" if form.fill else False
+        expected = theirs(given, truncation=True, max_length=form.max_tokens, padding=padding)["input_ids"]
         found = token_rows(texts, form, tokenizer, role)
+        if form.fill:  # where padding is seen, it has to be the same
+            found = token_arrays(found, form)[0].tolist()
         different += sum(row != list(ids) for row, ids in zip(found, expected))
     return Check("tokens.different", float(different), 0.0, most=True)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto
+from tokenizers import Tokenizer
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.checkpoint import (
@@ -64,7 +65,8 @@ def read(folder: Path, config: Json) -> Checkpoint:
     dim = weights["text_model.head.weight"].shape[0]
     return Checkpoint(
         folder, weights, dim, image, SiglipText(read_transformer(text, folder), positions), whole_image(prep, folder),
-        positions, text["pad_token_id"], fill=positions, lower=_lower(folder), logits=read_logits(weights),
+        positions, _pad(folder, text["pad_token_id"]), fill=positions, lower=_lower(folder),
+        logits=read_logits(weights),
     )  # fmt: skip
 
 
@@ -74,6 +76,19 @@ def read_flexible(folder: Path, _config: Json) -> Checkpoint:
         f"{folder} is SigLIP 2 NaFlex, whose number of patches differs from image to image: it cannot be exported; "
         "SigLIP 2 of one resolution can (google/siglip2-base-patch16-224 and others without naflex in their names)"
     )
+
+
+def _pad(folder: Path, usual: int) -> int:
+    """The id of the token that texts are padded with: that of the tokenizer, which the configuration may not know."""
+    settings = folder / "tokenizer_config.json"
+    named = read_json(settings).get("pad_token") if settings.is_file() else None
+    name = named.get("content") if isinstance(named, dict) else named
+    if name is None:
+        return usual
+    found = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(str(name))
+    if found is None:
+        raise ConfigError(f"{settings}: texts are padded with {name!r}, which tokenizer.json does not have")
+    return int(found)
 
 
 def _lower(folder: Path) -> bool:
