@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.support.checkpoints import edit_json, make_recipe
 from tests.support.siglip import VOCABULARY, make_siglip
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.export import layers
 from vlmsearch.export.bundle import build_bundle
 from vlmsearch.export.calibrate import calibrate
@@ -155,6 +156,14 @@ def test_texts_are_lower_cased_as_transformers_does_for_siglip_2(tmp_path: Path)
     assert found == [list(ids) for ids in expected]
     cased = transformers.AutoTokenizer.from_pretrained(tmp_path)(texts, truncation=True, max_length=64)["input_ids"]
     assert cased != expected, "Gemma's tokenizer would not have done it"
+
+
+@pytest.mark.skipif(find_spec("sentencepiece") is not None, reason="sentencepiece is installed here")
+def test_a_tokenizer_that_needs_another_package_is_named(tmp_path: Path) -> None:
+    edit_json(make_siglip(tmp_path, second=False) / "tokenizer_config.json", tokenizer_class="SiglipTokenizer")
+    bundle = described(load_checkpoint(tmp_path))
+    with pytest.raises(MissingDependencyError, match="pip install sentencepiece protobuf"):
+        verify_tokens(tmp_path, bundle.text, open_tokenizer(bundle))
 
 
 def test_a_checkpoint_that_keeps_capitals_keeps_them(tmp_path: Path) -> None:

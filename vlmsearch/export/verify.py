@@ -14,7 +14,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from vlmsearch.demo.scenes import Scene, make_scene
-from vlmsearch.errors import InvalidInputError
+from vlmsearch.errors import InvalidInputError, MissingDependencyError
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import CALIBRATION_SEED, Samples, sentences
 from vlmsearch.export.inputs import Feeds, image_feeds, pair_feeds, pixel_feeds, row_cosines, run, text_feeds
@@ -127,7 +127,13 @@ def verify_images(
 
 def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
     """How many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer."""
-    theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    try:
+        theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"{folder}: proving its token ids takes its own tokenizer in transformers, which needs more than is "
+            "installed: pip install sentencepiece protobuf"
+        ) from exc
     if form.lower:
         lower_case(theirs.backend_tokenizer)
     texts = tokenizer_cases(TOKENISED)
