@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.support.checkpoints import make_clip
 from tests.support.paths import ENGINES
-from vlmsearch.bench.encode import OURS, EncodeTiming, open_setting, ratios
+from vlmsearch.bench.encode import OURS, EncodeTiming, long_texts, open_setting, ratios
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError, VlmsearchError
 
@@ -41,11 +41,17 @@ def test_texts_are_timed_beside_sentence_transformers(tmp_path: Path) -> None:
     assert data["machine"]
 
 
+def test_long_texts_are_as_long_as_abstracts_and_differ() -> None:
+    texts = long_texts(40)
+    assert {len(text.split()) for text in texts} == {180}
+    assert len(set(texts)) == 40
+
+
 def test_images_are_timed_from_pixels_and_from_files() -> None:
     result = CliRunner().invoke(cli, ["bench", "encode", "demo-clip", "--count", "12", "--rounds", "1"])
     assert result.exit_code == 0, result.output
     rows = [line.split("\t") for line in result.stdout.splitlines()]
-    assert {row[0] for row in rows} == {"pixels to vectors", "JPEG to vectors", "texts"}
+    assert {row[0] for row in rows} == {"pixels to vectors", "JPEG to vectors", "short texts"}
     assert {row[1] for row in rows if row[0] == "JPEG to vectors"} == {
         "vlmsearch int8",
         "vlmsearch fp32",

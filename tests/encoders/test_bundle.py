@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
+from tests.support.checkpoints import make_bert, make_recipe
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.export.bundle import build_bundle
 from vlmsearch.media.images import Preprocess
-from vlmsearch.models.bundle import Bundle
-from vlmsearch.models.inputs import Pixels, to_pixels
+from vlmsearch.models.bundle import UNPADDED, Bundle
+from vlmsearch.models.inputs import Ids, Pixels, to_pixels
+from vlmsearch.models.recipe import find_recipe
+from vlmsearch.models.session import TOKENS_AT_ONCE
 from vlmsearch.types import ImageSource, Vectors
 
 BATCH = 4
@@ -42,3 +49,39 @@ def test_images_are_decoded_while_the_model_computes_those_before(monkeypatch: p
         found = encoder.encode_images(images)["clip"]
     with OnnxEncoder("demo-clip") as plain:
         assert np.abs(found - plain.encode_images(images)["clip"]).max() < 1e-5
+
+
+@pytest.fixture(scope="module")
+def long_texts_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("long")
+    checkpoint = make_bert(folder, tokens=UNPADDED + 32)
+    recipe = find_recipe(str(make_recipe(folder, checkpoint, space="minilm")))
+    return build_bundle(recipe, out=folder / "bundle").folder
+
+
+class SeenBatches(OnnxEncoder):
+    """Keeps the masks of the batches that it computes."""
+
+    def run_text_batches(self, bundle: Bundle, batches: Sequence[tuple[Ids, Ids]]) -> Iterable[Vectors]:
+        self.masks = [mask for _, mask in batches]
+        return super().run_text_batches(bundle, batches)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
+def test_a_vector_does_not_depend_on_the_texts_beside_it(
+    long_texts_bundle: Path, threads: int, precision: Literal["int8", "fp32"]
+) -> None:
+    words = ["a", "red", "star", "above", "two", "small", "hearts", "on", "the", "meadow"]
+    random = np.random.default_rng(0)
+    counts = [0, 1, 3, 30, 60, 61, 62, 62, 62, 63, 70, 70, 94, 94, 200, *range(40, 90, 3)]
+    texts = [" ".join(random.choice(words, count)) for count in counts]
+    with SeenBatches(f"{long_texts_bundle}/", threads=threads, precision=precision) as encoder:
+        together = encoder.encode_texts(texts)["minilm"]
+        masks = encoder.masks
+        alone = np.concatenate([encoder.encode_texts([text])["minilm"] for text in texts])
+    assert (together * alone).sum(axis=1).min() > 0.99999
+    assert np.std(together @ together.T) > 0.01, "all texts give the same vector: the comparison would show nothing"
+    assert all(mask.all() for mask in masks if mask.shape[1] >= UNPADDED)
+    assert all(mask.size <= TOKENS_AT_ONCE or len(mask) == 1 for mask in masks)
+    assert len(masks) >= threads

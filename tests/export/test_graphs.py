@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
@@ -23,7 +23,7 @@ from vlmsearch.export.layers import CpuInt8Layers
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
 from vlmsearch.export.torch import load_reference
-from vlmsearch.models.bundle import Tower, padded_length
+from vlmsearch.models.bundle import UNPADDED, Tower, padded_length
 from vlmsearch.types import Vectors
 
 TEXTS = ["a red star", "", "two large striped circles above a small heart on a meadow", "x", "ring", "star " * 60]
@@ -192,6 +192,35 @@ def test_the_table_of_tokens_is_half_as_large_for_a_cpu(tmp_path: Path) -> None:
     checkpoint.write("text", CpuInt8Layers(graph, {}))
     (tokens,) = (t for t in onnx.load_from_string(graph.to_bytes()).graph.initializer if t.name == "tokens")
     assert numpy_helper.to_array(tokens).dtype == np.float16
+
+
+def test_long_texts_go_without_a_mask_on_a_cpu_where_none_is_padded(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(make_bert(tmp_path, tokens=UNPADDED + 16))
+    graph = OnnxGraph("text")
+    checkpoint.write("text", CpuInt8Layers(graph, {}))
+    model = onnx.load_from_string(graph.to_bytes())
+    choices = [node for node in model.graph.node if node.op_type == "If"]
+    assert len(choices) == 2, "one a layer"
+    for choice in choices:
+        then, other = (attribute.g.node[0] for attribute in choice.attribute)
+        assert [len(node.input) for node in (then, other)] == [5, 5]
+        assert (then.input[4], other.input[4]) == ("", "attention_mask")
+
+    (condition,) = {choice.input[0] for choice in choices}
+    model.graph.output.append(helper.make_tensor_value_info(condition, TensorProto.BOOL, None))
+    fused, plain = open_session(model.SerializeToString()), open_session(export(checkpoint, "text"))
+    for length, padded, expected in (
+        (UNPADDED, 0, True),
+        (UNPADDED + 3, 0, True),
+        (UNPADDED + 3, 3, False),
+        (UNPADDED - 1, 0, False),
+    ):
+        mask = np.ones((3, length), np.int32)
+        mask[1, length - padded :] = 0
+        feed = {"input_ids": RNG.integers(5, 60, (3, length)).astype(np.int32), "attention_mask": mask}
+        vectors, is_whole = fused.run(["embedding", condition], feed)
+        assert bool(is_whole.all()) == expected
+        assert (vectors * plain.run(["embedding"], feed)[0]).sum(axis=1).min() > 0.99999
 
 
 def test_a_written_model_is_an_ordinary_file(tmp_path: Path) -> None:

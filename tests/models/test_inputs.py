@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vlmsearch.models.inputs import chunk_lengths, pool_chunks
+from vlmsearch.models.inputs import BatchLimits, chunk_lengths, pool_chunks, split_batches
 
 
 @pytest.mark.parametrize("room", [1, 7, 75])
@@ -30,3 +30,23 @@ def test_the_bits_do_not_depend_on_the_batches_that_chunks_came_in() -> None:
     by_length = sorted(range(9), key=lambda i: tokens[i])
     again = pool_chunks(rows[by_length], [texts[i] for i in by_length], [tokens[i] for i in by_length], 3)
     np.testing.assert_array_equal(pool_chunks(rows, texts, tokens, 3), again)
+
+
+def batches(lengths: list[int], limits: BatchLimits) -> list[list[int]]:
+    return [lengths[place] for place in split_batches(lengths, limits)]
+
+
+def test_batches_hold_so_many_texts_and_so_many_tokens_with_their_padding() -> None:
+    assert batches([], BatchLimits(2)) == []
+    assert batches([1, 2, 3, 4, 5], BatchLimits(2)) == [[1, 2], [3, 4], [5]]
+    assert batches([2, 3, 3, 4, 9, 30], BatchLimits(32, tokens=12)) == [[2, 3, 3], [4], [9], [30]]
+
+
+def test_texts_are_dealt_out_among_the_cores_unless_there_are_too_few() -> None:
+    assert batches([5] * 8, BatchLimits(32, tokens=256, cores=4)) == [[5, 5]] * 4
+    assert batches([5] * 3, BatchLimits(32, tokens=256, cores=4)) == [[5] * 3]
+
+
+def test_long_texts_are_together_with_those_of_their_length_alone() -> None:
+    limits = BatchLimits(32, tokens=1000, unpadded=8)
+    assert batches([6, 7, 7, 8, 8, 9, 11, 11], limits) == [[6, 7, 7], [8, 8], [9], [11, 11]]

@@ -91,7 +91,9 @@ def make_cross_encoder(folder: Path, *, real: bool = False, seed: int = 0) -> Pa
     return folder
 
 
-def make_bert(folder: Path, *, pooling: str = "mean_tokens", act: str = "gelu", seed: int = 0) -> Path:
+def make_bert(
+    folder: Path, *, pooling: str = "mean_tokens", act: str = "gelu", seed: int = 0, tokens: int = 32
+) -> Path:
     """A sentence-transformers BERT checkpoint over the vocabulary of the demonstration model."""
     torch.manual_seed(seed)
     source = ENGINES / "demo-minilm/checkpoint"
@@ -102,13 +104,13 @@ def make_bert(folder: Path, *, pooling: str = "mean_tokens", act: str = "gelu", 
         num_hidden_layers=2,
         num_attention_heads=3,
         intermediate_size=96,
-        max_position_embeddings=40,
+        max_position_embeddings=tokens + 8,
         hidden_act=act,
     )
     save(BertModel(config), folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "modules.json"):
         shutil.copy(source / name, folder)
-    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": tokens}))
     (folder / "1_Pooling").mkdir(exist_ok=True)
     modes = {f"pooling_mode_{mode}": mode == pooling for mode in ("mean_tokens", "cls_token", "max_tokens")}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 48, **modes}))

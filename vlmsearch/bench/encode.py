@@ -21,10 +21,14 @@ from PIL import Image
 
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.export.data import passages
 from vlmsearch.models.bundle import Bundle, find_bundles
 from vlmsearch.models.inputs import Pixels, to_pixels
 
 BATCH = 32
+LONG_TOKENS = 256
+"""A model that reads so many tokens is timed with long texts, too."""
+_LONG_WORDS = 180
 OURS = "vlmsearch int8"
 _PRECISIONS: tuple[Literal["int8", "fp32"], ...] = ("int8", "fp32")
 Contender = Callable[[], object]
@@ -92,7 +96,7 @@ def _silent(task: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def time_texts(setting: Setting, texts: Sequence[str]) -> list[EncodeTiming]:
+def time_texts(setting: Setting, texts: Sequence[str], task: str = "texts") -> list[EncodeTiming]:
     """Texts to vectors."""
     with ExitStack() as stack:
         contenders: dict[str, Contender] = {
@@ -102,7 +106,7 @@ def time_texts(setting: Setting, texts: Sequence[str]) -> list[EncodeTiming]:
             contenders |= _sentence_transformers(setting, texts, stack)
         else:
             contenders["transformers float32"] = _clip_texts(setting, texts)
-        return _race("texts", contenders, len(texts), setting)
+        return _race(task, contenders, len(texts), setting)
 
 
 def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
@@ -144,6 +148,13 @@ def time_files(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
         }
         contenders["transformers processor + model"] = loop
         return _race("JPEG to vectors", contenders, len(images), setting)
+
+
+def long_texts(count: int) -> list[str]:
+    """Return ``count`` texts of 180 words, made of the project's passages: as long as the abstract of an article."""
+    words = [word for passage in passages() for word in passage.text.split()]
+    starts = range(0, count * _LONG_WORDS, _LONG_WORDS)
+    return [" ".join(words[(start + i) % len(words)] for i in range(_LONG_WORDS)) for start in starts]
 
 
 def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:
