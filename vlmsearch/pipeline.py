@@ -561,7 +561,7 @@ class Pipeline(Closable):
             write: Whether to put the labels into the index.
             key: The key of the metadata.
             limit: The most documents; None for all.
-            on_progress: Called with the number of documents that are done.
+            on_progress: Called with the number of documents that were looked at.
 
         Returns:
             The documents, in the order of their ids, as they are worked out.

@@ -1,8 +1,8 @@
 """Near-duplicate images of an index: what vectors put side by side and pixels confirm.
 
-The store finds the nearest images of each image by their vectors, so the work grows with their number and not with its
-square. Vectors alone cannot tell a copy with a frame from another picture of the same things, so the files of each pair
-are compared: see `vlmsearch.media.copies`. Groups are what is connected by pairs, where two pairs say so.
+The store finds the nearest images of each image by their vectors, so that a few pairs an image are looked at, however
+many there are. Vectors alone cannot tell a copy with a frame from another picture of the same things, so the files of
+each pair are compared: see `vlmsearch.media.copies`. Groups are what is connected by pairs, where two pairs say so.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from vlmsearch._util.batching import pages
@@ -20,7 +19,7 @@ from vlmsearch.search import fusion
 from vlmsearch.search.engine import Sought, relevance_of
 from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.search.relevance import Judge
-from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Field, Labelled, Record, Scalar, Stamp, Vectors, check_metadata
 
 if TYPE_CHECKING:
@@ -85,12 +84,17 @@ def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
     sought = _encode(judge.encoder, options)
     if not judge.manifest.language:
         sought = {label: replace(asked, text="") for label, asked in sought.items()}
-    done = 0
-    for documents in _documents(judge, condition, options.limit):
+    done, left = 0, options.limit
+    for ids in pages(sorted(judge.store.ids())):
+        found = judge.store.get(ids)
+        documents = [each for each in found if condition is None or condition.matches(each.metadata)][:left]
         yield from _label_page(judge, documents, sought, options)
-        done += len(documents)
+        done += len(ids)
         if options.on_progress:
             options.on_progress(done)
+        left = None if left is None else left - len(documents)
+        if left == 0:
+            return
 
 
 def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
@@ -111,20 +115,6 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
                 vectors[field] = fusion.mean_of(shown) if field.modality == "image" else rows[:1]
         found[label] = Sought(label, vectors, by_text=True)
     return found
-
-
-def _documents(judge: Judge, condition: Filter | None, limit: int | None) -> Iterator[list[Document]]:
-    """The documents that pass the filter, some at a time."""
-    left = limit
-    for ids in pages(sorted(judge.store.ids())):
-        found = judge.store.get(ids)
-        passing = [each for each in found if condition is None or condition.matches(each.metadata)]
-        passing = list(islice(passing, left))
-        if passing:
-            yield passing
-        left = None if left is None else left - len(passing)
-        if left == 0:
-            return
 
 
 def _label_page(
