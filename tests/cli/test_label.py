@@ -38,7 +38,9 @@ def test_labels_are_counted_shown_and_written(folder: Path) -> None:
     assert rows[1][1] == str(count)
     assert "21 documents in" in shown.stderr
     assert "--write keeps the labels" in shown.stderr
-    found = json.loads(ok("label", "--as", label, "--write", "--json", cwd=folder, **SETTINGS))
+    first = json.loads(ok("label", "--as", label, "--limit", "2", "--json", cwd=folder, **SETTINGS))
+    assert len(first["documents"]) == 2
+    found = json.loads(ok("label", "--as", label, "--write", "--json", cwd=folder, **SETTINGS, VLMSEARCH_LIMIT="2"))
     assert (found["labels"], found["written"], len(found["documents"])) == ({label: count}, count, 21)
     where = json.dumps({f"label:{label}": {"$gte": 0.3}})
     matches = json.loads(ok("search", "shapes", "--all", "--where", where, "--json", cwd=folder, **SETTINGS))["matches"]

@@ -65,7 +65,12 @@ class _Tally:
 @option("--photos", is_flag=True, help="The seven templates that CLIP's authors chose for photographs.")
 @option("--min-score", type=SHARE, metavar="SCORE", help="The least relevance, from 0 to 1.  [default: the index's]")
 @option("--key", default="label", show_default=True, metavar="KEY", help="The key of the metadata.")
-@option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N documents, to try labels out.")
+@click.option(  # VLMSEARCH_LIMIT is how many matches a search shows
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Only the first N documents, to try labels out. No environment variable sets it.",
+)
 @where_option
 @store_option
 @encoder_option
