@@ -16,7 +16,7 @@ from vlmsearch.export.hub import SETTINGS, fetch, kept_folder, look_up
 from vlmsearch.export.load import check_family, load_checkpoint
 from vlmsearch.export.theirs import FOLDER, THEIR_FILES
 from vlmsearch.export.weights import weight_files
-from vlmsearch.models.bundle import Bundle, BundleFile, Prompt, TextInput
+from vlmsearch.models.bundle import Bundle, BundleFile, TextInput, TextPrompt
 from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, built_by
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.types import Space
@@ -114,16 +114,16 @@ def text_input(checkpoint: Checkpoint) -> TextInput:
     return TextInput(checkpoint.max_tokens, prefix, suffix, int(pad), checkpoint.fill, query, document, lower)
 
 
-def _prompt(tokenizer: Tokenizer, text: str) -> Prompt:
+def _prompt(tokenizer: Tokenizer, text: str) -> TextPrompt:
     """A prompt, with the tokens that it has before whatever text.
 
     Those at its end may depend on the text: a byte-level BPE has the space after "query:" in the next word's token.
     """
     if not text:
-        return Prompt()
+        return TextPrompt()
     found = [tokenizer.encode(text + after, add_special_tokens=False).ids for after in _AFTER_PROMPTS]
     same = (ids[0] for ids in itertools.takewhile(lambda ids: len(set(ids)) == 1, zip(*found)))
-    return Prompt(text, tuple(same))
+    return TextPrompt(text, tuple(same))
 
 
 def as_bundle(checkpoint: Checkpoint, recipe: Recipe) -> Bundle:

@@ -71,7 +71,7 @@ class BundleFile:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class TextPrompt:
     """What stands before every text of a role.
 
     The two are tokenised together, so that the vector of a text that fits the model is the one that
@@ -97,11 +97,11 @@ class TextInput:
     suffix: tuple[int, ...]
     pad: int
     fill: int | None = None
-    query: Prompt = Prompt()
-    document: Prompt = Prompt()
+    query: TextPrompt = TextPrompt()
+    document: TextPrompt = TextPrompt()
     lower: bool = False
 
-    def prompt(self, role: Role) -> Prompt:
+    def prompt(self, role: Role) -> TextPrompt:
         """The prompt of a role."""
         return self.query if role == "query" else self.document
 
@@ -438,8 +438,8 @@ def _text_input(text: JsonTable) -> TextInput:
     return form
 
 
-def _prompt(given: JsonTable) -> Prompt:
-    return Prompt(given.string("text"), given.wholes("ids", 0, _MOST_ID))
+def _prompt(given: JsonTable) -> TextPrompt:
+    return TextPrompt(given.string("text"), given.wholes("ids", 0, _MOST_ID))
 
 
 def _logits(given: JsonTable) -> Logits:
