@@ -34,10 +34,12 @@ def make_siglip(
     dim: int | None = None,
     positions: int = 16,
     seed: int = 0,
+    weaker: float = 1.0,
 ) -> Path:
     """A checkpoint of SigLIP 2 of one resolution, or of SigLIP where not ``second``.
 
-    ``dim`` is the length of vectors where it is not the image tower's width.
+    ``dim`` is the length of vectors where it is not the image tower's width. ``weaker`` divides all matrices: in many
+    wide layers, weights as large as in small ones make rounding errors grow.
     """
     torch.manual_seed(seed)
     both = {
@@ -57,6 +59,9 @@ def make_siglip(
     with torch.no_grad():
         model.logit_scale.fill_(4.7)
         model.logit_bias.fill_(-16.5)
+        for value in model.parameters():
+            if value.ndim >= 2:
+                value.div_(weaker)
         model.vision_model.head.probe.mul_(0.1)  # so that the head looks at more than one patch
     save(model, folder)
     _forget_special_tokens(folder)
