@@ -12,6 +12,7 @@ from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.fetch import advice, checkpoint_folder
 from vlmsearch.export.hub import SETTINGS, fetch, look_up, model_card
 from vlmsearch.export.load import check_family, is_cross_encoder, load_checkpoint, load_cross_encoder
+from vlmsearch.export.weights import is_checkpoint
 from vlmsearch.models.bundle import Export, Kind, bundle_name
 from vlmsearch.models.locations import THEIRS, is_hub_name
 from vlmsearch.models.recipe import RECIPE, PoolingName, Recipe, RerankerRecipe, Shapes, find_any_recipe
@@ -41,7 +42,7 @@ def find_or_derive(
     if chosen and not (is_hub_name(recipe) or is_path(recipe)):
         raise ConfigError(f"{recipe} has a recipe, which says its revision and pooling: leave them out")
     folder = expand_home(recipe)
-    if is_path(recipe) and (folder / "config.json").is_file() and not (folder / RECIPE).is_file():
+    if is_path(recipe) and is_checkpoint(folder) and not (folder / RECIPE).is_file():
         return derive_recipe("", pooling=pooling, checkpoint=folder, export=export, kind=kind)
     found = None if chosen else find_any_recipe(recipe, export=export)
     if found is not None:

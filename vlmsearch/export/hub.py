@@ -10,7 +10,7 @@ from types import ModuleType
 
 from vlmsearch._util.text import drawing_allowed
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError, one_line
-from vlmsearch.export.weights import only_pickled
+from vlmsearch.export.weights import is_checkpoint, only_pickled
 
 SETTINGS = (
     "*_Pooling/config.json",
@@ -113,7 +113,7 @@ def kept_folder(source: str, revision: str) -> Path | None:
         folder = Path(_library().snapshot_download(source, revision=revision, local_files_only=True))
     except (OSError, ValueError):
         return None
-    return folder if any((folder / name).is_file() for name in ("config.json", "open_clip_config.json")) else None
+    return folder if is_checkpoint(folder) else None
 
 
 def model_card(folder: Path) -> dict[str, object]:

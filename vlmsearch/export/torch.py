@@ -20,7 +20,7 @@ from vlmsearch.export.derive import find_or_derive
 from vlmsearch.export.families import openclip
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
 from vlmsearch.export.load import load_checkpoint, read_config
-from vlmsearch.export.weights import Json
+from vlmsearch.export.weights import Json, is_checkpoint
 from vlmsearch.generators.local.hub import ONE_AT_A_TIME, no_progress_bars
 from vlmsearch.models.bundle import Bundle, built_folder, bundle_names, open_bundle
 from vlmsearch.models.inputs import Ids, Pixels, available_cores
@@ -246,7 +246,7 @@ def _array(vectors: torch.Tensor) -> Vectors:
 def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
     """A checkpoint's folder, and the recipe it belongs to."""
     folder = expand_home(location)
-    if is_path(location) and any((folder / file).is_file() for file in ("config.json", openclip.CONFIG)):
+    if is_path(location) and is_checkpoint(folder):
         kind, _ = read_config(folder)
         return folder, Recipe(name or folder.resolve().name, "", _space(kind, name), checkpoint=str(folder))
     found = find_or_derive(location, kind="encoder")

@@ -18,6 +18,11 @@ Weights = Mapping[str, Array]
 Json = dict[str, Any]
 
 
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder holds a checkpoint, in transformers' layout or in OpenCLIP's."""
+    return any((folder / name).is_file() for name in ("config.json", "open_clip_config.json"))
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files that hold the weights, one or several with an index; all there."""
     for one in (folder / "model.safetensors", folder / "open_clip_model.safetensors"):
