@@ -94,7 +94,7 @@ def test_a_picture_of_the_demo_that_was_cut_off_is_drawn_again(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("command", [("search", "star"), ("ask", "a star?"), ("index", "a.txt")])
-@pytest.mark.parametrize("names", ["mock", "demo-minilm+demo-clip"])
+@pytest.mark.parametrize("names", ["mock", "demo-minilm+unknown"])
 def test_an_index_of_an_encoder_without_a_name_asks_for_its_url(
     tmp_path: Path, command: tuple[str, ...], names: str
 ) -> None:
