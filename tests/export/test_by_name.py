@@ -15,10 +15,13 @@ from tests.support import cli
 from tests.support.checkpoints import edit_json, make_bert, make_clip
 from tests.support.hub import REVISION, Hub, taken_for_the_real_one
 from tests.support.paths import ENGINES
+from tests.support.siglip import make_siglip
+from tests.support.text_models import TEXT_FAMILIES, TextFamily, make_text_model
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
 from vlmsearch.export import complete
 from vlmsearch.export.derive import derive_recipe, find_or_derive
 from vlmsearch.export.fetch import checkpoint_folder
+from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.torch import load_reference
 from vlmsearch.models.bundle import find_bundles
 from vlmsearch.models.locations import check_location, split_location
@@ -138,6 +141,24 @@ def test_what_cannot_be_built_is_one_line_before_its_weights_are_downloaded(
         find_bundles("somebody/tiny-bert")
     assert "\n" not in str(caught.value)
     assert not any("model.safetensors" in path or ".bin" in path for path in hub.asked)
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+def test_every_family_of_texts_has_a_recipe_by_its_name(hub: Hub, tmp_path: Path, family: TextFamily) -> None:
+    hub.models["somebody/tiny"] = make_text_model(tmp_path / "served", family)
+    recipe = derive_recipe("somebody/tiny")
+    assert isinstance(recipe, Recipe)
+    assert (recipe.family, recipe.space, recipe.revision) == (family, "sentence", REVISION)
+    assert load_checkpoint(checkpoint_folder(recipe)).dim == recipe.dim
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_siglip_has_a_recipe_by_its_name(hub: Hub, tmp_path: Path, second: bool) -> None:
+    hub.models["somebody/tiny"] = make_siglip(tmp_path / "served", second=second)
+    recipe = derive_recipe("somebody/tiny")
+    assert isinstance(recipe, Recipe)
+    assert (recipe.family, recipe.space, recipe.encodes_images) == ("siglip", "siglip", True)
+    assert load_checkpoint(checkpoint_folder(recipe)).dim == recipe.dim
 
 
 def test_a_name_that_the_hub_does_not_have_is_one_line(hub: Hub) -> None:
