@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -15,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from vlmsearch._util.files import folder_in_the_making, publish
-from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError
+from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError, TextTruncatedWarning
 from vlmsearch.export.calibrate import calibrate as observe
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import Samples, gather
@@ -305,7 +306,8 @@ def _fit_relevance(work: _Work, measured: Json) -> dict[Modality, RelevanceFit]:
         own = sigmoid_fit(logits)
         return {"image": own} if own else {}
     work.report("fitting relevance", 0, 1)
-    with OnnxEncoder(f"{work.folder}/") as encoder:
+    with OnnxEncoder(f"{work.folder}/") as encoder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", TextTruncatedWarning)  # of the project's questions, by models that read little
         fitted = fit_encoder(encoder, texts_from=settings.texts_from, scenes=settings.relevance_scenes, logits=logits)
     measured["relevance"] = {modality: figures for modality, (_, figures) in fitted.items()}
     return {modality: fit for modality, (fit, _) in fitted.items()}
