@@ -203,7 +203,6 @@ def test_long_texts_go_without_a_mask_on_a_cpu_where_none_is_padded(tmp_path: Pa
     assert len(choices) == 2, "one a layer"
     for choice in choices:
         then, other = (attribute.g.node[0] for attribute in choice.attribute)
-        assert [len(node.input) for node in (then, other)] == [5, 5]
         assert (then.input[4], other.input[4]) == ("", "attention_mask")
 
     (condition,) = {choice.input[0] for choice in choices}
