@@ -234,8 +234,8 @@ class TritonEncoder(Encoder):
         return [row for rows in self._each(planned, send) for row in rows]
 
     def _text_bytes(self, text: str) -> bytes:
-        """A text as it is sent: a space for an empty one, which has the same tokens and which Triton would refuse."""
-        encoded = utf8_bytes(text) or b" "
+        """A text as it is sent."""
+        encoded = utf8_bytes(text)
         if refused := protocol.texts_too_large(len(encoded), self._deployment.max_text_bytes):
             raise protocol.error_of(refused)
         return encoded

@@ -63,7 +63,7 @@ class TritonReranker(Reranker):
         """
         if self._closed:
             raise BackendError(f"the re-ranker {self.name} is closed")
-        asked = utf8_bytes(query) or b" "  # which has the same tokens as an empty one, that Triton refuses
+        asked = utf8_bytes(query)
         texts = {
             place: self._beginning(well_formed(document.text))
             for place, document in enumerate(documents)

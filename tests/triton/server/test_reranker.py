@@ -37,11 +37,14 @@ class TestOnTriton(RerankerContract):
     def make_reranker(self) -> Reranker:
         return open_reranker(f"{self.url}?batch_size=3")
 
-    def test_its_probabilities_are_those_of_this_process(self, reranker: Reranker, captions: list[str]) -> None:
+    @pytest.mark.parametrize("query", ["a red star above a circle", ""])
+    def test_its_probabilities_are_those_of_this_process(
+        self, reranker: Reranker, captions: list[str], query: str
+    ) -> None:
         documents = [Document(str(i), text=caption) for i, caption in enumerate(captions[:40])]
         with open_reranker("onnx:demo-reranker") as local:
-            expected = local.score("a red star above a circle", documents)
-        assert reranker.score("a red star above a circle", documents) == pytest.approx(expected, abs=0.02)
+            expected = local.score(query, documents)
+        assert reranker.score(query, documents) == pytest.approx(expected, abs=0.02)
 
     def test_a_text_beyond_a_request_is_read_from_its_beginning(self, reranker: Reranker) -> None:
         short, long = reranker.score(

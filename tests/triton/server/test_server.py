@@ -102,7 +102,6 @@ MALFORMED = {
     "empty image": ({"IMAGE": [b""]}, ["CLIP_IMAGE"], "empty"),
     "two of 46 bytes that claim gigabytes": ({"IMAGE": [VAST_WEBP] * 2}, ["CLIP_IMAGE"], "image 0: too_large"),
     "bomb": ({"IMAGE": [b"P6 60000 60000 255\n"]}, ["CLIP_IMAGE"], "too_large"),
-    "empty text": ({"TEXT": [b"a", b""]}, ["MINILM"], "text 1: empty"),
     "not UTF-8": ({"TEXT": [b"\xff\xfe"]}, ["CLIP_TEXT"], "not UTF-8"),
     "numbers for text": ({"TEXT": np.zeros((2, 1), np.float32)}, ["MINILM"], "expects 'BYTES'"),
     "two columns": ({"TEXT": np.full((2, 2), b"a", np.object_)}, ["MINILM"], "unexpected shape"),

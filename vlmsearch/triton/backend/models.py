@@ -220,17 +220,15 @@ def _roles(given: Any | None, count: int) -> list[Role]:
 
 
 def _texts(encoded: Sequence[bytes], *, repeated: bool) -> list[str]:
-    """The texts; an empty one is wrong, or where they may be ``repeated`` the one before it."""
+    """The texts; where they may be ``repeated``, an empty one is that before it."""
     texts: list[str] = []
     for item, raw in enumerate(encoded):
-        if raw:
-            try:
-                texts.append(raw.decode())
-            except UnicodeDecodeError as exc:
-                message = f"text {item}: invalid: it is not UTF-8 ({exc.reason} at byte {exc.start})"
-                raise ValueError(message) from None
-        elif repeated and texts:
+        if repeated and texts and not raw:
             texts.append(texts[-1])
-        else:
-            raise ValueError(f"text {item}: empty: it has no characters")
+            continue
+        try:
+            texts.append(raw.decode())
+        except UnicodeDecodeError as exc:
+            message = f"text {item}: invalid: it is not UTF-8 ({exc.reason} at byte {exc.start})"
+            raise ValueError(message) from None
     return texts
