@@ -41,7 +41,7 @@ def test_what_is_no_url_is_refused_with_what_there_is(text: str) -> None:
         ("onnx:demo?threads=0", "threads is at least 1"),
         ("onnx:demo?threads=99999999999", "at most 1,024, not 99999999999"),
         ("onnx:demo?threads", "not of the form name=value"),
-        ("onnx:no-such-model", "no model 'no-such-model'; there are default, demo"),
+        ("onnx:no-such-model", "no model 'no-such-model'; there are default, clip, demo"),
     ],
 )
 def test_a_wrong_encoder_url_says_what_is_possible(url: str, message: str) -> None:
