@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockStore
 
+from tests.support.checkpoints import make_recipe
 from tests.support.cli import ok, run
 from tests.support.reindex_crash_points import FIRST, SECOND, THIRD, start
+from tests.support.siglip import make_siglip
 from tests.support.worlds import KINDS, Kind, Process, mock_world
 from vlmsearch import (
     BackendUnavailableError,
@@ -30,8 +32,10 @@ from vlmsearch import (
     Record,
 )
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.export.bundle import build_bundle
 from vlmsearch.indexing.forecast import forecast
 from vlmsearch.indexing.reindex import drop_old, reindex
+from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.stores.base import quarantine_of
 from vlmsearch.stores.chroma.store import ChromaStore
@@ -40,7 +44,13 @@ from vlmsearch.stores.sqlite.store import SqliteStore
 
 TEXT = Field("minilm", "text")
 OLD, NEW = "onnx:demo", "onnx:demo-clip"
-SERVED = ["sqlite", pytest.param("chroma server", marks=pytest.mark.exhaustive), "mongodb", "mongodb+chroma"]
+SERVED = [
+    ("sqlite", "demo"),
+    pytest.param("chroma server", "demo", marks=pytest.mark.exhaustive),
+    ("mongodb", "demo"),
+    ("mongodb+chroma", "demo"),
+    ("sqlite", "siglip"),
+]
 _names = map("moving-{}".format, count())
 
 
@@ -54,6 +64,21 @@ def url(request: pytest.FixtureRequest, mongo_address: str, chroma_address: str,
         "mongodb": f"mongodb://{mongo_address}/{name}",
         "mongodb+chroma": f"mongodb+chroma://{mongo_address}/{name}?chroma=http://{chroma_address}",
     }[request.param]
+
+
+@pytest.fixture(scope="session")
+def siglip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a small SigLIP 2, whose space is another than CLIP's."""
+    folder = tmp_path_factory.mktemp("siglip")
+    recipe = make_recipe(folder, make_siglip(folder / "checkpoint", positions=128), space="siglip")
+    build_bundle(read_recipe(recipe), out=folder / "bundle", precisions=["fp32"])
+    return f"onnx:{folder / 'bundle'}"
+
+
+@pytest.fixture
+def models(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """The encoders that an index is moved from and to."""
+    return ("onnx:demo-clip", request.getfixturevalue("siglip")) if request.param == "siglip" else (OLD, NEW)
 
 
 def scenes(folder: Path, count: int) -> list[Document]:
@@ -125,14 +150,17 @@ main()
 """
 
 
-@pytest.mark.parametrize("url", SERVED, indirect=True)
-def test_a_service_moves_to_another_model_without_a_failed_search(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("url", "models"), SERVED, indirect=True)
+def test_a_service_moves_to_another_model_without_a_failed_search(
+    url: str, models: tuple[str, str], tmp_path: Path
+) -> None:
+    old, new = models
     documents, written = scenes(tmp_path, 240), dict[str, str | None]()
     kept, others = documents[:200], documents[200:]
-    arguments = ["reindex", "--store", url, "--encoder", NEW, "--drop-old"]
+    arguments = ["reindex", "--store", url, "--encoder", new, "--drop-old"]
     with (
-        Pipeline.open(encoder=OLD, store=url, next_encoders=[NEW]) as service,
-        Pipeline.open(encoder=OLD, store=url, next_encoders=[NEW]) as writer,
+        Pipeline.open(encoder=old, store=url, next_encoders=[new]) as service,
+        Pipeline.open(encoder=old, store=url, next_encoders=[new]) as writer,
     ):
         writer.add(documents)
         with Searchers(service, kept).at_it() as searchers:
@@ -155,6 +183,10 @@ def test_a_service_moves_to_another_model_without_a_failed_search(url: str, tmp_
         assert len(late) > 10
         assert found == {document.id: document.text for document in kept} | late | {"new": "newer"}
         assert service.check().missing == ()
+        legs = {match.document.id: match.legs for match in service.search(image=kept[7].image, limit=300, min_score=0)}
+        found_by = legs["7"][f"{service.encoder.spaces[0].name}/image"]
+        assert (found_by.rank, found_by.score) == (1, pytest.approx(1, abs=1e-3))
+        assert service.search(kept[8].text, limit=1, min_score=0)[0].document.id == "8"
         with open_store(url) as store:
             assert isinstance(store, GenerationalStore)
             assert (store.kept_generations(), store.read_slot("next"), store.read_slot("trial")) == (["2"], None, None)
