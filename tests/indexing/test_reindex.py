@@ -659,3 +659,13 @@ def test_a_replaced_index_leaves_the_files_of_a_folder(tmp_path: Path) -> None:
     assert "vlmsearch.2.documents" in names
     assert {place.name for place in (tmp_path / "index").iterdir() if place.is_dir()} <= segments
     assert logged == 3 * 300 + 2, "documents and vectors of two fields, and the rows that name the index"
+
+
+def test_progress_counts_what_an_interrupted_run_did() -> None:
+    documents, seen = [Document(f"{i}", text=f"text {i}") for i in range(300)], list[int]()
+    store = MockStore()
+    Pipeline(FIRST, store).add(documents)
+    Pipeline(SECOND, store.beside(SECOND.fingerprint, SECOND.spaces)).add(documents[:100])
+    assert reindex(store, SECOND, on_progress=seen.append).encoded == 200
+    assert seen == sorted(seen)
+    assert (seen[0] > 100, seen[-1]) == (True, 300)

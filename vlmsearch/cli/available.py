@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vlmsearch.models.recipe import Recipe
 
 Row = dict[str, object]
-_WIDE = 107
+WIDE = 107
 """From how many columns of a terminal on the whole table is shown."""
 _FLOAT_BYTES = 4
 _LEFT = ("model", "licence", "lang.")
@@ -36,7 +36,7 @@ def available_models() -> list[Row]:
     """Every recipe, and every model of the hub that was built by name; those of images come first, small ones before.
 
     ``megabytes`` is the size of the weights in float32. ``measured`` says what the model costs on the machine that it
-    was built on, None where it is not built.
+    was built on, None where it is not built. A recipe of a user's own may not say the number of parameters: None.
     """
     from vlmsearch.models.bundle import built_bundles, recipe_names
     from vlmsearch.models.recipe import built_by, find_recipe
@@ -45,22 +45,25 @@ def available_models() -> list[Row]:
     recipes = [find_recipe(name) for name in recipe_names()]
     others = [built_by(bundle) for name, bundle in built.items() if name not in {recipe.name for recipe in recipes}]
     found = [*recipes, *(recipe for recipe in others if recipe is not None)]
-    found.sort(key=lambda recipe: (not recipe.encodes_images, recipe.parameters, recipe.name))
-    return [_row(recipe, built.get(recipe.name)) for recipe in found]
+    found.sort(key=lambda recipe: (recipe.parameters, recipe.name))
+    rows = [_row(recipe, built.get(recipe.name)) for recipe in found]
+    return sorted(rows, key=lambda row: row["modalities"] == ["text"])
 
 
 def _row(recipe: Recipe, bundle: Bundle | None) -> Row:
+    """What the recipe says, and its bundle where the recipe of a user does not say it."""
+    encodes_images = recipe.encodes_images or (bundle is not None and "image" in bundle.space.modalities)
     return {
         "name": recipe.name,
         "source": recipe.source,
         "revision": recipe.revision,
         "family": recipe.family,
-        "modalities": ["image", "text"] if recipe.encodes_images else ["text"],
+        "modalities": ["image", "text"] if encodes_images else ["text"],
         "languages": list(recipe.languages),
         "licence": recipe.licence,
-        "parameters": recipe.parameters,
-        "megabytes": round(recipe.parameters * _FLOAT_BYTES / 1e6, 1),
-        "dim": recipe.dim,
+        "parameters": recipe.parameters or None,
+        "megabytes": round(recipe.parameters * _FLOAT_BYTES / 1e6, 1) if recipe.parameters else None,
+        "dim": recipe.dim or (bundle.space.dim if bundle else None),
         "quality": [dataclasses.asdict(figure) for figure in recipe.quality],
         "measured": None if bundle is None else _measured(bundle),
     }
@@ -83,7 +86,7 @@ def _print_tables(rows: list[Row]) -> None:
     from vlmsearch._util.console import make_console, make_table
 
     console = make_console()
-    wide = console.width >= _WIDE
+    wide = console.width >= WIDE
     names = ["model", "lang.", "params", *(("MB", "dim", "licence") if wide else ())]
     for title, is_of_images in (("images and texts", True), ("texts", False)):
         chosen = [row for row in rows if (row["modalities"] == ["image", "text"]) == is_of_images]
@@ -111,8 +114,9 @@ def _cells(row: Row, *, wide: bool) -> list[str]:
     first = quality[0] if isinstance(quality, list) and quality else None
     cells = [str(row["name"]), _spoken(listed), _counted(row["parameters"])]
     if wide:
-        cells += [f"{row['megabytes']:,.0f}", str(row["dim"]), str(row["licence"])]
-    cells.append(f"{first['score']:.1f} {first['benchmark'].partition(' ')[0]}" if first else "")
+        size, dim = row["megabytes"], row["dim"]
+        cells += [f"{size:,.0f}" if size else "", str(dim or ""), str(row["licence"])]
+    cells.append(f"{first['score']:.1f} {_called(first['benchmark'])}" if first else "")
     return cells + _rates(row)
 
 
@@ -123,8 +127,16 @@ def _spoken(languages: list[str]) -> str:
     return " ".join(languages) if len(languages) <= 3 else str(len(languages))
 
 
+def _called(benchmark: str) -> str:
+    """A benchmark in a word or two: what stands before brackets, or the first word."""
+    name, bracket, _ = benchmark.partition(" (")
+    return name if bracket else name.partition(" ")[0]
+
+
 def _counted(parameters: object) -> str:
     count = parameters if isinstance(parameters, int) else 0
+    if not count:
+        return ""
     return f"{count / 1e6:.{1 if count < 1e7 else 0}f} M"
 
 

@@ -79,7 +79,8 @@ def progress(total: int | Sized, *, quiet: bool, what: str = "indexing") -> Iter
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(f"{task.speed or 0:.0f}/s")
+            speed = task.speed or (task.completed / task.elapsed if task.elapsed else 0)  # a few have no speed yet
+            return Text(f"{speed:.0f}/s")
 
     bar = Progress(
         what, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=make_console(stderr=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.available import show_available
+from vlmsearch.cli.available import WIDE, show_available
 from vlmsearch.cli.common import command, is_terminal, json_option, option, print_json, short_path
 
 if TYPE_CHECKING:
@@ -160,28 +160,38 @@ def _rate(bundle: Bundle | RerankerBundle, key: str) -> float | None:
 
 
 def _print_table(rows: list[dict[str, object]], missing: list[str]) -> None:
-    from rich.text import Text
-
     from vlmsearch._util.console import make_console, make_table
 
-    names = ("model", "precision", "dims", "MB", "cosine", "top-10 kept", "images/s", "texts/s", "folder")
-    shown: list[list[str | Text]] = []
+    console = make_console()
+    wide = console.width >= WIDE
+    names = [
+        "model",
+        "precision",
+        "MB",
+        "cosine",
+        "top-10",
+        "images/s",
+        "texts/s",
+        *(("dims", "folder") if wide else ()),
+    ]
+    shown = []
     for row in rows:
         forced = " (forced)" if row["forced"] else ""
-        cells = (row["megabytes"], row["cosine"], row["overlap"], row["images_per_second"], row["texts_per_second"])
-        numbers = ("" if value is None else f"{value:g}" for value in cells)
-        shown.append(
-            [
-                f"{row['name']}{forced}",
-                str(row["precision"]),
-                str(row["dims"]),
-                *numbers,
-                short_path(str(row["folder"])),
-            ]
-        )
-    shown += [[name, Text("not built", "dim")] for name in missing]
-    console = make_console()
-    console.print(make_table(names, shown, left=("model", "precision", "folder")))
-    console.print(
-        "cosine: fp32 to the original, the others to fp32. Build one with `vlmsearch build MODEL`.", style="dim"
-    )
+        cells = [f"{row['name']}{forced}", str(row["precision"]), f"{row['megabytes']:,}"]
+        cells += [_rounded(row["cosine"], 5), _rounded(row["overlap"], 3)]
+        cells += [_rounded(row[name], 0) for name in ("images_per_second", "texts_per_second")]
+        shown.append([*cells, *((_cell(row["dims"]), short_path(str(row["folder"]))) if wide else ())])
+    table = make_table(names, shown, left=("model", "precision", "folder"))
+    for column in table.columns[1:7]:
+        column.no_wrap = True  # rather a long name on two lines than a number
+    console.print(table)
+    console.print()
+    lines = ["cosine: fp32 to the original, the others to fp32. top-10: the share of the 10 nearest that INT8 keeps."]
+    lines += [f"Not built: {', '.join(missing)}."] if missing else []
+    lines += ["Build one with `vlmsearch build MODEL`; `vlmsearch models --available` is the table to choose from."]
+    for line in lines:
+        console.print(line, style="dim")
+
+
+def _rounded(value: object, digits: int) -> str:
+    return f"{value:,.{digits}f}" if isinstance(value, (int, float)) else ""

@@ -64,7 +64,7 @@ def reindex(
                     return
                 result |= _reindex(opened, model, image_limits, allow_missing=allow_missing, quiet=as_json)
             if result["switched"] and not drop_old and not as_json:
-                click.echo("in use from now on; the index before it stays until --drop-old")
+                click.echo("the new index is in use from now on; the one before it stays until --drop-old")
         if drop_old and result.get("switched", True):
             result["dropped"] = remove_old(opened)
             if not as_json:

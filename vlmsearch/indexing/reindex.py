@@ -62,17 +62,17 @@ def reindex(
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
     before = _used_bytes(store)
     new = beside.beside(encoder.fingerprint, encoder.spaces)
-    options = IndexOptions(retry_failed=True, on_progress=on_progress, image_limits=image_limits, keep_labels=False)
+    options = IndexOptions(retry_failed=True, image_limits=image_limits, keep_labels=False)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
-        done, lost = _copy(store, new, encoder, options)
+        done, lost = _copy(store, new, encoder, replace(options, on_progress=_beside(new, on_progress)))
         encoded += done
         if not done:
             break
     if allow_missing or not lost:
         try:
             beside.freeze(new)
-            done, lost = _copy(store, new, encoder, replace(options, on_progress=None))
+            done, lost = _copy(store, new, encoder, options)
             encoded += done
             if allow_missing or not lost:
                 beside.switch(new)
@@ -105,6 +105,14 @@ def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> 
     if unwanted:
         new.delete(unwanted)
     return report.added + report.updated, lost
+
+
+def _beside(new: Store, on_progress: Callable[[int], None] | None) -> Callable[[int], None] | None:
+    """Count what the new index has already as done."""
+    if on_progress is None:
+        return None
+    there = len(new)
+    return lambda done: on_progress(there + done)
 
 
 def drop_old(store: Store) -> bool:
