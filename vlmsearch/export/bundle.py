@@ -102,13 +102,18 @@ def build_bundle(
         add = _add_precisions if recipe.export == "own" else _add_theirs
         for tower in loaded.towers:
             add(work, tower, [precision for precision in chosen if precision != "fp32"])
-        failed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in work.checks if not c.passed]
+        failed = _missed(work.checks)
         if failed and not force:
             missed = "; ".join(failed)
             raise QualityError(f"{recipe.name} was not built: {missed} (`force=True` builds it all the same)")
         _finish(work, chosen, forced=failed)
         publish(folder, target)
     return open_bundle(target)
+
+
+def _missed(checks: Sequence[Check]) -> list[str]:
+    """The gates that were missed, with what was reached."""
+    return [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in checks if not c.passed]
 
 
 def need_peers() -> None:
@@ -203,7 +208,7 @@ def _add_theirs(work: _Work, tower: Tower, precisions: Sequence[Precision]) -> N
         found = drift(work.vectors[tower], *run(model, work.feeds[tower]))
         checks = drift_checks(tower, precision, found, gates)
         file = model_file(tower, precision)
-        missed = [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in checks if not c.passed]
+        missed = _missed(checks)
         if missed:
             work.quantisation[file] = {"method": "theirs", "left_out": "; ".join(missed)}
             continue

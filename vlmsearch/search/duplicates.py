@@ -63,11 +63,13 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="vlmsearch-look") as workers:
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]
-            records = [each for each in store.records(page) if condition is None or _passes(condition, each.document)]
+            records = [
+                each for each in store.records(page) if condition is None or condition.matches(each.document.metadata)
+            ]
             shown = [each for each in records if any(one in each.vectors for one in fields)]
             pairs = _near(store, fields, shown, condition, options.threshold)
             near = {id for pair in pairs for id in pair} - {each.document.id for each in shown}
-            documents = [each.document for each in shown] + store.get(sorted(near - files.known))
+            documents = [each.document for each in shown] + store.get(sorted(id for id in near if not files.knows(id)))
             list(workers.map(files.add, documents))
             for one, other in pairs:
                 if other not in groups.of(one) and _belong_together(files, groups, one, other):
@@ -78,10 +80,6 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
     found = [DuplicateGroup(tuple(files.measured(members))) for members in groups.members()]
     found.sort(key=lambda group: (-len(group.files), group.files[0].id))
     return Duplicates(tuple(found), len(files.sketches), tuple(sorted(files.unread.items())))
-
-
-def _passes(condition: Filter, document: Document) -> bool:
-    return condition.matches(document.metadata)
 
 
 def _belong_together(files: _Files, groups: _Groups, one: str, other: str) -> bool:
@@ -128,15 +126,14 @@ class _Files:
         self._sketch = lru_cache(_SKETCHES)(lambda id: Sketch(self.sketches[id]))
         self._look = lru_cache(_LOOKS)(lambda id: look_at(self.paths[id], self._limits))
 
-    @property
-    def known(self) -> set[str]:
-        """The documents that were added."""
-        return self.sketches.keys() | self.unread.keys()
+    def knows(self, id: str) -> bool:
+        """Whether a document was added."""
+        return id in self.sketches or id in self.unread
 
     def add(self, document: Document) -> None:
         """Read the image of a document, if that is not known yet."""
         id, path = document.id, document.image
-        if id in self.sketches or id in self.unread:
+        if self.knows(id):
             return
         if not isinstance(path, Path):
             self.unread[id] = f"{id}: the index does not keep its image, which was not a file"
