@@ -117,12 +117,12 @@ def make_bert(
     return folder
 
 
-def save(model: Any, folder: Path) -> None:
-    """Save with weights far larger than fresh ones, so that different inputs give clearly different vectors."""
+def save(model: Any, folder: Path, *, times: float = 4.0) -> None:
+    """Save with weights ``times`` larger than fresh ones, so that different inputs give clearly different vectors."""
     with torch.no_grad():
         for name, value in model.named_parameters():
             if value.ndim >= 2:
-                value.mul_(4.0)
+                value.mul_(times)
             elif name.endswith("bias"):
                 value.add_(torch.randn_like(value) * 0.1)
     model.save_pretrained(folder)

@@ -32,7 +32,11 @@ from vlmsearch.export.verify import tokenizer_cases
 
 TextFamily = Literal["bert", "distilbert", "modernbert", "mpnet", "nomic_bert", "roberta", "xlm-roberta"]
 TEXT_FAMILIES: tuple[TextFamily, ...] = get_args(TextFamily)
-_VOCABULARY = 2000
+_TINY_VOCABULARY, _REAL_VOCABULARY = 2000, 8000
+"""The larger one has whole words: read letter by letter, all sentences are much the same, and so are their vectors."""
+_TINY_TIMES, _REAL_TIMES = 4.0, 1.5
+"""How much larger than fresh ones the weights are. In base models four times is too much: each layer doubles the
+rounding of the one before it, and transformers in float32 is 0.0004 from itself in float64, as a cosine."""
 _LETTERS = pre_tokenizers.ByteLevel.alphabet()
 _CONFIGS: Mapping[TextFamily, type[Any]] = {
     "bert": BertConfig,
@@ -70,19 +74,19 @@ def make_text_model(
 
     ``settings`` go into its configuration; ``prompts`` are what its own files say of them.
     """
-    tokenizer = text_tokenizer(family)
+    tokenizer = text_tokenizer(family, _REAL_VOCABULARY if real else _TINY_VOCABULARY)
     words = max(tokenizer.get_vocab().values()) + 1
     sizes: dict[str, object] = dict(REAL[family]) if real else _tiny(family)
     special = {
         f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos", "cls", "sep")
     }
     torch.manual_seed(0)
-    if not real or family == "modernbert":  # with the usual one, texts hardly differ; in deep models, noise grows
+    if not real:  # with the usual one, texts hardly differ
         sizes["initializer_range"] = 0.05
     model: Any = AutoModel.from_config(  # type: ignore[no-untyped-call]
         _CONFIGS[family](**{"vocab_size": words, **special, **sizes, **settings})
     )
-    save(model, folder)
+    save(model, folder, times=_REAL_TIMES if real else _TINY_TIMES)
     tokenizer.save_pretrained(folder)
     width = model.config.hidden_size
     modules = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
@@ -100,51 +104,51 @@ def make_text_model(
     return folder
 
 
-def text_tokenizer(family: TextFamily) -> Any:
-    """A family's own tokenizer over a small vocabulary."""
+def text_tokenizer(family: TextFamily, size: int = _TINY_VOCABULARY) -> Any:
+    """A family's own tokenizer over a vocabulary of about ``size``."""
     if family in ("bert", "distilbert", "nomic_bert"):
-        return BertTokenizer(vocab=_wordpiece("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
+        return BertTokenizer(vocab=_wordpiece(size, "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
     if family == "mpnet":
-        return MPNetTokenizer(vocab=_wordpiece("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
+        return MPNetTokenizer(vocab=_wordpiece(size, "<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
     if family == "xlm-roberta":
-        return XLMRobertaTokenizer(vocab=_unigram())
+        return XLMRobertaTokenizer(vocab=_unigram(size))
     if family == "roberta":
-        vocabulary, merges = _pairs("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+        vocabulary, merges = _pairs(size, "<s>", "<pad>", "</s>", "<unk>", "<mask>")
         return RobertaTokenizer(vocab=vocabulary, merges=merges)  # type: ignore[arg-type]  # it takes pairs
-    return _modern()
+    return _modern(size)
 
 
 @cache
-def _wordpiece(*special: str) -> dict[str, int]:
+def _wordpiece(size: int, *special: str) -> dict[str, int]:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    _train(tokenizer, trainers.WordPieceTrainer(vocab_size=_VOCABULARY, special_tokens=list(special)))
+    _train(tokenizer, trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(special)))
     return tokenizer.get_vocab()
 
 
 @cache
-def _unigram() -> list[tuple[str, float]]:
+def _unigram(size: int) -> list[tuple[str, float]]:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trainer = trainers.UnigramTrainer(vocab_size=_VOCABULARY, special_tokens=special, unk_token="<unk>")
+    trainer = trainers.UnigramTrainer(vocab_size=size, special_tokens=special, unk_token="<unk>")
     _train(tokenizer, trainer)
     return [(piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
 
 
 @cache
-def _pairs(*special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def _pairs(size: int, *special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=_VOCABULARY, special_tokens=list(special), initial_alphabet=_LETTERS)
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(special), initial_alphabet=_LETTERS)
     _train(tokenizer, trainer)
     return tokenizer.get_vocab(), [(one, other) for one, other in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
-def _modern() -> Any:
+def _modern(size: int) -> Any:
     """ModernBERT's: pairs of bytes over NFC, and no class of its own."""
-    vocabulary, merges = _pairs("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
+    vocabulary, merges = _pairs(size, "[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
