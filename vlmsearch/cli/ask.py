@@ -18,7 +18,6 @@ from vlmsearch.cli.common import (
     is_terminal,
     json_option,
     limits_option,
-    match_json,
     open_index,
     option,
     print_json,
@@ -27,6 +26,7 @@ from vlmsearch.cli.common import (
     where_option,
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.wire import answer_json
 
 if TYPE_CHECKING:
     from vlmsearch.answers.prompts import AnswerStream
@@ -126,17 +126,6 @@ def _show(parts: AnswerStream) -> None:
     click.echo()
     for citation in parts.answer().citations:
         click.echo(_source(citation))
-
-
-def answer_json(answer: Answer) -> dict[str, object]:
-    """An answer as JSON has it."""
-    return {
-        "text": answer.text,
-        "citations": [{"number": citation.number, "id": citation.id} for citation in answer.citations],
-        "removed": answer.removed,
-        "matches": [match_json(match) for match in answer.matches],
-        "dropped": [match_json(match) for match in answer.dropped],
-    }
 
 
 def print_answer(answer: Answer) -> None:

@@ -285,34 +285,16 @@ def need_manifest(store: Store) -> Manifest:
 
 def _usual_encoder(store: str, manifest: Manifest | None) -> Encoder:
     """What built an index, or the default for a new one; ConfigError where only the user knows how to open it."""
+    from vlmsearch.models.bundle import encoder_url
     from vlmsearch.registry import open_encoder
 
     if manifest is None:
         return open_encoder(DEFAULT_ENCODER)
-    url = encoder_of(manifest)
+    url = encoder_url(manifest)
     if url is None:
         built = visible(manifest.fingerprint)
         raise ConfigError(f"{store} was built with {built}, which has no name here: give its URL with --encoder")
     return open_encoder(url)
-
-
-def encoder_of(manifest: Manifest) -> str | None:
-    """The embedded encoder with the models that built an index, where all have names of their own.
-
-    Whoever made the index wrote it, so it is never taken for a path or for options.
-    """
-    from vlmsearch.models.bundle import PROFILES, is_known
-
-    parts = [part.partition(":") for part in manifest.fingerprint.split("+")]
-    names = tuple(name for name, _, _ in parts)
-    dims = {dim for _, _, digest in parts if (dim := digest.partition("/")[2])}
-    options = f"?dim={min(dims)}" if len(dims) == 1 and min(dims).isdecimal() else ""
-    if dims and not options:
-        return None
-    known = {bundles: profile for profile, bundles in PROFILES.items()}
-    if names in known:
-        return f"onnx:{known[names]}{options}"
-    return f"onnx:{'+'.join(names)}{options}" if all(map(is_known, names)) else None
 
 
 def is_terminal() -> bool:
@@ -350,22 +332,6 @@ def short_path(path: str) -> str:
         return path
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) and not relative.startswith("../..") else path
-
-
-def match_json(match: Match) -> dict[str, object]:
-    """A match as JSON has it."""
-    document = match.document
-    return {
-        "id": document.id,
-        "score": round(match.score, 6),
-        "text": document.text,
-        "image": str(document.image) if document.image is not None else None,
-        "metadata": dict(document.metadata),
-        "legs": {
-            name: {"rank": leg.rank, "score": round(leg.score, 6), "evidence": round(leg.evidence, 6)}
-            for name, leg in match.legs.items()
-        },
-    }
 
 
 def found_by(match: Match) -> list[tuple[str, Leg]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from vlmsearch._util.console import make_console
-from vlmsearch.cli.ask import answer_json, print_answer
-from vlmsearch.cli.common import command, json_option, match_json, option, print_json, print_matches, short_path
+from vlmsearch.cli.ask import print_answer
+from vlmsearch.cli.common import command, json_option, option, print_json, print_matches, short_path
 from vlmsearch.cli.contact_sheet import Section, write_sheet
 from vlmsearch.cli.index import print_report, progress
 from vlmsearch.demo.scenes import Scene, make_scene
@@ -17,6 +17,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.images import open_image
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.types import Match
+from vlmsearch.wire import answer_json, match_json
 
 GALLERY_SEED = 20_000_000
 """Scenes from here on were neither trained on nor evaluated with."""

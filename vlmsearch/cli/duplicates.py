@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 
 import click
@@ -27,6 +26,7 @@ from vlmsearch.cli.duplicates_page import marks, write_duplicates, written_on
 from vlmsearch.cli.index import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import DuplicateGroup
+from vlmsearch.wire import duplicates_json
 
 _SHOWN = 20
 
@@ -70,14 +70,7 @@ def duplicates(
         write_duplicates(html, found)
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
-        print_json(
-            {
-                "groups": [_as_json(group) for group in found.groups],
-                "compared": found.compared,
-                "unread": [{"id": id, "message": message} for id, message in found.unread],
-                "seconds": round(time.monotonic() - begun, 3),
-            }
-        )
+        print_json({**duplicates_json(found), "seconds": round(time.monotonic() - begun, 3)})
         return
     rows = [row for number, group in enumerate(found.groups, 1) for row in _rows(number, group)]
     if rows:
@@ -104,18 +97,3 @@ def _rows(number: int, group: DuplicateGroup) -> list[tuple[str, ...]]:
         )
         for file in group.files
     ]
-
-
-def _as_json(group: DuplicateGroup) -> dict[str, object]:
-    files = [
-        {
-            "id": file.id,
-            "path": str(file.path),
-            "width": file.width,
-            "height": file.height,
-            "bytes": file.bytes,
-            "modified": datetime.fromtimestamp(file.modified, timezone.utc).isoformat(timespec="seconds"),
-        }
-        for file in group.files
-    ]
-    return {"largest": group.files[0].id, "oldest": group.oldest.id, "files": files}

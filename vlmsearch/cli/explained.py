@@ -1,23 +1,8 @@
-"""What is said of an explanation, in words and as JSON."""
+"""What is said of an explanation, in words."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-
 from vlmsearch.search.explanation import Explanation, LegEvidence
-
-
-def explanation_json(found: Explanation) -> dict[str, object]:
-    """An explanation as JSON has it."""
-    document = found.document
-    plain = asdict(replace(found, document=None, legs=dict(found.legs)))
-    plain["document"] = document and {
-        "text": document.text,
-        "image": str(document.image) if document.image is not None else None,
-        "metadata": dict(document.metadata),
-    }
-    plain["without"] = [{"text": what, "relevance": score} for what, score in found.without]
-    return plain
 
 
 def usual(leg: LegEvidence) -> str:

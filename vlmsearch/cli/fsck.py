@@ -10,6 +10,7 @@ import click
 from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
 from vlmsearch.registry import open_store
 from vlmsearch.stores.base import CheckReport, check_store
+from vlmsearch.wire import check_json
 
 _SHOWN = 10
 
@@ -28,7 +29,7 @@ def fsck(store: str, repair: bool, as_json: bool) -> None:
         need_manifest(opened)
         report = check_store(opened, repair=repair)
     if as_json:
-        print_json(_as_json(report))
+        print_json(check_json(report))
     else:
         _print(report)
     if not report.clean and not report.repaired:
@@ -42,18 +43,6 @@ def _kinds(report: CheckReport) -> dict[str, Sequence[str]]:
         "missing": report.missing,
         "unindexed": report.unindexed,
         "unfinished": report.unfinished,
-    }
-
-
-def _as_json(report: CheckReport) -> dict[str, object]:
-    return {
-        "store": report.store,
-        "documents": report.documents,
-        "vectors": dict(report.vectors),
-        **_kinds(report),
-        "in_progress": report.in_progress,
-        "clean": report.clean,
-        "repaired": report.repaired,
     }
 
 

@@ -21,6 +21,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import IndexReport
+from vlmsearch.wire import report_json
 
 _SHOWN = 20
 
@@ -61,7 +62,7 @@ def index(
     ):
         report = pipeline.index(source, prune=prune, retry_failed=retry_failed, strict=strict, on_progress=advance)
     if as_json:
-        print_json(_as_json(report))
+        print_json(report_json(report))
     else:
         print_report(report)
 
@@ -88,19 +89,6 @@ def progress(total: int | Sized, *, quiet: bool, what: str = "indexing") -> Iter
     with bar:
         task = bar.add_task("", total=total if isinstance(total, int) else len(total))
         yield lambda done: bar.update(task, completed=done)
-
-
-def _as_json(report: IndexReport) -> dict[str, object]:
-    return {
-        "added": report.added,
-        "updated": report.updated,
-        "unchanged": report.unchanged,
-        "pruned": report.pruned,
-        "failed": len(report.rejects),
-        "unlabelled": report.unlabelled,
-        "seconds": round(report.seconds, 3),
-        "rejects": [{"id": r.id, "code": r.code, "message": r.message} for r in report.rejects],
-    }
 
 
 def print_report(report: IndexReport) -> None:

@@ -25,6 +25,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.index import progress
 from vlmsearch.types import Labelled
+from vlmsearch.wire import labelled_json
 
 _EXAMPLES = 3
 
@@ -131,10 +132,7 @@ def label(
         print_json(
             {
                 "labels": {name: tally.documents for name, tally in tallies.items()},
-                "documents": [
-                    {"id": each.document.id, "labels": {name: round(one, 4) for name, one in each.labels.items()}}
-                    for each in listed
-                ],
+                "documents": [labelled_json(each) for each in listed],
                 "written": written,
                 "seconds": round(time.monotonic() - begun, 3),
             }

@@ -17,7 +17,6 @@ from vlmsearch.cli.common import (
     json_option,
     limit_option,
     limits_option,
-    match_json,
     one_of,
     open_index,
     option,
@@ -32,6 +31,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import Matches
+from vlmsearch.wire import matches_json
 
 _MOST = 10_000
 
@@ -130,23 +130,6 @@ def search(
         print_json(matches_json(matches))
     else:
         _print(matches, page)
-
-
-def matches_json(matches: Matches) -> dict[str, object]:
-    """The matches of a search as JSON has them."""
-    found: dict[str, object] = {
-        "matches": [match_json(match) for match in matches],
-        "cursor": matches.cursor,
-        "threshold": matches.threshold,
-    }
-    if matches.total is not None:
-        found["total"] = matches.total
-    if matches.facets:
-        found["facets"] = {
-            key: [{"value": value, "count": count} for value, count in counts.items()]
-            for key, counts in matches.facets.items()
-        }
-    return found
 
 
 def _print(matches: Matches, page: int) -> None:

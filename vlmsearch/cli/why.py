@@ -28,13 +28,14 @@ from vlmsearch.cli.common import (
     store_option,
     where_option,
 )
-from vlmsearch.cli.explained import best_region, explanation_json, lacking, many, unfitted, usual
+from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
 from vlmsearch.cli.index import progress
 from vlmsearch.indexing.sources import file_id
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.explanation import LEAST_FALL, Explanation, LegEvidence
 from vlmsearch.search.occlusion import WINDOWS
 from vlmsearch.types import WORDS
+from vlmsearch.wire import explanation_json
 
 _MOST_PASSAGES = 5
 

@@ -22,7 +22,7 @@ from vlmsearch._util.json_table import PLAIN_NAME, SHA256, JsonTable
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, VlmsearchError
 from vlmsearch.media.images import Interpolation, Preprocess
 from vlmsearch.models.locations import ELSEWHERE, THEIRS, check_location, hub_bundle_name, is_hub_name, split_location
-from vlmsearch.types import Modality, RelevanceFit, Role, Space
+from vlmsearch.types import Manifest, Modality, RelevanceFit, Role, Space
 
 Tower = Modality
 Precision = Literal["fp32", "fp16", "int8", "qdq"]
@@ -300,6 +300,23 @@ def find_bundles(location: str, *, export: Export = "own") -> list[Bundle]:
 def is_known(name: str) -> bool:
     """Return whether ``name`` is that of a recipe or of a bundle in the user's cache, and no path."""
     return PLAIN_NAME.fullmatch(name) is not None and (name in recipe_names() or built_folder(name) is not None)
+
+
+def encoder_url(manifest: Manifest) -> str | None:
+    """Return the embedded encoder with the models that built an index; None where some have no name of their own.
+
+    Whoever made the index wrote it, so it is never taken for a path or for options.
+    """
+    parts = [part.partition(":") for part in manifest.fingerprint.split("+")]
+    names = tuple(name for name, _, _ in parts)
+    dims = {dim for _, _, digest in parts if (dim := digest.partition("/")[2])}
+    options = f"?dim={min(dims)}" if len(dims) == 1 and min(dims).isdecimal() else ""
+    if dims and not options:
+        return None
+    known = {bundles: profile for profile, bundles in PROFILES.items()}
+    if names in known:
+        return f"onnx:{known[names]}{options}"
+    return f"onnx:{'+'.join(names)}{options}" if all(map(is_known, names)) else None
 
 
 def built_bundles() -> list[Bundle]:

@@ -1,0 +1,85 @@
+"""``vlmsearch serve``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vlmsearch.cli.common import PORT, SECONDS, PlainText, command, encoder_option, limits_option, option
+from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.pipeline import DEFAULT_GENERATOR, DEFAULT_STORE
+
+if TYPE_CHECKING:
+    from vlmsearch.server.settings import ServerSettings
+
+
+@command()
+@option("--store", metavar="URL", help=f"Where the index is.  [default: {DEFAULT_STORE}]")
+@encoder_option
+@option("--generator", metavar="URL", help=f"What writes answers, or none.  [default: {DEFAULT_GENERATOR}]")
+@option("--reranker", metavar="URL", help="What reads the first matches again where a request asks for it.")
+@option("--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Settings, in TOML.")
+@option("--host", help="The address to listen on.  [default: 127.0.0.1]")
+@option("--port", type=PORT, help="[default: 8080]")
+@option("--allow", multiple=True, type=PlainText(), metavar="DIR", help="A folder that index jobs may read.")
+@option("--uploads", metavar="DIR", help="Keeps uploaded images.  [default: vlmsearch-uploads]")
+@option("--tokens", metavar="FILE", help="The tokens that `vlmsearch token` wrote; needed beyond 127.0.0.1.")
+@option("--max-body", type=click.IntRange(1), metavar="MIB", help="The largest request.  [default: 64]")
+@option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Requests of a token a second at most.")
+@option("--cors", multiple=True, metavar="ORIGIN", help="Whose pages may call this server from a browser.")
+@option("--tls-cert", metavar="FILE", help="Serve TLS with this certificate.")
+@option("--tls-key", metavar="FILE", help="The key of the certificate.")
+@option("--log", type=click.Choice(("text", "json")), help="How log lines look.  [default: text]")
+@option("--threads", type=click.IntRange(1), metavar="N", help="Requests that work at a time.  [default: 16]")
+@option("--stop-seconds", type=SECONDS, help="For what was accepted, when stopped.  [default: 30]")
+@limits_option(DEFAULT_LIMITS)
+def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> None:
+    """Serve indexes over HTTP: an API, and a page to search with.
+
+    One index is named by --store and the options after it and is called "default"; several, with names, by --config.
+    What is given here takes the place of what the file says.
+    """
+    try:
+        from vlmsearch.server.app import create_app
+        from vlmsearch.server.run import HttpServer, listen
+        from vlmsearch.server.service import Service
+    except ModuleNotFoundError as exc:
+        raise MissingDependencyError(
+            f"`vlmsearch serve` needs {exc.name}, which is not installed: pip install 'vlmsearch[serve]'"
+        ) from exc
+    settings = _settings(config, given)
+    settings = replace(settings, image_limits=image_limits)
+    with listen(settings) as listening, Service.open(settings) as service:
+        server = HttpServer(create_app(service), service)
+        host, port = listening.getsockname()[:2]
+        scheme = "https" if settings.tls_cert else "http"
+        click.echo(f"Serving {', '.join(settings.indexes)} at {scheme}://{_in_url(host)}:{port}", err=True)
+        with suppress(KeyboardInterrupt):  # uvicorn raises the signal again when it is done
+            server.run(sockets=[listening])
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _settings(config: Path | None, given: dict[str, object]) -> ServerSettings:
+    """The settings of a file, with what was given in their place."""
+    from vlmsearch.server.settings import DEFAULT_INDEX, IndexSettings, ServerSettings, read_settings
+
+    named = {name: value for name, value in given.items() if value not in (None, ())}
+    of_index = {
+        name: named.pop(name) for name in ("store", "encoder", "generator", "reranker", "allow") if name in named
+    }
+    if of_index.get("generator") == "none":
+        of_index["generator"] = ""
+    settings = read_settings(config) if config else ServerSettings()
+    if settings.indexes and of_index:
+        flags = ", ".join(f"--{name}" for name in of_index)
+        raise ConfigError(f"{config} names the indexes: leave out {flags}")
+    indexes = settings.indexes or {DEFAULT_INDEX: IndexSettings(**of_index)}  # type: ignore[arg-type]
+    return replace(settings, indexes=indexes, **named)  # type: ignore[arg-type]

@@ -1,0 +1,62 @@
+"""The application: routes, middleware and errors around an open service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic.json_schema import models_json_schema
+
+from vlmsearch import __version__
+from vlmsearch.server.errors import Json, add_handlers
+from vlmsearch.server.forms import ErrorAnswer, SearchForm
+from vlmsearch.server.routes import health, search
+from vlmsearch.server.service import Service
+
+_REF = "#/components/schemas/{model}"
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorAnswer, "description": "The request cannot be answered; the message says what to do."},
+    "5XX": {"model": ErrorAnswer, "description": "A back end failed, or something is not available."},
+}
+
+
+def create_app(service: Service) -> FastAPI:
+    """Return the application of a service.
+
+    Args:
+        service: The open indexes; whoever opened it closes it, after the application has ended.
+
+    Returns:
+        The application, to be run by uvicorn or another ASGI server.
+    """
+    app = FastAPI(
+        title="vlmsearch",
+        version=__version__,
+        description="Multimodal retrieval: search images and texts together.",
+        default_response_class=Json,
+        responses=_ERRORS,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.service = service
+    add_handlers(app)
+    add_middleware(app, service)
+    for routes in (health, search):
+        app.include_router(routes.router)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    return app
+
+
+def add_middleware(app: FastAPI, service: Service) -> None:
+    """Put what every request passes around the routes: what is added last is outermost."""
+    # request ids and log lines, metrics, limits of body and rate, access
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the forms of bodies that the routes read themselves."""
+    if app.openapi_schema is None:
+        document = FastAPI.openapi(app)
+        _, forms = models_json_schema([(SearchForm, "validation")], ref_template=_REF)
+        document["components"]["schemas"].update(forms["$defs"])
+        app.openapi_schema = document
+    return app.openapi_schema

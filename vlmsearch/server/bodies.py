@@ -1,0 +1,87 @@
+"""Bodies that are either JSON, or a form whose one part is that JSON and whose files belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import UploadFile
+
+from vlmsearch.server.dependencies import get_service
+from vlmsearch.server.errors import ApiError
+
+F = TypeVar("F", bound=BaseModel)
+_JSON, _MULTIPART = "application/json", "multipart/form-data"
+
+
+@dataclass(frozen=True)
+class Body(Generic[F]):
+    """What was sent.
+
+    Attributes:
+        form: The JSON of it.
+        files: The bytes of the files beside it, by the names of their parts.
+    """
+
+    form: F
+    files: Mapping[str, bytes]
+
+
+def body_of(kind: type[F], part: str) -> Callable[[Request], Awaitable[Body[F]]]:
+    """Return a dependency that reads a body: JSON, or a form with that JSON in one part and files in others.
+
+    Args:
+        kind: The form of the JSON.
+        part: The name of the part with the JSON.
+    """
+
+    async def read(request: Request) -> Body[F]:
+        content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content == _JSON:
+            return Body(_parse(kind, await request.body()), {})
+        if content != _MULTIPART:
+            given = f"not {content!r}" if content else "and says so in Content-Type"
+            raise ApiError(415, "unsupported_media_type", f"the body is {_JSON} or {_MULTIPART}, {given}")
+        service = await get_service(request)
+        async with request.form(max_part_size=service.settings.max_body << 20) as given:
+            json: str | bytes | None = None
+            files: dict[str, bytes] = {}
+            for name, value in given.multi_items():
+                data = await value.read() if isinstance(value, UploadFile) else value
+                if name == part:
+                    json = data
+                elif isinstance(data, bytes):
+                    files[name] = data
+                else:
+                    raise ApiError(422, "invalid_request", f"{name}: a part with a file needs a filename", param=name)
+        if json is None:
+            raise ApiError(422, "invalid_request", f"{part}: the part with the JSON is missing", param=part)
+        return Body(_parse(kind, json), files)
+
+    return read
+
+
+def _parse(kind: type[F], json: str | bytes) -> F:
+    try:
+        return kind.model_validate_json(json)
+    except ValidationError as exc:
+        raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in exc.errors()]) from exc
+
+
+def body_docs(kind: type[BaseModel], part: str, files: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what the OpenAPI document says of such a body; no ``files``: parts of any name."""
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    binary = {"type": "string", "format": "binary"}
+    form: dict[str, Any] = {
+        "type": "object",
+        "properties": {part: schema, **dict.fromkeys(files, binary)},
+        "required": [part],
+        "additionalProperties": False if files else binary,
+    }
+    encoding = {part: {"contentType": _JSON}}
+    content = {_JSON: {"schema": schema}, _MULTIPART: {"schema": form, "encoding": encoding}}
+    return {"requestBody": {"required": True, "content": content}}

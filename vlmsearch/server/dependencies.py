@@ -1,0 +1,60 @@
+"""What routes ask for: the service, who is calling, and an index with the right to use it.
+
+They are coroutines although they wait for nothing: FastAPI runs any other dependency in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from vlmsearch.server.caller import Caller, Right
+from vlmsearch.server.errors import ApiError, not_found
+from vlmsearch.server.service import OpenIndex, Service
+
+
+async def get_service(request: Request) -> Service:
+    """Return the service."""
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceHere = Annotated[Service, Depends(get_service)]
+
+
+async def get_caller(request: Request, service: ServiceHere) -> Caller:
+    """Return who is calling, as the access middleware found it in ``state.caller``."""
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is not None:
+        return caller
+    if service.settings.tokens is not None:
+        raise ApiError(401, "unauthenticated", "a token is needed: send it as `Authorization: Bearer TOKEN`")
+    return Caller()
+
+
+CallerHere = Annotated[Caller, Depends(get_caller)]
+
+
+def find_index(service: Service, caller: Caller, name: str, right: Right) -> OpenIndex:
+    """Return an index that the caller may see and use so; the error for one that they may not see is that for none."""
+    if name not in service.indexes or not caller.sees(name):
+        raise not_found(f"no index {name!r} for you: GET /api/v1/indexes lists them")
+    if not caller.may(right):
+        raise ApiError(403, "forbidden", f"the token {caller.name!r} may {caller.role}; this needs {right}")
+    return service.indexes[name]
+
+
+def _with(right: Right) -> Callable[..., Awaitable[OpenIndex]]:
+    async def get_index(
+        service: ServiceHere, caller: CallerHere, index: Annotated[str, Path(description="The name of the index.")]
+    ) -> OpenIndex:
+        return find_index(service, caller, index, right)
+
+    return get_index
+
+
+ReadIndex = Annotated[OpenIndex, Depends(_with("read"))]
+WriteIndex = Annotated[OpenIndex, Depends(_with("write"))]
+AdminIndex = Annotated[OpenIndex, Depends(_with("admin"))]

@@ -1,0 +1,170 @@
+"""Errors and what clients get of them: one form for every route, the one that OpenAI's clients read.
+
+``type`` says what to do about it and ``code``, where there is one, why an input cannot be used (`InvalidInputError`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from vlmsearch.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    IndexMismatchError,
+    InvalidInputError,
+    MissingDependencyError,
+    ModelUnavailableError,
+    QualityError,
+    VlmsearchError,
+    one_line,
+)
+
+_log = logging.getLogger(__name__)
+RETRY_SECONDS = 1.0
+"""After how long to try again, where nothing better is known."""
+_KINDS: Sequence[tuple[type[BaseException], int, str]] = (
+    (IndexMismatchError, 409, "index_mismatch"),
+    (ConfigError, 400, "invalid_request"),
+    (InvalidInputError, 400, "invalid_request"),
+    (MissingDependencyError, 501, "not_available"),
+    (ModelUnavailableError, 501, "not_available"),
+    (QualityError, 501, "not_available"),
+    (BackendUnavailableError, 503, "backend_unavailable"),
+    (BackendError, 502, "backend_failed"),
+    (VlmsearchError, 400, "invalid_request"),
+    (TimeoutError, 504, "timeout"),
+)
+_HTTP = {
+    400: "invalid_request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+    422: "invalid_request",
+    429: "rate_limited",
+    503: "backend_unavailable",
+}
+
+
+class ApiError(Exception):
+    """An error as a client gets it.
+
+    Args:
+        status: The status of the answer.
+        type: What it is, in one word.
+        message: What was given, what is possible, what to do.
+        code: Why an input cannot be used, in one word.
+        param: The part of the request that is wrong.
+        retry_after: After how many seconds to try again.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        type: str,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.message = message
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+
+
+def not_found(message: str) -> ApiError:
+    """Return the error for what is not there, or not for this caller."""
+    return ApiError(404, "not_found", message)
+
+
+def api_error(exc: BaseException) -> ApiError:
+    """Return what a client gets of an error; of a bug, that there is one and no more."""
+    if isinstance(exc, ApiError):
+        return exc
+    if isinstance(exc, RequestValidationError):
+        return _of_validation(exc.errors())
+    if isinstance(exc, HTTPException):
+        return ApiError(exc.status_code, _HTTP.get(exc.status_code, "invalid_request"), str(exc.detail))
+    for kind, status, type in _KINDS:
+        if isinstance(exc, kind):
+            code = exc.code if isinstance(exc, InvalidInputError) else None
+            retry = getattr(exc, "retry_after", RETRY_SECONDS) if status == 503 else None
+            return ApiError(status, type, one_line(exc, 2000), code=code, retry_after=retry)
+    return ApiError(500, "internal", "the server failed: its log says why, under this request's id")
+
+
+def _of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
+    """The first thing that is wrong with a request, and how many more there are."""
+    first = errors[0]
+    place = ".".join(map(str, first["loc"][1:])) or str(first["loc"][0])
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return ApiError(422, "invalid_request", f"{place}: {first['msg']}{more}", param=place)
+
+
+class Json(JSONResponse):
+    """An answer in JSON; what is not ASCII is escaped, so that halves of surrogate pairs can be sent, too."""
+
+    def render(self, content: object) -> bytes:
+        """Return the bytes."""
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
+def error_json(error: ApiError, request_id: str | None) -> dict[str, object]:
+    """Return the form of an error."""
+    said: dict[str, object] = {
+        "type": error.type,
+        "message": error.message,
+        "code": error.code,
+        "param": error.param,
+        "request_id": request_id,
+    }
+    return {"error": said}
+
+
+def error_answer(exc: BaseException, request_id: str | None = None) -> Json:
+    """Return the answer to a request that failed."""
+    error = api_error(exc)
+    if error.status == 500:
+        _log.error("request %s failed", request_id, exc_info=exc)
+    answer = Json(error_json(error, request_id), error.status)
+    if error.retry_after is not None:
+        answer.headers["Retry-After"] = str(math.ceil(error.retry_after))
+    if error.status == 401:
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(exc, HTTPException):
+        answer.headers.update({name: value for name, value in (exc.headers or {}).items() if name.lower() == "allow"})
+    return answer
+
+
+def request_id(request: Request) -> str | None:
+    """Return the id that the log has of a request."""
+    return getattr(request.state, "request_id", None)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Have every error of every route answered in that form."""
+
+    async def handle(request: Request, exc: Exception) -> Json:
+        return error_answer(exc, request_id(request))
+
+    kinds = (ApiError, VlmsearchError, RequestValidationError, HTTPException, TimeoutError, Exception)
+    for kind in kinds:
+        app.add_exception_handler(kind, handle)

@@ -1,0 +1,122 @@
+"""Indexes, and searches in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+
+from vlmsearch.search.fusion import image_fields
+from vlmsearch.search.query import Query, make_query
+from vlmsearch.server.bodies import Body, body_docs, body_of
+from vlmsearch.server.caller import Caller
+from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere
+from vlmsearch.server.errors import ApiError, Json
+from vlmsearch.server.forms import (
+    ImageForm,
+    IndexesAnswer,
+    MatchesAnswer,
+    QueryForm,
+    RankingForm,
+    SearchForm,
+    image_bytes,
+)
+from vlmsearch.server.service import OpenIndex
+from vlmsearch.stores.base import WordSearch
+from vlmsearch.types import ImageSource, Matches
+from vlmsearch.wire import matches_json
+
+router = APIRouter(prefix="/api/v1", tags=["search"])
+_NO_FILES: Mapping[str, bytes] = {}
+
+
+@router.get("/indexes", response_model=IndexesAnswer)
+async def indexes(service: ServiceHere, caller: CallerHere) -> Json:
+    """List the indexes that the caller may see."""
+    seen = [index for index in service.indexes.values() if caller.sees(index.name)]
+    return Json({"indexes": await service.call(lambda: [_index_json(index, caller) for index in seen])})
+
+
+def _index_json(index: OpenIndex, caller: Caller) -> dict[str, object]:
+    spaces = index.pipeline.encoder.spaces
+    return {
+        "name": index.name,
+        "documents": len(index.pipeline.store),
+        "spaces": [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in spaces],
+        "can": rights_json(index, caller),
+    }
+
+
+def rights_json(index: OpenIndex, caller: Caller) -> dict[str, bool]:
+    """Return what a caller can do with an index."""
+    store, manifest = index.pipeline.store, index.pipeline.store.manifest()
+    return {
+        "write": caller.may("write"),
+        "admin": caller.may("admin"),
+        "ask": index.pipeline.generator is not None,
+        "rerank": index.reranker is not None,
+        "images": bool(image_fields(index.pipeline.encoder.spaces)),
+        "words": isinstance(store, WordSearch) and (manifest is None or bool(manifest.language)),
+    }
+
+
+@router.post(
+    "/indexes/{index}/search",
+    response_model=MatchesAnswer,
+    openapi_extra=body_docs(SearchForm, "request", ("image", "without_image")),
+)
+async def search(
+    service: ServiceHere, index: ReadIndex, body: Annotated[Body[SearchForm], Depends(body_of(SearchForm, "request"))]
+) -> Json:
+    """Find documents by a text, an image, documents like them, or several of these.
+
+    The images can also be files of a form, in the parts `image` and `without_image`; the JSON is its part `request`.
+    """
+    return Json(matches_json(await service.call(run_search, index, body.form, body.files)))
+
+
+def run_search(index: OpenIndex, form: SearchForm, files: Mapping[str, bytes] = _NO_FILES) -> Matches:
+    """Return the matches for a form."""
+    return index.pipeline.search(
+        **query_arguments(form, files),
+        **ranking_arguments(index, form),
+        offset=form.offset,
+        cursor=form.cursor,
+        sort=form.sort,
+        diversity=form.diversity,
+        count=form.count,
+        facets=form.facets,
+    )
+
+
+def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> dict[str, Any]:
+    """Return what `Pipeline.search` and `Pipeline.explain` take of a query."""
+    without: str | ImageSource | list[str] | None
+    without = image_bytes(form.without.image) if isinstance(form.without, ImageForm) else form.without
+    for given, part in ((form.image, "image"), (form.without, "without_image")):
+        if given is not None and part in files:
+            raise ApiError(400, "invalid_request", f"{part} is given twice: in the JSON and as a file", param=part)
+    image = image_bytes(form.image) if form.image is not None else files.get("image")
+    without = files.get("without_image", without)
+    return {"text": form.text, "image": image, "like": form.like, "without": without or None}
+
+
+def query_of(form: QueryForm) -> Query:
+    """Return the query of a form."""
+    return make_query(**query_arguments(form))
+
+
+def ranking_arguments(index: OpenIndex, form: RankingForm) -> dict[str, Any]:
+    """Return what all searches take."""
+    if form.rerank and index.reranker is None:
+        raise ApiError(501, "not_available", f"the index {index.name!r} has no re-ranker: the operator sets one")
+    return {
+        "where": form.where,
+        "limit": form.limit,
+        "min_score": form.min_score,
+        "weights": form.weights,
+        "rerank": index.reranker if form.rerank else None,
+        "rerank_first": form.rerank_first,
+        "rerank_seconds": form.rerank_seconds,
+    }

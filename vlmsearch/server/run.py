@@ -1,0 +1,58 @@
+"""Run the service until it is asked to stop, and finish what was accepted."""
+
+from __future__ import annotations
+
+import socket
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from vlmsearch.errors import ConfigError
+from vlmsearch.server.service import Service
+from vlmsearch.server.settings import ServerSettings
+
+_BACKLOG = 2048
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """Return a socket that listens where the settings say; ConfigError where that cannot be."""
+    settings.check_address()
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((settings.host.strip("[]"), settings.port))
+        listening.listen(_BACKLOG)
+    except OSError as exc:
+        listening.close()
+        raise ConfigError(f"cannot listen on {settings.host}:{settings.port}: {exc.strerror or exc}") from exc
+    return listening
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn, which tells the service when it is asked to stop.
+
+    Args:
+        app: The application.
+        service: Its service.
+    """
+
+    def __init__(self, app: FastAPI, service: Service) -> None:
+        settings = service.settings
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, round(settings.stop_seconds)),
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+        )
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop accepting, and end what would never end by itself."""
+        self._service.is_stopping = True
+        super().handle_exit(sig, frame)

@@ -1,0 +1,142 @@
+"""The open indexes of the service, and the threads that its requests run in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import anyio.to_thread
+from typing_extensions import ParamSpec, Self
+
+from vlmsearch._util.closable import Closable
+from vlmsearch._util.text import visible
+from vlmsearch.errors import ConfigError
+from vlmsearch.models.bundle import encoder_url
+from vlmsearch.pipeline import DEFAULT_ENCODER, Pipeline
+from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.server.errors import ApiError
+from vlmsearch.server.settings import IndexSettings, ServerSettings
+
+if TYPE_CHECKING:
+    from vlmsearch.rerankers.base import Reranker
+    from vlmsearch.stores.base import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_WAITING_EACH = 16
+"""How many requests may wait for each thread; one more is told to come back."""
+
+
+@dataclass(frozen=True)
+class OpenIndex:
+    """An index of the service.
+
+    Attributes:
+        name: What requests call it.
+        settings: What the operator set.
+        pipeline: What does the work.
+        reranker: What `rerank` asks; None where there is none.
+    """
+
+    name: str
+    settings: IndexSettings
+    pipeline: Pipeline
+    reranker: Reranker | None
+
+
+class Service(Closable):
+    """Hold the open indexes by name; encoders, generators and re-rankers of one URL are opened once.
+
+    Args:
+        settings: What the operator set.
+        indexes: The open indexes, by name.
+
+    Example:
+        >>> with Service.open(ServerSettings(indexes={"notes": IndexSettings("mock:", "mock:")})) as service:
+        ...     list(service.indexes)
+        ['notes']
+    """
+
+    def __init__(self, settings: ServerSettings, indexes: dict[str, OpenIndex]) -> None:
+        self.settings = settings
+        self.indexes = indexes
+        self.is_stopping = False
+        self._stack = ExitStack()
+        self._threads: anyio.CapacityLimiter | None = None
+
+    @classmethod
+    def open(cls, settings: ServerSettings) -> Self:
+        """Open the back ends of all indexes.
+
+        Args:
+            settings: What the operator set.
+
+        Returns:
+            The service, which closes them.
+
+        Raises:
+            ConfigError: A URL is wrong, or only the operator knows which encoder built an index.
+            MissingDependencyError: A back end needs a package that is not installed.
+            ModelUnavailableError: A model is not on this machine and cannot be fetched.
+            BackendError: A server refused, or cannot be reached.
+        """
+        service = cls(settings, {})
+        with service._stack as stack:
+            parts = _Parts(stack)
+            for name, index in settings.indexes.items():
+                store = stack.enter_context(open_store(index.store))
+                encoder = parts.open(open_encoder, index.encoder or _usual_encoder(name, store))
+                generator = parts.open(open_generator, index.generator) if index.generator else None
+                reranker = parts.open(open_reranker, index.reranker) if index.reranker else None
+                pipeline = Pipeline(encoder, store, generator, image_limits=settings.image_limits)
+                service.indexes[name] = OpenIndex(name, index, pipeline, reranker)
+            service._stack = stack.pop_all()
+        return service
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function returns that may take long: it runs in a thread, never on the event loop.
+
+        Raises:
+            ApiError: So many requests wait already that this one would wait for long.
+        """
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(self.settings.threads)
+        if self._threads.statistics().tasks_waiting >= _WAITING_EACH * self.settings.threads:
+            raise ApiError(
+                429, "overloaded", "the server has more requests than it can answer: try again", retry_after=1
+            )
+        return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._threads)
+
+    def close(self) -> None:
+        """Close all back ends."""
+        self._stack.close()
+
+
+class _Parts:
+    """What indexes share, by its URL."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._opened: dict[tuple[object, str], Closable] = {}
+
+    def open(self, opener: Callable[[str], T], url: str) -> T:
+        """Return what a URL names, opened once."""
+        key = (opener, url)
+        if key not in self._opened:
+            self._opened[key] = self._stack.enter_context(opener(url))  # type: ignore[arg-type]
+        return self._opened[key]  # type: ignore[return-value]
+
+
+def _usual_encoder(name: str, store: Store) -> str:
+    """What built an index, or the default for a new one."""
+    manifest = store.manifest()
+    if manifest is None:
+        return DEFAULT_ENCODER
+    url = encoder_url(manifest)
+    if url is None:
+        built = visible(manifest.fingerprint)
+        raise ConfigError(f"the index {name} was built with {built}, which has no name here: give its URL as `encoder`")
+    return url

@@ -1,0 +1,142 @@
+"""What an operator sets: where the service listens, which indexes it has, and what it allows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from vlmsearch._util.address import is_loopback
+from vlmsearch._util.files import expand_home
+from vlmsearch._util.tables import as_dataclass, read_table
+from vlmsearch.errors import ConfigError
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.pipeline import DEFAULT_GENERATOR, DEFAULT_STORE
+
+DEFAULT_INDEX = "default"
+"""What an index is called that is the only one, and was not given a name."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+Log = Literal["text", "json"]
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """Describe one index of the service.
+
+    Attributes:
+        store: The URL of the store.
+        encoder: The URL of the encoder; None for what built the index.
+        generator: The URL of what writes answers; "" for none.
+        reranker: The URL of what `rerank` asks; None for none.
+        allow: Folders of this machine that index jobs may read.
+
+    Example:
+        >>> IndexSettings(store="sqlite:./photos", allow=("photos",)).generator
+        'extractive:'
+    """
+
+    store: str = DEFAULT_STORE
+    encoder: str | None = None
+    generator: str = DEFAULT_GENERATOR
+    reranker: str | None = None
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Hold what an operator can set.
+
+    Attributes:
+        indexes: The indexes by name: letters, digits, ``.``, ``_`` and ``-``.
+        host: The address to listen on.
+        port: The port; 0 for a free one.
+        uploads: The folder that keeps the images of documents that were sent over HTTP.
+        tokens: The file of `vlmsearch token`; None where nobody needs one, which only loopback allows.
+        max_body: The largest body of a request, in MiB.
+        rate: The most requests of one token a second; None for no limit.
+        cors: Origins whose pages may call the service from a browser.
+        tls_cert: The certificate to serve TLS with; None for plain HTTP.
+        tls_key: The key of the certificate.
+        log: Whether log lines are for people (``text``) or one JSON object each (``json``).
+        threads: How many requests search and write at a time; others wait for their turn.
+        stop_seconds: How long what was accepted may take after the service was asked to stop.
+        image_limits: How large images may be, in requests and in files.
+
+    Raises:
+        ConfigError: A setting is wrong.
+
+    Example:
+        >>> ServerSettings(indexes={"photos": IndexSettings("sqlite:./photos")}).port
+        8080
+    """
+
+    indexes: Mapping[str, IndexSettings] = field(default_factory=lambda: MappingProxyType({}))
+    host: str = "127.0.0.1"
+    port: int = 8080
+    uploads: str = "vlmsearch-uploads"
+    tokens: str | None = None
+    max_body: int = 64
+    rate: float | None = None
+    cors: tuple[str, ...] = ()
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    log: Log = "text"
+    threads: int = 16
+    stop_seconds: float = 30.0
+    image_limits: ImageLimits = field(default=DEFAULT_LIMITS, metadata={"given": False})
+
+    def __post_init__(self) -> None:
+        for name in self.indexes:
+            if not _NAME.fullmatch(name):
+                raise ConfigError(
+                    f"an index is named by 1 to 64 letters, digits, '.', '_' and '-', which it does not begin with: "
+                    f"not {name!r}"
+                )
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"`port` is from 0 to 65535, not {self.port}")
+        for name in ("max_body", "threads", "stop_seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"`{name}` is above 0, not {getattr(self, name)}")
+        if self.rate is not None and not self.rate > 0:
+            raise ConfigError(f"`rate` is above 0, not {self.rate}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("TLS takes a certificate and its key: give both `tls_cert` and `tls_key`")
+
+    def check_address(self) -> None:
+        """Raise ConfigError where other machines could use the service without a token."""
+        if self.tokens is None and not is_loopback(self.host):
+            raise ConfigError(
+                f"`host={self.host}` can be reached from other machines: name a file of `tokens`, "
+                "which `vlmsearch token add` writes, or listen on 127.0.0.1"
+            )
+
+
+def read_settings(path: Path) -> ServerSettings:
+    """Return the settings of a TOML file: the keys of `ServerSettings`, and a table ``[indexes.NAME]`` an index.
+
+    Folders and files are relative to the file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: The file cannot be read, or a setting is wrong; the message says which.
+    """
+    found = as_dataclass(ServerSettings, read_table(path), str(path))
+    folder = path.absolute().parent
+
+    def place(given: str) -> str:
+        return str(folder / expand_home(given))
+
+    return replace(
+        found,
+        uploads=place(found.uploads),
+        **{name: place(given) for name in ("tokens", "tls_cert", "tls_key") if (given := getattr(found, name))},
+        indexes={name: replace(index, allow=tuple(map(place, index.allow))) for name, index in found.indexes.items()},
+    )

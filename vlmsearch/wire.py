@@ -1,0 +1,248 @@
+"""The JSON forms of the public types, both ways: what ``--json`` prints, the server answers and the client reads.
+
+``X_json`` makes the form of an X, and ``X_from`` the X of a form. Scores have six digits after the point, so what is
+read back is equal within 1e-6. Images are written as the paths that an index keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from vlmsearch.search.explanation import Explanation, LegEvidence, PassageEvidence, Regions, WordEvidence
+from vlmsearch.search.relevance import Basis
+from vlmsearch.stores.base import CheckReport
+from vlmsearch.types import (
+    Answer,
+    Citation,
+    Document,
+    DuplicateGroup,
+    Duplicates,
+    ImageFile,
+    IndexReport,
+    Labelled,
+    Leg,
+    Match,
+    Matches,
+    Reject,
+)
+
+Json: TypeAlias = dict[str, object]
+"""A JSON object that is written."""
+Read: TypeAlias = Mapping[str, Any]
+"""A JSON object that is read; whoever reads answers for its form."""
+_DIGITS = 6
+
+
+def document_json(document: Document) -> Json:
+    """Return the form of a document."""
+    return {
+        "id": document.id,
+        "text": document.text,
+        "image": str(document.image) if document.image is not None else None,
+        "metadata": dict(document.metadata),
+    }
+
+
+def document_from(form: Read) -> Document:
+    """Return the document of a form."""
+    image = form.get("image")
+    return Document(form["id"], form.get("text"), Path(image) if image is not None else None, form["metadata"])
+
+
+def match_json(match: Match) -> Json:
+    """Return the form of a match."""
+    form = document_json(match.document)
+    return {
+        "id": form.pop("id"),
+        "score": round(match.score, _DIGITS),
+        **form,
+        "legs": {
+            name: {"rank": leg.rank, "score": round(leg.score, _DIGITS), "evidence": round(leg.evidence, _DIGITS)}
+            for name, leg in match.legs.items()
+        },
+    }
+
+
+def match_from(form: Read) -> Match:
+    """Return the match of a form."""
+    legs = {name: Leg(leg["rank"], leg["score"], leg["evidence"]) for name, leg in form["legs"].items()}
+    return Match(document_from(form), form["score"], legs)
+
+
+def matches_json(matches: Matches) -> Json:
+    """Return the form of the matches of a search."""
+    found: Json = {
+        "matches": [match_json(match) for match in matches],
+        "cursor": matches.cursor,
+        "threshold": matches.threshold,
+    }
+    if matches.total is not None:
+        found["total"] = matches.total
+    if matches.facets:
+        found["facets"] = {
+            key: [{"value": value, "count": count} for value, count in counts.items()]
+            for key, counts in matches.facets.items()
+        }
+    return found
+
+
+def matches_from(form: Read) -> Matches:
+    """Return the matches of a form."""
+    counted = form.get("facets", {})
+    facets = {key: {each["value"]: each["count"] for each in values} for key, values in counted.items()}
+    return Matches(
+        map(match_from, form["matches"]),
+        cursor=form["cursor"],
+        total=form.get("total"),
+        facets=facets,
+        threshold=form["threshold"],
+    )
+
+
+def answer_json(answer: Answer) -> Json:
+    """Return the form of an answer."""
+    return {
+        "text": answer.text,
+        "citations": [{"number": citation.number, "id": citation.id} for citation in answer.citations],
+        "removed": list(answer.removed),
+        "matches": [match_json(match) for match in answer.matches],
+        "dropped": [match_json(match) for match in answer.dropped],
+    }
+
+
+def answer_from(form: Read) -> Answer:
+    """Return the answer of a form."""
+    return Answer(
+        form["text"],
+        tuple(Citation(each["number"], each["id"]) for each in form["citations"]),
+        tuple(map(match_from, form["matches"])),
+        tuple(map(match_from, form["dropped"])),
+        tuple(form["removed"]),
+    )
+
+
+def explanation_json(found: Explanation) -> Json:
+    """Return the form of an explanation."""
+    document = found.document
+    plain: Json = asdict(replace(found, document=None, legs=dict(found.legs)))
+    if document is not None:
+        form = document_json(document)
+        del form["id"]
+        plain["document"] = form
+    plain["without"] = [{"text": what, "relevance": score} for what, score in found.without]
+    return plain
+
+
+def explanation_from(form: Read) -> Explanation:
+    """Return the explanation of a form."""
+    document, regions = form["document"], form["regions"]
+    given: dict[str, Any] = dict(form)
+    given["document"] = document and document_from({"id": form["id"], **document})
+    given["legs"] = {
+        name: LegEvidence(**{**leg, "basis": leg["basis"] and Basis(**leg["basis"])})
+        for name, leg in form["legs"].items()
+    }
+    given["lacking"], given["failed"], given["notes"] = (tuple(form[key]) for key in ("lacking", "failed", "notes"))
+    given["words"] = tuple(WordEvidence(**word) for word in form["words"])
+    given["without"] = tuple((each["text"], each["relevance"]) for each in form["without"])
+    given["passages"] = tuple(PassageEvidence(**each) for each in form["passages"])
+    given["regions"] = regions and Regions(tuple(map(tuple, regions["evidence"])))
+    return Explanation(**given)
+
+
+def reject_json(reject: Reject) -> Json:
+    """Return the form of an input that could not be used."""
+    return {"id": reject.id, "code": reject.code, "message": reject.message}
+
+
+def reject_from(form: Read) -> Reject:
+    """Return the input of a form, without its stamp."""
+    return Reject(form["id"], form["code"], form["message"])
+
+
+def report_json(report: IndexReport) -> Json:
+    """Return the form of what an indexing run did."""
+    return {
+        "added": report.added,
+        "updated": report.updated,
+        "unchanged": report.unchanged,
+        "pruned": report.pruned,
+        "failed": len(report.rejects),
+        "unlabelled": report.unlabelled,
+        "seconds": round(report.seconds, 3),
+        "rejects": [reject_json(reject) for reject in report.rejects],
+    }
+
+
+def report_from(form: Read) -> IndexReport:
+    """Return the report of a form."""
+    return IndexReport(
+        form["added"],
+        form["updated"],
+        form["unchanged"],
+        form["pruned"],
+        tuple(map(reject_from, form["rejects"])),
+        form["seconds"],
+        form["unlabelled"],
+    )
+
+
+def labelled_json(labelled: Labelled) -> Json:
+    """Return the form of a document's labels, without the document."""
+    labels = {name: round(relevance, 4) for name, relevance in labelled.labels.items()}
+    return {"id": labelled.document.id, "labels": labels}
+
+
+def duplicates_json(found: Duplicates) -> Json:
+    """Return the form of near-duplicate images."""
+    return {
+        "groups": [
+            {
+                "largest": group.files[0].id,
+                "oldest": group.oldest.id,
+                "files": [_file_json(file) for file in group.files],
+            }
+            for group in found.groups
+        ],
+        "compared": found.compared,
+        "unread": [{"id": id, "message": message} for id, message in found.unread],
+    }
+
+
+def duplicates_from(form: Read) -> Duplicates:
+    """Return the near-duplicate images of a form; times have whole seconds."""
+    groups = (DuplicateGroup(tuple(map(_file_from, group["files"]))) for group in form["groups"])
+    unread = tuple((each["id"], each["message"]) for each in form["unread"])
+    return Duplicates(tuple(groups), form["compared"], unread)
+
+
+def _file_json(file: ImageFile) -> Json:
+    return {
+        "id": file.id,
+        "path": str(file.path),
+        "width": file.width,
+        "height": file.height,
+        "bytes": file.bytes,
+        "modified": datetime.fromtimestamp(file.modified, timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _file_from(form: Read) -> ImageFile:
+    modified = datetime.fromisoformat(form["modified"]).timestamp()
+    return ImageFile(form["id"], Path(form["path"]), form["width"], form["height"], form["bytes"], modified)
+
+
+def check_json(report: CheckReport) -> Json:
+    """Return the form of what a check of a store found."""
+    return {**asdict(replace(report, vectors=dict(report.vectors))), "clean": report.clean}
+
+
+def check_from(form: Read) -> CheckReport:
+    """Return the report of a form."""
+    lists = ("orphans", "stale", "missing", "unfinished", "unindexed")
+    given = {name: tuple(value) if name in lists else value for name, value in form.items() if name != "clean"}
+    return CheckReport(**given)
