@@ -52,7 +52,8 @@ def serving(settings: ServerSettings) -> Iterator[RunningService]:
             with httpx.Client(base_url=url, timeout=30) as http:
                 yield RunningService(url, service, http)
         finally:
-            service.is_stopping = server.should_exit = True
+            service.stop()
+            server.should_exit = True
             thread.join(60)
             assert not thread.is_alive()
 

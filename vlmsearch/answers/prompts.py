@@ -128,6 +128,11 @@ class AnswerStream(Closable, Iterator[Union[str, Citation]]):
     def __next__(self) -> str | Citation:
         return next(self._parts)
 
+    @property
+    def matches(self) -> tuple[Match, ...]:
+        """Return the sources, best first; they are known before the first piece of the text."""
+        return self._prompt.matches
+
     def answer(self) -> Answer:
         """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
 

@@ -42,7 +42,8 @@ from vlmsearch.search.evaluation import (
 )
 from vlmsearch.search.judged import JudgedQuery, read_queries
 from vlmsearch.search.relevance import THRESHOLD
-from vlmsearch.stores.base import Tunable, WordSearch
+from vlmsearch.search.report import evaluate, legs_of, tuning_of
+from vlmsearch.stores.base import Tunable
 from vlmsearch.types import MIN_SCORE
 
 if TYPE_CHECKING:
@@ -117,16 +118,13 @@ def eval(
         if tune and not isinstance(pipeline.store, Tunable):
             raise ConfigError(f"{pipeline.store.name} cannot keep what is tuned: leave out --tune")
         queries = _known(queries, pipeline, file if file.is_dir() else file.parent)
-        legs = _legs(queries, pipeline)
-        present = _present(pipeline)
-        threshold = present.get(MIN_SCORE, THRESHOLD)
+        legs = legs_of(pipeline, queries)
+        present = tuning_of(pipeline)
         searches = len(queries) * (1 + (compare is not None and compare.report is None))
         searches += sum(map(len, legs.values()))
         searches += len(queries) * (1 + len(evaluation.lattice(list(legs)))) if tune else 0
         count = _counter(stack.enter_context(progress(searches, quiet=as_json, what="searching")))
-        measured = evaluation.evaluate(
-            pipeline, queries, legs, limit=limit, threshold=threshold, rerank=rerank, on_search=count
-        )
+        result, measured = evaluate(pipeline, queries, limit=limit, rerank=rerank, on_search=count)
         differences = None
         if compare is not None:
             before = _before(compare, pipeline, (store, encoder), queries, limit, count)
@@ -138,16 +136,6 @@ def eval(
             tuning = evaluation.tune(pipeline, queries, legs, present=present, limit=limit, on_search=count)
             if tuning.values and isinstance(pipeline.store, Tunable):
                 pipeline.store.tune(tuning.values)
-        result: dict[str, object] = {
-            "store": pipeline.store.name,
-            "model": pipeline.encoder.fingerprint,
-            "queries": len(queries),
-            "without_answer": sum(1 for query in queries if not query.relevant),
-            "limit": limit,
-            "min_score": threshold,
-            "rerank": rerank,
-            "legs": {name: _measured_json(each) for name, each in measured.items()},
-        }
     dropped = evaluation.drops(differences or [], (evaluation.order_measure(limit), SHOWN_F1))
     if differences is not None:
         result["compared"] = [asdict(each) for each in differences]
@@ -231,17 +219,6 @@ def _known(queries: Sequence[JudgedQuery], pipeline: Pipeline, folder: Path) -> 
     ]
 
 
-def _legs(queries: Sequence[JudgedQuery], pipeline: Pipeline) -> dict[str, set[str]]:
-    manifest = pipeline.store.manifest()
-    words = manifest is not None and bool(manifest.language) and isinstance(pipeline.store, WordSearch)
-    return evaluation.asked_legs(queries, pipeline.encoder.spaces, has_words=words)
-
-
-def _present(pipeline: Pipeline) -> Mapping[str, float]:
-    manifest = pipeline.store.manifest()
-    return manifest.tuning if manifest is not None else {}
-
-
 def _counter(advance: Callable[[int], None] | None) -> Callable[[], None]:
     done = 0
 
@@ -274,17 +251,9 @@ def _before(
         found = evaluation.search_all(
             other, queries, limit=limit, weights=setting.weights, rerank=setting.rerank, on_search=count
         )
-        present = _present(other).get(MIN_SCORE, THRESHOLD)
+        present = tuning_of(other).get(MIN_SCORE, THRESHOLD)
     threshold = present if setting.min_score is None else setting.min_score
     return evaluation.measure(found, queries, limit=limit, threshold=threshold).values
-
-
-def _measured_json(measured: Measured) -> dict[str, object]:
-    measures = {
-        name: {"value": round(each.value, 6), "low": round(each.low, 6), "high": round(each.high, 6)}
-        for name, each in measured.estimates.items()
-    }
-    return {"queries": len(measured.found), "measures": measures, "p50": measured.p50, "p95": measured.p95}
 
 
 def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, object]:

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.fusion import image_fields, text_fields
 from vlmsearch.search.judged import JudgedQuery, Judgements
 from vlmsearch.search.query import Query
@@ -69,7 +70,7 @@ class Searches(Protocol):
         limit: int = 10,
         min_score: float | None = None,
         weights: Mapping[str, float] | None = None,
-        rerank: str | None = None,
+        rerank: Reranker | str | None = None,
     ) -> Sequence[Sequence[Match]]:
         """Return the best matches of each query."""
 
@@ -187,7 +188,7 @@ def search_all(
     *,
     limit: int,
     weights: Mapping[str, float] | None = None,
-    rerank: str | None = None,
+    rerank: Reranker | str | None = None,
     only: str | None = None,
     batch: int = 1,
     on_search: Progress = lambda: None,
@@ -222,7 +223,7 @@ def evaluate(
     *,
     limit: int,
     threshold: float,
-    rerank: str | None = None,
+    rerank: Reranker | str | None = None,
     on_search: Progress = lambda: None,
 ) -> dict[str, Measured]:
     """Measure each leg alone, on the queries that ask it, and last all of them fused.

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vlmsearch.errors import ConfigError
+from vlmsearch.types import ImageSource
 
 Judgements: TypeAlias = Mapping[str, Mapping[str, int]]
 """Grades above 0 by the ids of queries and documents; a query without any has no answer."""
@@ -48,7 +49,7 @@ class JudgedQuery:
     id: str
     relevant: Mapping[str, int]
     text: str | None = None
-    image: Path | None = None
+    image: ImageSource | None = None
 
 
 def read_queries(path: Path, qrels: Path | None = None) -> list[JudgedQuery]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from vlmsearch import __version__
 from vlmsearch.server.errors import Json, add_handlers
-from vlmsearch.server.forms import ErrorAnswer, SearchForm
-from vlmsearch.server.routes import health, search
+from vlmsearch.server.forms import AddForm, ErrorAnswer, ExplainForm, SearchForm
+from vlmsearch.server.routes import answers, documents, health, jobs, page, search
 from vlmsearch.server.service import Service
 
+_OWN_FORMS: tuple[type[BaseModel], ...] = (SearchForm, ExplainForm, AddForm)
+"""Those of bodies that a route reads itself."""
 _REF = "#/components/schemas/{model}"
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorAnswer, "description": "The request cannot be answered; the message says what to do."},
@@ -41,7 +44,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     add_handlers(app)
     add_middleware(app, service)
-    for routes in (health, search):
+    for routes in (health, search, documents, answers, jobs, page):
         app.include_router(routes.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
@@ -56,7 +59,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the forms of bodies that the routes read themselves."""
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
-        _, forms = models_json_schema([(SearchForm, "validation")], ref_template=_REF)
+        _, forms = models_json_schema([(form, "validation") for form in _OWN_FORMS], ref_template=_REF)
         document["components"]["schemas"].update(forms["$defs"])
         app.openapi_schema = document
     return app.openapi_schema

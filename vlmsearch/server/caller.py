@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Right = Literal["read", "write", "admin"]
-"""What a caller may do with an index; each includes those before it. ``admin`` runs jobs on the server's own files."""
+"""What a caller may do with an index; each includes those before it."""
 _ORDER = get_args(Right)
 
 

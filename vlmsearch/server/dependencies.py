@@ -41,9 +41,14 @@ def find_index(service: Service, caller: Caller, name: str, right: Right) -> Ope
     """Return an index that the caller may see and use so; the error for one that they may not see is that for none."""
     if name not in service.indexes or not caller.sees(name):
         raise not_found(f"no index {name!r} for you: GET /api/v1/indexes lists them")
-    if not caller.may(right):
-        raise ApiError(403, "forbidden", f"the token {caller.name!r} may {caller.role}; this needs {right}")
+    check_right(caller, right)
     return service.indexes[name]
+
+
+def check_right(caller: Caller, right: Right) -> None:
+    """Raise the error of a caller whose role is too low."""
+    if not caller.may(right):
+        raise ApiError(403, "forbidden", f"the token {caller.name!r} has the role {caller.role}; this needs {right}")
 
 
 def _with(right: Right) -> Callable[..., Awaitable[OpenIndex]]:

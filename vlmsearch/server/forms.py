@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, TypeAlias, Union
+from typing import Annotated, Literal, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.search.query import LONGEST_PAGE, RERANK_FIRST, RERANK_SECONDS
@@ -74,6 +74,147 @@ class SearchForm(QueryForm, SearchOptionsForm):
     cursor: str | None = Field(None, description="The `cursor` of the page before.")
 
 
+class SearchManyForm(SearchOptionsForm):
+    """Several searches with the same options."""
+
+    queries: list[QueryForm] = Field(min_length=1, max_length=1000)
+
+
+class ExplainForm(QueryForm, RankingForm):
+    """A search, and the document whose place in it is to be explained."""
+
+    id: Id
+    parts: bool = Field(False, description="Whether to find the sentences and the regions that mattered.")
+    seconds: float = Field(10.0, gt=0, le=60, description="After how long to look for no more regions.")
+
+
+class GenerationForm(Form):
+    """How to write an answer: see `vlmsearch.GenerationOptions`."""
+
+    max_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=0)
+    top_p: float | None = Field(None, gt=0, le=1)
+    repetition_penalty: float | None = Field(None, gt=0)
+    stop: list[str] | None = None
+    bad_words: list[str] | None = None
+    seed: int | None = None
+    beam_width: int | None = Field(None, ge=1)
+
+
+class AskForm(Form):
+    """A question, as `Pipeline.ask` takes it."""
+
+    question: str = Field(min_length=1)
+    image: EncodedImage | None = None
+    limit: int = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources.")
+    where: Where = None
+    stream: bool = Field(False, description="Whether to answer with server-sent events while the text is made.")
+    options: GenerationForm | None = None
+    template: str | None = Field(None, description="A prompt with $sources and $question.")
+
+
+class DocumentForm(Form):
+    """A document to index; `image` is Base64, a data URL, or `part:NAME` for a file of the form."""
+
+    id: Id
+    text: str | None = None
+    image: Annotated[str, Field(min_length=1)] | None = None
+    metadata: dict[str, Union[bool, int, float, str]] = {}
+
+
+class AddForm(Form):
+    """Documents to index."""
+
+    documents: list[DocumentForm] = Field(max_length=10_000)
+    retry_failed: bool = Field(False, description="Whether to try those in quarantine again.")
+
+
+class IdsForm(Form):
+    """Documents, by their ids."""
+
+    ids: list[Id] = Field(max_length=10_000)
+
+
+class MetadataForm(IdsForm):
+    """What to change in the metadata of documents."""
+
+    set: dict[str, Union[bool, int, float, str]] = Field({}, description="Values by their keys.")
+    unset: list[str] = Field([], description="Keys to take off.")
+
+
+class LabelForm(Form):
+    """Labels to look for, as `Pipeline.label` takes them."""
+
+    labels: list[str] = Field(max_length=1000)
+    templates: list[str] = Field(["{}"], description="What images are described by, with {} for the label.")
+    where: Where = None
+    min_score: Share | None = None
+    single: bool = False
+    write: bool = Field(False, description="Whether to put the labels into the index.")
+    key: str = "label"
+    limit: int | None = Field(None, ge=1, description="The most documents.")
+
+
+class JudgedForm(Form):
+    """A query and the documents that answer it."""
+
+    id: str | None = Field(None, description="Names the query; by default its place in the list, from 1.")
+    query: str | None = None
+    image: EncodedImage | None = None
+    relevant: Union[list[Id], dict[Id, int]] = Field(description="Ids, or grades by ids; none where nothing answers.")
+
+
+class EvalForm(Form):
+    """Queries whose answers are known."""
+
+    queries: list[JudgedForm] = Field(min_length=1, max_length=10_000)
+    limit: int = Field(10, ge=1, le=LONGEST_PAGE)
+    rerank: bool = False
+
+
+class IndexJob(Form):
+    """Index folders, files and tables of the server, below the folders that the operator allowed."""
+
+    kind: Literal["index"]
+    paths: list[str] = Field(min_length=1, max_length=100)
+    prune: bool = Field(False, description="Whether to remove what is there no longer.")
+    retry_failed: bool = False
+
+
+class LabelJob(LabelForm):
+    """Label the documents of an index."""
+
+    kind: Literal["label"]
+
+
+class DuplicatesJob(Form):
+    """Find images that are copies of one picture."""
+
+    kind: Literal["duplicates"]
+    threshold: Share | None = None
+    where: Where = None
+
+
+class EvalJob(EvalForm):
+    """Measure how well the index answers queries."""
+
+    kind: Literal["eval"]
+
+
+class CheckJob(Form):
+    """Check that all parts of the index agree."""
+
+    kind: Literal["check"]
+    repair: bool = False
+
+
+class JobForm(RootModel[Union[IndexJob, LabelJob, DuplicatesJob, EvalJob, CheckJob]]):
+    """Long work, by its kind."""
+
+    root: Annotated[Union[IndexJob, LabelJob, DuplicatesJob, EvalJob, CheckJob], Field(discriminator="kind")]
+
+
 class LegAnswer(BaseModel):
     """What one field, or the ranking of words, says of a match."""
 
@@ -115,6 +256,143 @@ class MatchesAnswer(BaseModel):
     facets: dict[str, list[CountAnswer]] | None = None
 
 
+class ManyAnswer(BaseModel):
+    """The matches of each query, in the order of the queries."""
+
+    results: list[MatchesAnswer]
+
+
+class ExplanationAnswer(BaseModel):
+    """Why a search shows a document, or does not: the fields of `vlmsearch.Explanation`."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    outcome: str
+    reason: str
+    relevance: float | None
+
+
+class CitationAnswer(BaseModel):
+    """A source that an answer refers to as `[number]`."""
+
+    number: int
+    id: str
+
+
+class AnswerAnswer(BaseModel):
+    """An answer with its sources."""
+
+    text: str
+    citations: list[CitationAnswer]
+    removed: list[int]
+    matches: list[MatchAnswer]
+    dropped: list[MatchAnswer]
+
+
+class DocumentsAnswer(BaseModel):
+    """Documents by their ids, and those that are not there; or a page of all, and the id to go on `after`."""
+
+    documents: list[DocumentAnswer]
+    missing: list[str] | None = None
+    after: str | None = None
+
+
+class RejectAnswer(BaseModel):
+    """An input that could not be used, and why."""
+
+    id: str
+    code: str
+    message: str
+
+
+class RejectsAnswer(BaseModel):
+    """The quarantine list of an index."""
+
+    rejects: list[RejectAnswer]
+
+
+class ReportAnswer(BaseModel):
+    """What an indexing run did, in documents."""
+
+    added: int
+    updated: int
+    unchanged: int
+    pruned: int
+    failed: int
+    unlabelled: int
+    seconds: float
+    rejects: list[RejectAnswer]
+
+
+class DeletedAnswer(BaseModel):
+    """How many documents were there and are deleted."""
+
+    deleted: int
+
+
+class ChangedAnswer(BaseModel):
+    """How many documents have other metadata now."""
+
+    changed: int
+
+
+class LabelledAnswer(BaseModel):
+    """A document's labels, with the relevance of each."""
+
+    id: str
+    labels: dict[str, float]
+
+
+class LabelAnswer(BaseModel):
+    """Which labels fit which documents."""
+
+    labels: dict[str, int] = Field(description="How many documents have each label.")
+    documents: list[LabelledAnswer]
+    written: int
+    seconds: float
+
+
+class EvalAnswer(BaseModel):
+    """What was measured, as `vlmsearch eval --json` prints it."""
+
+    model_config = ConfigDict(extra="allow")
+    queries: int
+    without_answer: int
+    limit: int
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    type: str
+    message: str
+    code: str | None
+    param: str | None
+    request_id: str | None
+
+
+class JobAnswer(BaseModel):
+    """A job; `result` is there once it is done and `error` where it failed."""
+
+    id: str
+    kind: str
+    index: str
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    done: int
+    total: int | None
+    created: str
+    ended: str | None
+    paths: list[str] | None = None
+    result: dict[str, JsonValue] | None = None
+    error: ErrorDetail | None = None
+
+
+class JobsAnswer(BaseModel):
+    """The jobs that the caller may see, the newest first."""
+
+    jobs: list[JobAnswer]
+
+
 class SpaceAnswer(BaseModel):
     """An embedding space."""
 
@@ -143,6 +421,16 @@ class IndexAnswer(BaseModel):
     can: RightsAnswer
 
 
+class InfoAnswer(BaseModel):
+    """What is in an index and what built it, as `vlmsearch info --json` prints it."""
+
+    model_config = ConfigDict(extra="allow")
+    documents: int
+    fingerprint: str
+    spaces: list[SpaceAnswer]
+    can: RightsAnswer
+
+
 class IndexesAnswer(BaseModel):
     """The indexes that the caller may see."""
 
@@ -153,16 +441,6 @@ class StatusAnswer(BaseModel):
     """How the service is."""
 
     status: str
-
-
-class ErrorDetail(BaseModel):
-    """What went wrong."""
-
-    type: str
-    message: str
-    code: str | None
-    param: str | None
-    request_id: str | None
 
 
 class ErrorAnswer(BaseModel):

@@ -54,5 +54,5 @@ class HttpServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop accepting, and end what would never end by itself."""
-        self._service.is_stopping = True
+        self._service.stop()
         super().handle_exit(sig, frame)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -18,6 +19,8 @@ from vlmsearch.models.bundle import encoder_url
 from vlmsearch.pipeline import DEFAULT_ENCODER, Pipeline
 from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
 from vlmsearch.server.errors import ApiError
+from vlmsearch.server.images import Thumbnails, Uploads
+from vlmsearch.server.jobs import Jobs
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 if TYPE_CHECKING:
@@ -63,6 +66,9 @@ class Service(Closable):
     def __init__(self, settings: ServerSettings, indexes: dict[str, OpenIndex]) -> None:
         self.settings = settings
         self.indexes = indexes
+        self.uploads = Uploads(Path(settings.uploads))
+        self.thumbnails = Thumbnails(settings.image_limits)
+        self.jobs = Jobs()
         self.is_stopping = False
         self._stack = ExitStack()
         self._threads: anyio.CapacityLimiter | None = None
@@ -94,6 +100,7 @@ class Service(Closable):
                 pipeline = Pipeline(encoder, store, generator, image_limits=settings.image_limits)
                 service.indexes[name] = OpenIndex(name, index, pipeline, reranker)
             service._stack = stack.pop_all()
+        service._stack.callback(service.jobs.close)  # before the back ends that they use
         return service
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -109,6 +116,17 @@ class Service(Closable):
                 429, "overloaded", "the server has more requests than it can answer: try again", retry_after=1
             )
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._threads)
+
+    def threads_in_use(self) -> tuple[int, int]:
+        """Return how many threads work for requests, and how many requests wait for one."""
+        if self._threads is None:
+            return 0, 0
+        return self._threads.borrowed_tokens, self._threads.statistics().tasks_waiting
+
+    def stop(self) -> None:
+        """Say that the service is about to stop: jobs are cancelled, and what follows them ends."""
+        self.is_stopping = True
+        self.jobs.cancel_all()
 
     def close(self) -> None:
         """Close all back ends."""

@@ -8,24 +8,31 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 
 from vlmsearch.search.fusion import image_fields
-from vlmsearch.search.query import Query, make_query
+from vlmsearch.search.info import index_info
+from vlmsearch.search.query import make_query
 from vlmsearch.server.bodies import Body, body_docs, body_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.forms import (
+    ExplainForm,
+    ExplanationAnswer,
     ImageForm,
     IndexesAnswer,
+    ManyAnswer,
     MatchesAnswer,
     QueryForm,
     RankingForm,
     SearchForm,
+    SearchManyForm,
+    SearchOptionsForm,
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex
 from vlmsearch.stores.base import WordSearch
-from vlmsearch.types import ImageSource, Matches
-from vlmsearch.wire import matches_json
+from vlmsearch.types import ImageSource, Manifest, Matches
+from vlmsearch.wire import Json as JsonObject
+from vlmsearch.wire import explanation_json, matches_json
 
 router = APIRouter(prefix="/api/v1", tags=["search"])
 _NO_FILES: Mapping[str, bytes] = {}
@@ -46,6 +53,13 @@ def _index_json(index: OpenIndex, caller: Caller) -> dict[str, object]:
         "spaces": [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in spaces],
         "can": rights_json(index, caller),
     }
+
+
+def info_json(index: OpenIndex, caller: Caller) -> JsonObject:
+    """Return what is in an index and what built it; of one that holds nothing yet, what will build it."""
+    store, encoder = index.pipeline.store, index.pipeline.encoder
+    manifest = store.manifest() or Manifest(encoder.fingerprint, tuple(encoder.spaces), "")
+    return {**index_info(store, manifest), "can": rights_json(index, caller)}
 
 
 def rights_json(index: OpenIndex, caller: Caller) -> dict[str, bool]:
@@ -76,6 +90,41 @@ async def search(
     return Json(matches_json(await service.call(run_search, index, body.form, body.files)))
 
 
+@router.post("/indexes/{index}/search_many", response_model=ManyAnswer)
+async def search_many(service: ServiceHere, index: ReadIndex, form: SearchManyForm) -> Json:
+    """Find documents for several queries at once, with the same options."""
+    return Json({"results": await service.call(_search_many, index, form)})
+
+
+def _search_many(index: OpenIndex, form: SearchManyForm) -> list[JsonObject]:
+    queries = [make_query(**query_arguments(each)) for each in form.queries]
+    found = index.pipeline.search_many(queries, **ranking_arguments(index, form), **_arranging(form))
+    return list(map(matches_json, found))
+
+
+@router.post(
+    "/indexes/{index}/explain",
+    response_model=ExplanationAnswer,
+    openapi_extra=body_docs(ExplainForm, "request", ("image", "without_image")),
+)
+async def explain(
+    service: ServiceHere, index: ReadIndex, body: Annotated[Body[ExplainForm], Depends(body_of(ExplainForm, "request"))]
+) -> Json:
+    """Explain why a search shows a document, or what takes it out of the result; images are sent as for a search."""
+    return Json(await service.call(_explain, index, body.form, body.files))
+
+
+def _explain(index: OpenIndex, form: ExplainForm, files: Mapping[str, bytes]) -> JsonObject:
+    found = index.pipeline.explain(
+        **query_arguments(form, files),
+        **ranking_arguments(index, form),
+        id=form.id,
+        parts=form.parts,
+        seconds=form.seconds,
+    )
+    return explanation_json(found)
+
+
 def run_search(index: OpenIndex, form: SearchForm, files: Mapping[str, bytes] = _NO_FILES) -> Matches:
     """Return the matches for a form."""
     return index.pipeline.search(
@@ -83,11 +132,12 @@ def run_search(index: OpenIndex, form: SearchForm, files: Mapping[str, bytes] = 
         **ranking_arguments(index, form),
         offset=form.offset,
         cursor=form.cursor,
-        sort=form.sort,
-        diversity=form.diversity,
-        count=form.count,
-        facets=form.facets,
+        **_arranging(form),
     )
+
+
+def _arranging(form: SearchOptionsForm) -> dict[str, Any]:
+    return {"sort": form.sort, "diversity": form.diversity, "count": form.count, "facets": form.facets}
 
 
 def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> dict[str, Any]:
@@ -100,11 +150,6 @@ def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> 
     image = image_bytes(form.image) if form.image is not None else files.get("image")
     without = files.get("without_image", without)
     return {"text": form.text, "image": image, "like": form.like, "without": without or None}
-
-
-def query_of(form: QueryForm) -> Query:
-    """Return the query of a form."""
-    return make_query(**query_arguments(form))
 
 
 def ranking_arguments(index: OpenIndex, form: RankingForm) -> dict[str, Any]:

@@ -1,0 +1,180 @@
+"""Documents over HTTP: read, add with images, change, delete."""
+
+import base64
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import httpx
+import pytest
+from PIL import Image
+
+from tests.support.service import RunningService, serving
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.server.settings import IndexSettings, ServerSettings
+
+DOCUMENTS = "/api/v1/indexes/default/documents"
+
+
+def png(seed: int = 1, size: int = 64) -> bytes:
+    data = BytesIO()
+    make_scene(seed).draw(size).save(data, "PNG")
+    return data.getvalue()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RunningService]:
+    settings = ServerSettings(
+        indexes={"default": IndexSettings(f"sqlite:{tmp_path / 'index'}", "mock:")}, uploads=str(tmp_path / "uploads")
+    )
+    with serving(settings) as running:
+        yield running
+
+
+def add(service: RunningService, *documents: dict[str, object]) -> httpx.Response:
+    return service.http.post(DOCUMENTS, json={"documents": documents})
+
+
+def files(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "uploads").rglob("*") if path.is_file())
+
+
+def test_documents_are_added_found_read_and_deleted(service: RunningService) -> None:
+    report = add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}, {"id": "b/../b", "text": "a car"})
+    assert report.json() | {"seconds": 0} == {
+        "added": 2, "updated": 0, "unchanged": 0, "pruned": 0,
+        "failed": 0, "unlabelled": 0, "rejects": [], "seconds": 0,
+    }  # fmt: skip
+    assert add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}).json()["unchanged"] == 1
+    found = service.http.get(DOCUMENTS, params={"id": ["b/../b", "nowhere", "a"]}).json()
+    assert [document["id"] for document in found["documents"]] == ["b/../b", "a"]
+    assert found["documents"][1] == {"id": "a", "text": "a dog", "image": None, "metadata": {"n": 1}}
+    assert found["missing"] == ["nowhere"]
+    assert service.http.post(f"{DOCUMENTS}/delete", json={"ids": ["a", "nowhere"]}).json() == {"deleted": 1}
+    assert service.http.get(DOCUMENTS).json()["documents"] == [
+        {"id": "b/../b", "text": "a car", "image": None, "metadata": {}}
+    ]
+
+
+def test_all_documents_are_read_page_by_page(service: RunningService) -> None:
+    ids = [f"{n:03}" for n in range(25)]
+    add(service, *({"id": id, "text": id} for id in reversed(ids)))
+    seen, after = [], None
+    while True:
+        page = service.http.get(DOCUMENTS, params={"limit": 10} | ({"after": after} if after else {})).json()
+        seen += [document["id"] for document in page["documents"]]
+        after = page["after"]
+        if after is None:
+            break
+    assert seen == ids
+
+
+def test_images_come_in_base64_as_data_urls_and_as_parts(service: RunningService, tmp_path: Path) -> None:
+    encoded = base64.b64encode(png(1)).decode()
+    assert add(service, {"id": "in/base64.png", "image": encoded}).json()["added"] == 1
+    assert add(service, {"id": "url", "image": f"data:image/png;base64,{encoded}"}).json()["added"] == 1
+    report = service.http.post(
+        DOCUMENTS,
+        data={"documents": json.dumps({"documents": [{"id": "part", "image": "part:it", "text": "a scene"}]})},
+        files={"it": ("../../evil.png", png(2))},
+    )
+    assert report.json()["added"] == 1, report.text
+    assert files(tmp_path) == ["base64.png", "part.png", "url.png"]
+    image = service.http.get("/api/v1/indexes/default/image", params={"id": "part"})
+    assert image.content == png(2)
+    assert image.headers["content-type"] == "image/png"
+    assert image.headers["x-content-type-options"] == "nosniff"
+    again = service.http.get(
+        "/api/v1/indexes/default/image", params={"id": "part"}, headers={"If-None-Match": image.headers["etag"]}
+    )
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("id", ["../../../etc/passwd", "/etc/passwd", "..", "a\\..\\b", "con.png", "%2e%2e", "ü" * 500])
+def test_no_part_of_an_id_leads_out_of_the_uploads(service: RunningService, tmp_path: Path, id: str) -> None:
+    def elsewhere() -> set[Path]:
+        return {
+            path for path in tmp_path.parent.rglob("*") if not path.name.startswith("index") and path != uploads
+        } - {*uploads.rglob("*")}
+
+    uploads = tmp_path / "uploads"
+    before = elsewhere()
+    assert add(service, {"id": id, "image": base64.b64encode(png()).decode()}).json()["added"] == 1
+    assert elsewhere() == before
+    [name] = files(tmp_path)
+    assert name.endswith(".png")
+    assert name.isascii()
+    assert not name.startswith(".")
+
+
+def test_an_image_that_is_replaced_or_deleted_leaves_nothing(service: RunningService, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        add(service, {"id": "a", "image": base64.b64encode(png(seed)).decode()})
+    assert files(tmp_path) == ["a.png"]
+    assert service.http.get("/api/v1/indexes/default/image", params={"id": "a"}).content == png(2)
+    add(service, {"id": "a", "text": "no picture now"})
+    assert files(tmp_path) == []
+    add(service, {"id": "a", "image": base64.b64encode(png(1)).decode()})
+    service.http.post(f"{DOCUMENTS}/delete", json={"ids": ["a"]})
+    assert files(tmp_path) == []
+    assert service.http.get("/api/v1/indexes/default/image", params={"id": "a"}).status_code == 404
+
+
+def test_what_cannot_be_used_is_listed_without_paths_of_the_server(service: RunningService, tmp_path: Path) -> None:
+    damaged = base64.b64encode(png()[:200]).decode()
+    report = add(
+        service, {"id": "bad.png", "image": damaged}, {"id": "good", "text": "a dog"}, {"id": "no\x00id", "text": "a"}
+    )
+    assert (report.json()["added"], report.json()["failed"]) == (1, 2)
+    listed = service.http.get("/api/v1/indexes/default/rejects").json()["rejects"]
+    assert [(each["id"], each["code"]) for each in listed] == [("bad.png", "truncated")]
+    for each in (*listed, *report.json()["rejects"]):
+        assert str(tmp_path) not in each["message"]
+    assert files(tmp_path) == []
+    assert service.http.get("/api/v1/indexes/default").json()["failed"] == {"truncated": 1}
+
+
+def test_metadata_are_changed_and_kept(service: RunningService) -> None:
+    document = {"id": "a", "text": "a dog", "metadata": {"n": 1, "old": True}}
+    add(service, document, {"id": "b", "text": "a car"})
+    change = {"ids": ["a", "b", "nowhere"], "set": {"place": "Rome", "n": 2}, "unset": ["old"]}
+    assert service.http.post(f"{DOCUMENTS}/metadata", json=change).json() == {"changed": 2}
+    assert service.http.post(f"{DOCUMENTS}/metadata", json=change).json() == {"changed": 0}
+    found = service.http.get(DOCUMENTS, params={"id": "a"}).json()["documents"][0]
+    assert found["metadata"] == {"n": 2, "place": "Rome"}
+    search = {"text": "a dog", "where": {"place": "Rome"}}
+    assert service.http.post("/api/v1/indexes/default/search", json=search).json()["matches"][0]["id"] == "a"
+    assert add(service, document).json()["unchanged"] == 1
+    assert service.http.get(DOCUMENTS, params={"id": "a"}).json()["documents"][0]["metadata"]["place"] == "Rome"
+    both = service.http.post(f"{DOCUMENTS}/metadata", json={"ids": ["a"], "set": {"x": 1}, "unset": ["x"]})
+    assert (both.status_code, "`unset`" in both.json()["error"]["message"]) == (400, True)
+    wrong = service.http.post(f"{DOCUMENTS}/metadata", json={"ids": ["a"], "set": {"$x": 1}})
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "invalid")
+
+
+def test_thumbnails_are_small_jpegs(service: RunningService, tmp_path: Path) -> None:
+    add(service, {"id": "a", "image": base64.b64encode(png(1, 500)).decode()}, {"id": "text", "text": "a dog"})
+    place = "/api/v1/indexes/default/thumbnail"
+    found = service.http.get(place, params={"id": "a", "size": 100})
+    assert found.headers["content-type"] == "image/jpeg"
+    assert max(Image.open(BytesIO(found.content)).size) == 100
+    etag = found.headers["etag"]
+    assert service.http.get(place, params={"id": "a", "size": 100}, headers={"If-None-Match": etag}).status_code == 304
+    assert service.http.get(place, params={"id": "a", "size": 101}).headers["etag"] != etag
+    assert service.http.get(place, params={"id": "text"}).status_code == 404
+    assert service.http.get(place, params={"id": "a", "size": 100_000}).status_code == 422
+    [path] = (tmp_path / "uploads").rglob("*.png")
+    path.unlink()
+    gone = service.http.get(place, params={"id": "a"})
+    assert (gone.status_code, "not there any more" in gone.json()["error"]["message"]) == (404, True)
+
+
+def test_an_image_that_is_no_image_is_not_served(service: RunningService, tmp_path: Path) -> None:
+    """A document whose file became something else, such as a page, is not handed to a browser."""
+    add(service, {"id": "a", "image": base64.b64encode(png()).decode()})
+    [path] = (tmp_path / "uploads").rglob("*.png")
+    path.write_bytes(b"<script>alert(1)</script>")
+    for kind in ("image", "thumbnail"):
+        found = service.http.get(f"/api/v1/indexes/default/{kind}", params={"id": "a"})
+        assert (found.status_code, found.json()["error"]["code"]) == (400, "unsupported")

@@ -1,0 +1,153 @@
+"""Long work over HTTP: started, followed, cancelled."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.service import RunningService, serving
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.server.settings import IndexSettings, ServerSettings
+
+JOBS = "/api/v1/indexes/default/jobs"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RunningService]:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for seed in (1, 2, 3):
+        make_scene(seed).draw(64).save(photos / f"{seed}.png")
+    (photos / "broken.png").write_bytes(b"not an image")
+    (tmp_path / "secret").mkdir()
+    make_scene(4).draw(64).save(tmp_path / "secret" / "4.png")
+    index = IndexSettings(f"sqlite:{tmp_path / 'index'}", "mock:", allow=(str(photos),))
+    other = IndexSettings("mock:", "mock:")
+    with serving(ServerSettings(indexes={"default": index, "other": other}, uploads=str(tmp_path / "up"))) as running:
+        yield running
+
+
+def start(service: RunningService, request: dict[str, object]) -> dict[str, Any]:
+    found = service.http.post(JOBS, json=request)
+    assert found.status_code == 202, found.text
+    job: dict[str, Any] = found.json()
+    return job
+
+
+def follow(service: RunningService, id: str) -> list[tuple[str, dict[str, Any]]]:
+    found, name = [], ""
+    with service.http.stream("GET", f"/api/v1/jobs/{id}/events") as answer:
+        for line in answer.iter_lines():
+            kind, _, value = line.partition(": ")
+            if kind == "event":
+                name = value
+            elif kind == "data":
+                found.append((name, json.loads(value)))
+    return found
+
+
+def test_a_folder_is_indexed_with_progress(service: RunningService, tmp_path: Path) -> None:
+    job = start(service, {"kind": "index", "paths": [str(tmp_path / "photos")]})
+    assert (job["state"] in ("queued", "running"), job["index"], job["paths"]) == (
+        True, "default", [str(tmp_path / "photos")],
+    )  # fmt: skip
+    *progress, (name, data) = follow(service, job["id"])
+    assert name == "done"
+    assert (data["result"]["added"], data["result"]["failed"]) == (3, 1)
+    assert progress[-1] == ("progress", {"done": 4, "total": 4})
+    now = service.http.get(f"/api/v1/jobs/{job['id']}").json()
+    assert (now["state"], now["result"]) == ("done", data["result"])
+    assert [each["id"] for each in service.http.get("/api/v1/jobs").json()["jobs"]] == [job["id"]]
+    assert service.http.get("/api/v1/indexes/default").json()["documents"] == 3
+
+
+def test_a_path_may_be_relative_to_an_allowed_folder(service: RunningService) -> None:
+    job = start(service, {"kind": "index", "paths": ["1.png"]})
+    assert follow(service, job["id"])[-1][1]["result"]["added"] == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["../secret", "{root}/secret", "{root}/photos/../secret", "/etc", "/", "nothing", "*.png", "a\0b"]
+)
+def test_what_was_not_allowed_is_not_read(service: RunningService, tmp_path: Path, path: str) -> None:
+    found = service.http.post(JOBS, json={"kind": "index", "paths": [path.format(root=tmp_path)]})
+    assert (found.status_code, found.json()["error"]["type"]) == (400, "invalid_request")
+
+
+def test_links_and_tables_do_not_lead_out_of_an_allowed_folder(service: RunningService, tmp_path: Path) -> None:
+    photos, secret = tmp_path / "photos", tmp_path / "secret"
+    (photos / "link.png").symlink_to(secret / "4.png")
+    (photos / "folder").symlink_to(secret)
+    rows = [
+        {"id": "in", "image": "1.png"},
+        {"id": "out", "image": "../secret/4.png"},
+        {"id": "through", "image": "link.png"},
+    ]
+    (photos / "table.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for path in ("link.png", "folder", "folder/4.png"):
+        assert service.http.post(JOBS, json={"kind": "index", "paths": [path]}).status_code == 400
+    job = start(service, {"kind": "index", "paths": [str(photos), "table.jsonl"]})
+    result = follow(service, job["id"])[-1][1]["result"]
+    assert {each["id"] for each in result["rejects"]} == {str(photos / "broken.png"), "out", "through"}
+    ids = {each["id"] for each in service.http.get("/api/v1/indexes/default/documents").json()["documents"]}
+    assert ids == {"in", *(str(photos / f"{n}.png") for n in (1, 2, 3))}
+
+
+def test_an_index_without_allowed_folders_reads_none(service: RunningService) -> None:
+    found = service.http.post("/api/v1/indexes/other/jobs", json={"kind": "index", "paths": ["/"]})
+    assert (found.status_code, "allow" in found.json()["error"]["message"]) == (400, True)
+
+
+def test_the_other_kinds_of_jobs_give_what_the_commands_give(service: RunningService) -> None:
+    follow(service, start(service, {"kind": "index", "paths": ["."]})["id"])
+    service.http.post("/api/v1/indexes/default/documents", json={"documents": [{"id": "a", "text": "a dog"}]})
+    requests: list[tuple[dict[str, object], str]] = [
+        ({"kind": "label", "labels": ["dog"], "write": True}, "labels"),
+        ({"kind": "duplicates"}, "groups"),
+        ({"kind": "eval", "queries": [{"query": "a dog", "relevant": ["a"]}]}, "legs"),
+        ({"kind": "check"}, "clean"),
+    ]
+    for request, key in requests:
+        name, data = follow(service, start(service, request)["id"])[-1]
+        assert name == "done", data
+        assert key in data["result"]
+    assert (
+        service.http.get("/api/v1/indexes/default/documents", params={"id": "a"}).json()["documents"][0]["metadata"][
+            "label"
+        ]
+        == "dog"
+    )
+
+
+def test_a_job_that_fails_says_why(service: RunningService) -> None:
+    job = start(service, {"kind": "label", "labels": ["dog"], "templates": ["no place"]})
+    name, data = follow(service, job["id"])[-1]
+    assert (name, data["error"]["type"]) == ("failed", "invalid_request")
+    assert service.http.get(f"/api/v1/jobs/{job['id']}").json()["error"] == data["error"]
+
+
+def test_a_job_is_cancelled_and_what_it_did_stays(service: RunningService, tmp_path: Path) -> None:
+    table = tmp_path / "photos" / "many.jsonl"
+    table.write_text("\n".join(json.dumps({"id": f"{n:06}", "text": f"text {n}"}) for n in range(60_000)))
+    job = start(service, {"kind": "index", "paths": ["many.jsonl"]})
+    deadline = time.monotonic() + 60
+    while not service.http.get(f"/api/v1/jobs/{job['id']}").json()["done"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert service.http.delete(f"/api/v1/jobs/{job['id']}").status_code == 202
+    assert follow(service, job["id"])[-1][0] == "cancelled"
+    assert service.http.get(f"/api/v1/jobs/{job['id']}").json()["state"] == "cancelled"
+    kept = service.http.get("/api/v1/indexes/default").json()["documents"]
+    assert 0 < kept < 60_000
+    assert follow(service, start(service, {"kind": "check"})["id"])[-1][1]["result"]["clean"]
+
+
+def test_there_is_no_job_that_nobody_started(service: RunningService) -> None:
+    for method, path in (("GET", "/api/v1/jobs/x"), ("GET", "/api/v1/jobs/x/events"), ("DELETE", "/api/v1/jobs/x")):
+        found: httpx.Response = service.http.request(method, path)
+        assert (found.status_code, found.json()["error"]["type"]) == (404, "not_found")
+    assert service.http.post(JOBS, json={"kind": "dance"}).status_code == 422

@@ -1,0 +1,96 @@
+"""What an evaluation found, as ``vlmsearch eval --json`` and the server say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.rerankers.base import Reranker
+from vlmsearch.search import evaluation
+from vlmsearch.search.evaluation import Measured, Searches
+from vlmsearch.search.judged import JudgedQuery
+from vlmsearch.search.relevance import THRESHOLD
+from vlmsearch.stores.base import Store, WordSearch
+from vlmsearch.types import MIN_SCORE
+
+
+class Evaluated(Searches, Protocol):
+    """What is evaluated: a pipeline."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """What makes the vectors."""
+
+    @property
+    def store(self) -> Store:
+        """What keeps documents and vectors."""
+
+
+def legs_of(pipeline: Evaluated, queries: Sequence[JudgedQuery]) -> dict[str, set[str]]:
+    """Return the legs that queries ask, each with the ids of these queries."""
+    manifest = pipeline.store.manifest()
+    words = manifest is not None and bool(manifest.language) and isinstance(pipeline.store, WordSearch)
+    return evaluation.asked_legs(queries, pipeline.encoder.spaces, has_words=words)
+
+
+def tuning_of(pipeline: Evaluated) -> Mapping[str, float]:
+    """Return the tuning that the index has now."""
+    manifest = pipeline.store.manifest()
+    return manifest.tuning if manifest is not None else {}
+
+
+def evaluate(
+    pipeline: Evaluated,
+    queries: Sequence[JudgedQuery],
+    *,
+    limit: int,
+    rerank: Reranker | str | None = None,
+    on_search: Callable[[], None] = lambda: None,
+) -> tuple[dict[str, object], dict[str, Measured]]:
+    """Measure each leg alone and all of them fused.
+
+    Args:
+        pipeline: The pipeline.
+        queries: The queries, with the ids that the index has.
+        limit: How many matches of each query count.
+        rerank: What judges the first matches anew.
+        on_search: Called after each search.
+
+    Returns:
+        The report in the form of JSON, and what was measured by the names of the legs.
+
+    Raises:
+        MissingDependencyError: ir-measures is not installed.
+        BackendError: A back end failed.
+    """
+    evaluation.load_measures()
+    threshold = tuning_of(pipeline).get(MIN_SCORE, THRESHOLD)
+    measured = evaluation.evaluate(
+        pipeline,
+        queries,
+        legs_of(pipeline, queries),
+        limit=limit,
+        threshold=threshold,
+        rerank=rerank,
+        on_search=on_search,
+    )
+    report: dict[str, object] = {
+        "store": pipeline.store.name,
+        "model": pipeline.encoder.fingerprint,
+        "queries": len(queries),
+        "without_answer": sum(1 for query in queries if not query.relevant),
+        "limit": limit,
+        "min_score": threshold,
+        "rerank": rerank.name if isinstance(rerank, Reranker) else rerank,
+        "legs": {name: _measured_json(each) for name, each in measured.items()},
+    }
+    return report, measured
+
+
+def _measured_json(measured: Measured) -> dict[str, object]:
+    measures = {
+        name: {"value": round(each.value, 6), "low": round(each.low, 6), "high": round(each.high, 6)}
+        for name, each in measured.estimates.items()
+    }
+    return {"queries": len(measured.found), "measures": measures, "p50": measured.p50, "p95": measured.p95}

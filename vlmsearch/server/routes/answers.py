@@ -1,0 +1,138 @@
+"""Answers to questions, labels, and how well an index answers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import anyio
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.errors import ConfigError
+from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.search.judged import JudgedQuery
+from vlmsearch.search.report import evaluate
+from vlmsearch.server.dependencies import ReadIndex, ServiceHere
+from vlmsearch.server.errors import ApiError, Json, api_error, error_json, request_id
+from vlmsearch.server.events import EventStream, event
+from vlmsearch.server.forms import AnswerAnswer, AskForm, EvalAnswer, EvalForm, LabelAnswer, LabelForm, image_bytes
+from vlmsearch.server.service import OpenIndex, Service
+from vlmsearch.types import Labelled
+from vlmsearch.wire import Json as JsonObject
+from vlmsearch.wire import answer_json, labelled_json, match_json
+
+router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["answers"])
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "The answer; with `stream` the events `matches`, `token` for each piece of the text, and "
+        "`answer` with all of it, or `error`.",
+    }
+}
+
+
+@router.post("/ask", response_model=AnswerAnswer, responses=_EVENTS)
+async def ask(service: ServiceHere, index: ReadIndex, form: AskForm, request: Request) -> Response:
+    """Answer a question from the best matches, with citations."""
+    if index.pipeline.generator is None:
+        raise ApiError(501, "not_available", f"the index {index.name!r} answers no questions: it has no generator")
+    if not form.stream:
+        return Json(await service.call(lambda: answer_json(index.pipeline.ask(**ask_arguments(index, form)))))
+    parts = await service.call(lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True))
+    return EventStream(_events(service, parts, request_id(request)))
+
+
+def ask_arguments(index: OpenIndex, form: AskForm) -> dict[str, Any]:
+    """Return what `Pipeline.ask` takes."""
+    return {
+        "question": form.question,
+        "image": image_bytes(form.image) if form.image is not None else None,
+        "limit": form.limit,
+        "where": form.where,
+        "options": _options(index, form),
+        "template": form.template,
+    }
+
+
+def _options(index: OpenIndex, form: AskForm) -> GenerationOptions | None:
+    given = form.options.model_dump(exclude_none=True) if form.options else {}
+    given |= {name: tuple(given[name]) for name in ("stop", "bad_words") if name in given}
+    generator = index.pipeline.generator
+    return replace(default_options(generator), **given) if given and generator is not None else None
+
+
+async def _events(service: Service, parts: AnswerStream, request: str | None) -> AsyncIterator[bytes]:
+    """The events of an answer; a client that goes stops the generator."""
+    try:
+        yield event("matches", {"matches": list(map(match_json, parts.matches))})
+        while isinstance(part := await service.call(next, parts, None), str):
+            yield event("token", {"text": part})
+        yield event("answer", await service.call(lambda: answer_json(parts.answer())))
+    except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
+        yield event("error", error_json(api_error(exc), request))
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(parts.close)
+
+
+@router.post("/label", response_model=LabelAnswer)
+async def label(service: ServiceHere, index: ReadIndex, form: LabelForm) -> Json:
+    """Say which of some labels fit each document; of an index that is not small, a job does it."""
+    return Json(await service.call(run_label, index, form))
+
+
+def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> JsonObject:
+    """Return what labels fit, in the form of ``vlmsearch label --json``."""
+    begun = time.monotonic()
+    found: list[Labelled] = list(
+        index.pipeline.label(
+            form.labels,
+            templates=form.templates,
+            where=form.where,
+            min_score=form.min_score,
+            single=form.single,
+            write=form.write,
+            key=form.key,
+            limit=form.limit,
+            on_progress=on_progress,
+        )
+    )
+    counts = Counter(name for each in found for name in each.labels)
+    names = dict.fromkeys(" ".join(name.split()) for name in form.labels)
+    return {
+        "labels": {name: counts[name] for name in names},
+        "documents": list(map(labelled_json, found)),
+        "written": sum(each.written for each in found),
+        "seconds": round(time.monotonic() - begun, 3),
+    }
+
+
+@router.post("/eval", response_model=EvalAnswer)
+async def measure(service: ServiceHere, index: ReadIndex, form: EvalForm) -> Json:
+    """Measure how well the index answers queries whose answers are known; of many queries, a job does it."""
+    return Json(await service.call(run_eval, index, form))
+
+
+def run_eval(index: OpenIndex, form: EvalForm, on_search: Callable[[], None] = lambda: None) -> JsonObject:
+    """Return what is measured, in the form of ``vlmsearch eval --json``."""
+    queries = []
+    for number, each in enumerate(form.queries, 1):
+        grades = each.relevant if isinstance(each.relevant, dict) else dict.fromkeys(each.relevant, 1)
+        image = image_bytes(each.image) if each.image is not None else None
+        text = each.query if each.query and each.query.strip() else None
+        if text is None and image is None:
+            raise ConfigError(f"query {number} needs `query`, `image` or both")
+        relevant = {id: grade for id, grade in grades.items() if grade > 0}
+        queries.append(JudgedQuery(each.id or str(number), relevant, text, image))
+    if len({query.id for query in queries}) < len(queries):
+        raise ConfigError("two queries have the same `id`")
+    if form.rerank and index.reranker is None:
+        raise ApiError(501, "not_available", f"the index {index.name!r} has no re-ranker: the operator sets one")
+    rerank = index.reranker if form.rerank else None
+    report, _ = evaluate(index.pipeline, queries, limit=form.limit, rerank=rerank, on_search=on_search)
+    return report

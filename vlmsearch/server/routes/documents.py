@@ -1,0 +1,196 @@
+"""Documents: read, add, change, delete, and their images."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query
+from starlette.responses import Response
+
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.indexing.metadata import change_metadata
+from vlmsearch.server.bodies import Body, body_docs, body_of
+from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
+from vlmsearch.server.errors import Json, not_found
+from vlmsearch.server.forms import (
+    AddForm,
+    ChangedAnswer,
+    DeletedAnswer,
+    DocumentForm,
+    DocumentsAnswer,
+    IdsForm,
+    InfoAnswer,
+    MetadataForm,
+    RejectsAnswer,
+    ReportAnswer,
+    image_bytes,
+)
+from vlmsearch.server.images import Picture, image_path, original
+from vlmsearch.server.routes.search import info_json
+from vlmsearch.server.service import OpenIndex, Service
+from vlmsearch.stores.base import quarantine_of
+from vlmsearch.types import Document, is_id
+from vlmsearch.wire import Json as JsonObject
+from vlmsearch.wire import document_json, report_json
+
+router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
+_PART = "part:"
+_CACHE = "private, max-age=300"
+_PAGE = 100
+_MOST = 1000
+
+OneId = Annotated[str, Query(min_length=1, max_length=1024, description="The id of a document.")]
+
+
+@router.get("", response_model=InfoAnswer)
+async def info(service: ServiceHere, index: ReadIndex, caller: CallerHere) -> Json:
+    """Say what is in an index and what built it."""
+    return Json(await service.call(info_json, index, caller))
+
+
+@router.get("/documents", response_model=DocumentsAnswer, response_model_exclude_unset=True)
+async def read(
+    service: ServiceHere,
+    index: ReadIndex,
+    id: Annotated[list[str], Query(max_length=_MOST, description="Ids of documents; none for a page of all.")] = [],  # noqa: B006 - FastAPI copies it
+    limit: Annotated[int, Query(ge=1, le=_MOST, description="How many documents a page has.")] = _PAGE,
+    after: Annotated[str | None, Query(description="The id at the end of the page before.")] = None,
+) -> Json:
+    """Read documents by their ids, or all of them, page by page in the order of their ids."""
+    if id:
+        return Json(await service.call(_by_ids, index, id))
+    return Json(await service.call(_page, index, limit, after))
+
+
+def _by_ids(index: OpenIndex, ids: list[str]) -> JsonObject:
+    distinct = list(dict.fromkeys(ids))
+    found = {document.id: document for document in index.pipeline.store.get(distinct)}
+    return {
+        "documents": [document_json(found[id]) for id in distinct if id in found],
+        "missing": [id for id in distinct if id not in found],
+    }
+
+
+def _page(index: OpenIndex, limit: int, after: str | None) -> JsonObject:
+    store = index.pipeline.store
+    ids = heapq.nsmallest(limit + 1, (id for id in store.ids() if after is None or id > after))
+    documents = store.get(ids[:limit])
+    return {"documents": list(map(document_json, documents)), "after": ids[limit - 1] if len(ids) > limit else None}
+
+
+@router.post("/documents", response_model=ReportAnswer, openapi_extra=body_docs(AddForm, "documents"))
+async def add(
+    service: ServiceHere, index: WriteIndex, body: Annotated[Body[AddForm], Depends(body_of(AddForm, "documents"))]
+) -> Json:
+    """Index documents: add new ones, replace changed ones, skip unchanged ones.
+
+    Images are Base64 or data URLs; or files of a form whose part `documents` is the JSON, named as `part:NAME`.
+    """
+    return Json(await service.call(_add, service, index, body))
+
+
+def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> JsonObject:
+    forms = body.form.documents
+    images = {form.id: data for form in forms if is_id(form.id) and (data := _image_of(form, body.files)) is not None}
+    with service.uploads.keeping(index.name, index.pipeline.store, [form.id for form in forms], images) as files:
+        documents = [Document(form.id, form.text, files.get(form.id), form.metadata) for form in forms]
+        report = index.pipeline.add(documents, retry_failed=body.form.retry_failed)
+    found = report_json(report)
+    found["rejects"] = [_without_folders(service, reject.id, reject.code, reject.message) for reject in report.rejects]
+    return found
+
+
+def _image_of(form: DocumentForm, files: Mapping[str, bytes]) -> bytes | None:
+    if form.image is None or not form.image.startswith(_PART):
+        return None if form.image is None else image_bytes(form.image)
+    name = form.image.removeprefix(_PART)
+    if name not in files:
+        raise InvalidInputError("invalid", f"{form.id}: the form has no file {name!r}; it has {sorted(files)}")
+    return files[name]
+
+
+def _without_folders(service: Service, id: str, code: str, message: str) -> JsonObject:
+    return {"id": id, "code": code, "message": service.uploads.without_folders(message)}
+
+
+@router.post("/documents/delete", response_model=DeletedAnswer)
+async def delete(service: ServiceHere, index: WriteIndex, form: IdsForm) -> Json:
+    """Remove documents, with their vectors and what was uploaded for them; unknown ids are passed over."""
+    return Json(await service.call(_delete, service, index, form.ids))
+
+
+def _delete(service: Service, index: OpenIndex, ids: list[str]) -> JsonObject:
+    deleted = index.pipeline.delete(ids)
+    service.uploads.remove(index.name, ids)
+    return {"deleted": deleted}
+
+
+@router.post("/documents/metadata", response_model=ChangedAnswer)
+async def change(service: ServiceHere, index: WriteIndex, form: MetadataForm) -> Json:
+    """Set and take off keys of documents' metadata; their vectors stay as they are."""
+    store = index.pipeline.store
+    return Json({"changed": await service.call(change_metadata, store, form.ids, form.set, form.unset)})
+
+
+@router.get("/rejects", response_model=RejectsAnswer)
+async def rejects(service: ServiceHere, index: ReadIndex) -> Json:
+    """List the inputs that could not be used, with the reasons."""
+    found = await service.call(lambda: quarantine_of(index.pipeline.store).rejects())
+    return Json({"rejects": [_without_folders(service, each.id, each.code, each.message) for each in found]})
+
+
+_PICTURE = {200: {"content": {"image/*": {}}, "description": "The image."}, 304: {"description": "It is the same."}}
+
+
+@router.get("/image", response_class=Response, responses=_PICTURE)  # type: ignore[arg-type]
+async def image(
+    service: ServiceHere, index: ReadIndex, id: OneId, if_none_match: Annotated[str | None, Header()] = None
+) -> Response:
+    """Return the image of a document as it is."""
+
+    def find() -> Picture:
+        return original(_path_of(index, id), service.settings.image_limits)
+
+    return _picture(await service.call(find), if_none_match)
+
+
+@router.get("/thumbnail", response_class=Response, responses=_PICTURE)  # type: ignore[arg-type]
+async def thumbnail(
+    service: ServiceHere,
+    index: ReadIndex,
+    id: OneId,
+    size: Annotated[int, Query(ge=16, le=2048, description="The longer side, in pixels.")] = 256,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Return the image of a document as a small JPEG."""
+
+    def find() -> Picture:
+        path = _path_of(index, id)
+        tag = service.thumbnails.tag(path, size)
+        return Picture(b"", "", tag) if _quoted(tag) == if_none_match else service.thumbnails.get(path, size)
+
+    return _picture(await service.call(find), if_none_match)
+
+
+def _path_of(index: OpenIndex, id: str) -> Path:
+    found = index.pipeline.store.get([id])
+    path = image_path(found[0]) if found else None
+    if path is None:
+        raise not_found(f"no document {id!r} with an image file in {index.name}")
+    if not path.exists():
+        raise not_found(f"the image of {id!r} is not there any more")
+    return path
+
+
+def _quoted(tag: str) -> str:
+    return f'"{tag}"'
+
+
+def _picture(found: Picture, known: str | None) -> Response:
+    headers = {"ETag": _quoted(found.tag), "Cache-Control": _CACHE}
+    if known == _quoted(found.tag):
+        return Response(status_code=304, headers=headers)
+    return Response(found.data, media_type=found.type, headers={**headers, "X-Content-Type-Options": "nosniff"})

@@ -1,0 +1,196 @@
+"""Jobs: start long work, follow it, cancel it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter
+from fastapi import Path as InPath
+
+from vlmsearch._util.files import expand_home
+from vlmsearch.errors import ConfigError
+from vlmsearch.indexing.sources import Item, Paths, Sourced
+from vlmsearch.server.caller import Right
+from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
+from vlmsearch.server.errors import Json, error_json, not_found
+from vlmsearch.server.events import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, event
+from vlmsearch.server.forms import CheckJob, DuplicatesJob, EvalJob, IndexJob, JobAnswer, JobForm, JobsAnswer, LabelJob
+from vlmsearch.server.jobs import Job, Work
+from vlmsearch.server.routes.answers import run_eval, run_label
+from vlmsearch.server.service import OpenIndex, Service
+from vlmsearch.types import Reject, Stamp
+from vlmsearch.wire import Json as JsonObject
+from vlmsearch.wire import check_json, duplicates_json, report_json
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"])
+_LOOK_EVERY = 0.1
+JobId = Annotated[str, InPath(description="The id of the job.")]
+
+
+@router.post("/indexes/{index}/jobs", status_code=202, response_model=JobAnswer)
+async def start(service: ServiceHere, index: ReadIndex, caller: CallerHere, form: JobForm) -> Json:
+    """Start a job: `GET /api/v1/jobs/ID/events` follows it."""
+    wanted = form.root
+    right: Right = "read"
+    details: JsonObject = {}
+    if isinstance(wanted, IndexJob):
+        check_right(caller, "write")
+        right, details = "write", {"paths": wanted.paths}
+        work = _index(index, wanted, await service.call(_allowed, index, wanted.paths))
+    else:
+        if isinstance(wanted, CheckJob) and wanted.repair:
+            right = "admin"
+        elif isinstance(wanted, LabelJob) and wanted.write:
+            right = "write"
+        check_right(caller, right)
+        work = _work(index, wanted)
+    return Json(service.jobs.start(wanted.kind, index.name, right, work, details).json(), 202)
+
+
+def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
+    def work(job: Job) -> JsonObject:
+        job.total = len(paths)
+        return report_json(
+            index.pipeline.index(paths, prune=wanted.prune, retry_failed=wanted.retry_failed, on_progress=job.advance)
+        )
+
+    return work
+
+
+def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJob) -> Work:
+    pipeline = index.pipeline
+
+    def work(job: Job) -> JsonObject:
+        if isinstance(wanted, EvalJob):
+            searched = itertools.count(1)
+            return run_eval(index, wanted, lambda: job.advance(next(searched)))
+        if isinstance(wanted, CheckJob):
+            return check_json(pipeline.check(repair=wanted.repair))
+        job.total = len(pipeline.store)
+        if isinstance(wanted, LabelJob):
+            return run_label(index, wanted, job.advance)
+        found = pipeline.duplicates(threshold=wanted.threshold, where=wanted.where, on_progress=job.advance)
+        return duplicates_json(found)
+
+    return work
+
+
+class AllowedPaths(Paths):
+    """Paths below the folders that the operator allowed.
+
+    Links in folders are not followed, and a row of a table whose image is elsewhere is not read.
+
+    Args:
+        paths: The paths, which are below those folders.
+        allowed: The folders, without links.
+    """
+
+    def __init__(self, paths: list[Path], allowed: list[str]) -> None:
+        super().__init__(paths, follow_links=False)
+        self._allowed = allowed
+
+    def __iter__(self) -> Iterator[Item]:
+        """Iterate as Paths do, with a Reject for each image elsewhere."""
+        for item in super().__iter__():
+            image = item.document.image if isinstance(item, Sourced) else None
+            if isinstance(item, Sourced) and isinstance(image, Path) and not is_below(image, self._allowed):
+                message = f"{item.document.id}: its image is not in a folder that the operator allowed"
+                yield Reject(item.document.id, "unreadable", message, Stamp("", item.source))
+            else:
+                yield item
+
+
+def is_below(path: Path, folders: list[str]) -> bool:
+    """Return whether a path, links followed, is one of some folders or below one."""
+    real = os.path.realpath(path)
+    return any(real == folder or real.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+
+
+def _allowed(index: OpenIndex, paths: list[str]) -> Paths:
+    """The paths of a request; ConfigError for one that is not below a folder that the operator allowed."""
+    folders = [os.path.abspath(expand_home(Path(each))) for each in index.settings.allow]
+    if not folders:
+        raise ConfigError(f"the index {index.name!r} reads no folders of the server: its operator `allow`s none")
+    real = [os.path.realpath(folder) for folder in folders]
+    found = []
+    for path in paths:
+        if "\0" in path:
+            raise ConfigError(f"no file is called {path!r}")
+        places = [Path(os.path.abspath(os.path.join(folder, path))) for folder in folders]
+        place = next((each for each in places if is_below(each, real) and os.path.exists(each)), None)
+        if place is None:
+            raise ConfigError(f"{path!r} is not there, or not below {' or '.join(folders)}")
+        found.append(place)
+    return AllowedPaths(found, real)
+
+
+@router.get("/jobs", response_model=JobsAnswer)
+async def jobs(service: ServiceHere, caller: CallerHere) -> Json:
+    """List the jobs of the indexes that the caller may see, the newest first, without their results."""
+    seen = [job.json() for job in service.jobs.all() if caller.sees(job.index)]
+    for each in seen:
+        each.pop("result", None)
+    return Json({"jobs": seen})
+
+
+@router.get("/jobs/{id}", response_model=JobAnswer)
+async def job(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
+    """Say how a job is; with its result, once it is done."""
+    return Json(_find(service, caller, id).json())
+
+
+@router.delete("/jobs/{id}", status_code=202, response_model=JobAnswer)
+async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
+    """Cancel a job; what it did until then stays."""
+    found = _find(service, caller, id)
+    check_right(caller, found.right)
+    found.cancelled.set()
+    return Json(found.json(), 202)
+
+
+@router.get(
+    "/jobs/{id}/events",
+    response_class=EventStream,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def events(service: ServiceHere, caller: CallerHere, id: JobId) -> EventStream:
+    """Follow a job: events `progress` with `done` and `total`, then `done` with `result`, `failed` or `cancelled`."""
+    return EventStream(_events(service, _find(service, caller, id)))
+
+
+def _find(service: Service, caller: CallerHere, id: str) -> Job:
+    found = service.jobs.get(id)
+    if found is None or not caller.sees(found.index):
+        raise not_found(f"no job {id!r}: GET /api/v1/jobs lists them")
+    find_index(service, caller, found.index, "read")
+    return found
+
+
+async def _events(service: Service, job: Job) -> AsyncIterator[bytes]:
+    said: tuple[int, int | None] | None = None
+    quiet = 0.0
+    while True:
+        is_over, now = job.is_over, (job.done, job.total)
+        if now != said:
+            yield event("progress", {"done": job.done, "total": job.total})
+            said, quiet = now, 0.0
+        if is_over:
+            break
+        if service.is_stopping:
+            return
+        if quiet >= KEEP_ALIVE_SECONDS:
+            yield KEEP_ALIVE
+            quiet = 0.0
+        await anyio.sleep(_LOOK_EVERY)
+        quiet += _LOOK_EVERY
+    if job.error is not None:
+        yield event("failed", error_json(job.error, None))
+    elif job.state == "cancelled":
+        yield event("cancelled", {})
+    else:
+        yield event("done", {"result": job.result})
