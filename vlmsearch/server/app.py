@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from vlmsearch import __version__
 from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.forms import AddForm, ErrorAnswer, ExplainForm, SearchForm
-from vlmsearch.server.routes import answers, documents, health, jobs, page, search
+from vlmsearch.server.routes import answers, documents, health, jobs, search
 from vlmsearch.server.service import Service
 
 _OWN_FORMS: tuple[type[BaseModel], ...] = (SearchForm, ExplainForm, AddForm)
@@ -44,7 +44,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     add_handlers(app)
     add_middleware(app, service)
-    for routes in (health, search, documents, answers, jobs, page):
+    for routes in (health, search, documents, answers, jobs):
         app.include_router(routes.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
