@@ -15,7 +15,7 @@ Example:
 from typing import TYPE_CHECKING
 
 from vlmsearch.answers.prompts import AnswerStream
-from vlmsearch.encoders.base import Encoder, PreparesImages
+from vlmsearch.encoders.base import BatchSizes, Encoder, PreparesImages
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -25,6 +25,8 @@ from vlmsearch.errors import (
     InvalidInputError,
     MissingDependencyError,
     ModelUnavailableError,
+    OperationCancelledError,
+    OverloadedError,
     QualityError,
     RejectCode,
     TextTruncatedWarning,
@@ -89,6 +91,7 @@ __all__ = [
     "BackendError",
     "BackendUnavailableError",
     "Basis",
+    "BatchSizes",
     "CheckReport",
     "Checkable",
     "Citation",
@@ -126,8 +129,10 @@ __all__ = [
     "Modality",
     "ModelUnavailableError",
     "OnDisk",
+    "OperationCancelledError",
     "Operator",
     "Outcome",
+    "OverloadedError",
     "PassageEvidence",
     "Paths",
     "Pipeline",

@@ -12,6 +12,8 @@
       QualityError (RuntimeError)           a built model fell below its gate
       BackendError (RuntimeError)           a back end failed; ``__cause__`` is its own error
         BackendUnavailableError             it was not reached, or timed out: retrying may help
+          OverloadedError                   more is waiting than it takes; it says when to try again
+      OperationCancelledError               the caller gave the call up
 
 Each message says what was given, what is possible and what to do; an argument is written as `name`, which the command
 line replaces with its flag. Anything else that escapes is a bug.
@@ -175,6 +177,30 @@ class BackendError(VlmsearchError, RuntimeError):
 
 class BackendUnavailableError(BackendError):
     """A back end was not reached or timed out; trying again may help."""
+
+
+class OverloadedError(BackendUnavailableError):
+    """More is waiting than is accepted, or was waiting for too long; nothing was done.
+
+    Attributes:
+        retry_after: After how many seconds the work that is waiting now is probably done.
+
+    Example:
+        >>> error = OverloadedError("256 requests are waiting", retry_after=1.5)
+        >>> str(error), error.retry_after
+        ('256 requests are waiting', 1.5)
+    """
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class OperationCancelledError(VlmsearchError):
+    """The caller gave the call up before it was done.
+
+    It ends the work in its threads. Who awaits `AsyncPipeline` gets asyncio's own CancelledError.
+    """
 
 
 def one_line(exc: BaseException, most: int = 200) -> str:

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Generic, ParamSpec, TypeVar
 
@@ -27,9 +28,9 @@ class Workers(ThreadPoolExecutor):
         self._closed = False
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have work done; see `concurrent.futures.Executor.submit`."""
+        """Have work done, in the caller's context; see `concurrent.futures.Executor.submit`."""
         try:
-            return super().submit(self._unless_closed, partial(work, *args, **kwargs))
+            return super().submit(copy_context().run, self._unless_closed, partial(work, *args, **kwargs))
         except RuntimeError as exc:
             raise self._error() if self._closed else BackendError(f"{self._owner} can do no work: {exc}") from exc
 

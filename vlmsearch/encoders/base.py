@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from vlmsearch._util.closable import Closable
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import ImageSource, Modality, RelevanceFit, Role, Space, Vectors
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """How large the batches are that an encoder computes best, for who merges several requests into one.
+
+    Attributes:
+        images: How many images a batch has at most.
+        texts: How many texts a batch has at most.
+        characters: How many characters these texts have at most together; a longer text is a batch of its own.
+        calls: How many calls at a time the encoder gains from.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> with open_encoder("mock:") as encoder:
+        ...     encoder.batch_sizes.texts
+        32
+    """
+
+    images: int = 32
+    texts: int = 32
+    characters: int = 16384
+    calls: int = 1
 
 
 class Encoder(Closable, ABC):
@@ -42,6 +66,9 @@ class Encoder(Closable, ABC):
 
     Search judges fields without a fit by how far a cosine stands out from those of the index.
     """
+
+    batch_sizes: BatchSizes = BatchSizes()
+    """What batches it computes best."""
 
     @abstractmethod
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:

@@ -13,13 +13,16 @@ import PIL.Image
 
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
-from vlmsearch.encoders.base import Encoder
+from vlmsearch.encoders.base import BatchSizes, Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, shortened
 from vlmsearch.models.inputs import BatchLimits, Ids, Pixels, TextBatches, check_length, cut_vectors, to_pixels
 from vlmsearch.types import ImageSource, Role, Vectors
+
+_USUAL_CHARACTERS = 512
+"""How long a text is for which a full batch is not too large."""
 
 
 class BundleEncoder(Encoder):
@@ -49,6 +52,7 @@ class BundleEncoder(Encoder):
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
         self._batch_size = batch_size
         self.text_limits = BatchLimits(batch_size)
+        self.batch_sizes = BatchSizes(batch_size, batch_size, batch_size * _USUAL_CHARACTERS)
         self._pool = Workers(workers, name="vlmsearch-decode", owner="the encoder")
 
     @abstractmethod

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal
 
 from vlmsearch._util.gpu import Provider
+from vlmsearch.encoders.base import BatchSizes
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import (
@@ -22,6 +23,7 @@ from vlmsearch.models.bundle import (
 )
 from vlmsearch.models.inputs import BatchLimits, Ids, Pixels, available_cores
 from vlmsearch.models.session import (
+    IMAGE_SHARE,
     TOKENS_AT_ONCE,
     Arrays,
     CoresSession,
@@ -35,6 +37,8 @@ from vlmsearch.types import Vectors
 
 _BATCH, _GPU_BATCH = 32, 128
 _USUAL_LENGTH = 32
+_CHARACTERS = 4
+"""How many characters a token has, about, in English."""
 
 
 class OnnxEncoder(BundleEncoder):
@@ -73,6 +77,8 @@ class OnnxEncoder(BundleEncoder):
         file = _file(self.precision, None if gpu is None else provider)
         if gpu is None:
             self.text_limits = BatchLimits(size, tokens=TOKENS_AT_ONCE, cores=cores, unpadded=UNPADDED)
+            characters = _CHARACTERS * TOKENS_AT_ONCE * cores
+            self.batch_sizes = BatchSizes(min(size, IMAGE_SHARE * cores), size, characters)
         self._sessions = {
             (bundle.name, tower): _on_cpu(bundle, tower, file, cores)
             if gpu is None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.retry import check_seconds
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
-from vlmsearch.encoders.base import Encoder
+from vlmsearch.encoders.base import BatchSizes, Encoder
 from vlmsearch.errors import (
     BackendError,
     ConfigError,
@@ -91,6 +91,8 @@ class TritonEncoder(Encoder):
             self.close()
             raise
         self._batch_size = min(batch_size, most)
+        size = self._batch_size
+        self.batch_sizes = BatchSizes(size, size, self._deployment.max_text_bytes, concurrency)
         self._on_server = preprocess == "server"
         served = self._deployment
         try:

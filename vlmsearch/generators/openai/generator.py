@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from vlmsearch._util.address import parse_address
+from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch._util.credentials import check_unencrypted, redact
 from vlmsearch._util.retry import check_seconds, pauses
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
@@ -133,15 +135,16 @@ class OpenAIGenerator(Generator):
         while True:
             begun = False
             try:
-                with closing(self._open(prompt, options)) as response:
+                with closing(self._open(prompt, options)) as response, on_cancel(partial(_hang_up, response)):
                     for piece in self._read(response):
                         begun = True
                         yield piece
             except Passing as exc:
-                pause = 0.0 if exc.at_once else next(waits, None)
-                if begun or pause is None:
+                check_cancelled()  # the connection was broken for that
+                seconds = 0.0 if exc.at_once else next(waits, None)
+                if begun or seconds is None:
                     raise exc.error from exc.__cause__
-                time.sleep(max(pause, exc.wait))
+                pause(max(seconds, exc.wait))
             else:
                 return
 
@@ -262,6 +265,15 @@ class OpenAIGenerator(Generator):
         }
         what = known.get(type(exc), "broke the connection")
         return BackendUnavailableError(f"{self.name} {what} ({redact(str(exc), [self._key]) or type(exc).__name__})")
+
+
+def _hang_up(response: httpx.Response) -> None:
+    """Break the connection of a response that another thread may be waiting for; closing it would not wake that up."""
+    stream = response.extensions.get("network_stream")
+    connection = stream.get_extra_info("socket") if stream else None
+    if connection is not None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def _check_url(location: str) -> httpx.URL:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from vlmsearch._util.address import has_port
+from vlmsearch._util.cancellation import pause
 from vlmsearch._util.retry import check_seconds
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
@@ -125,7 +126,7 @@ class TritonGenerator(Generator):
 
     def _retried(self, model: str, inputs: _Response, outputs: Sequence[str], streams: bool) -> Iterator[_Response]:
         """The responses of a request, which is sent again where the server is away before the first one comes."""
-        end, pause, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
+        end, longest, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
         while True:
             try:
                 if away:
@@ -134,11 +135,11 @@ class TritonGenerator(Generator):
                     begun = True
                     yield response
             except BackendUnavailableError:
-                wait = pause * random.uniform(0.5, 1.5)
+                wait = longest * random.uniform(0.5, 1.5)
                 if begun or time.monotonic() + wait >= end:
                     raise
-                time.sleep(wait)
-                pause, away = min(2 * pause, _LONGEST_PAUSE), True
+                pause(wait)
+                longest, away = min(2 * longest, _LONGEST_PAUSE), True
             else:
                 return
 

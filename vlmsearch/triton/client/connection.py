@@ -1,8 +1,9 @@
 """A connection to a Triton server that outlives restarts of the server.
 
 Requests are pure functions of their inputs, so sending one again is safe, and is done where the server was not
-reached, was overloaded or lost a model's process. A request that is too slow is given up but never cancelled: Triton
-before 25.03 may crash when a request is cancelled (github.com/triton-inference-server/server, #7368 and #8034).
+reached, was overloaded or lost a model's process. A request that is too slow is given up but not cancelled; one that its
+caller gave up is cancelled from Triton 25.03 on, for before that it may crash when a request is cancelled
+(github.com/triton-inference-server/server, #7368 and #8034).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.shared_memory import SharedSlots, Slot
@@ -33,6 +36,8 @@ _LARGEST_MESSAGE = 2**31 - 1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
+_CANCELS_FROM = (2, 56)
+"""What Triton 25.03 calls itself."""
 _RETRIED_STATUS = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
 _RETRIED_MESSAGES = ("Stub process", "Unable to find shared memory region", "unknown model", "not ready")
 """A model that was there at connect comes back when the server has been restarted."""
@@ -71,6 +76,7 @@ class Connection:
         self._changed = threading.Condition()
         self._security = security
         self._client = self.new_client()
+        self._server: tuple[int, ...] | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -121,7 +127,7 @@ class Connection:
         the deadline, is told with the failure before it, which may say what was wrong with the server.
         """
         end = time.monotonic() + self._deadline
-        pause = _FIRST_PAUSE
+        usual = _FIRST_PAUSE
         before: BackendError | None = None
         while True:
             try:
@@ -130,7 +136,7 @@ class Connection:
                 return self._attempt(model, inputs, outputs, parameters, end)
             except (InferenceServerException, BackendUnavailableError) as exc:
                 error = self.error(exc, model) if isinstance(exc, InferenceServerException) else exc
-                wait = pause * random.uniform(0.5, 1.5)
+                wait = usual * random.uniform(0.5, 1.5)
                 if before and _is_too_slow(exc):
                     raise BackendUnavailableError(f"{error}; the attempt before it: {before}") from exc
                 if not (self._retries and _is_retried(exc)) or time.monotonic() + wait >= end:
@@ -138,8 +144,8 @@ class Connection:
                 before = error
             if self._slots:
                 self._slots.forget()
-            time.sleep(wait)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause(wait)
+            usual = min(2 * usual, _LONGEST_PAUSE)
 
     def prepare(self, inputs: Tensors) -> Prepared:
         """Inputs for `infer`, to be sent many times with less work each."""
@@ -178,11 +184,17 @@ class Connection:
             seconds = self._seconds(end)
             sent = True
             try:
-                self._send(model, tensors, outputs, parameters, seconds, partial(self._done, answer, slot))
+                cancel = self._send(model, tensors, outputs, parameters, seconds, partial(self._done, answer, slot))
             except Exception:
                 sent = False
                 raise
-            result = answer.result(seconds)
+            with on_cancel(answer.cancel):
+                result = answer.result(seconds)
+        except CancelledError:
+            if self._can_cancel():
+                cancel()
+            check_cancelled()
+            raise
         except FutureTimeoutError as exc:
             raise _TooSlowError(f"Triton at {self.address} did not answer within {seconds:.3g} s") from exc
         finally:
@@ -198,9 +210,10 @@ class Connection:
         parameters: Mapping[str, str | bool] | None,
         seconds: float,
         answered: Callable[[triton.InferResult | None, InferenceServerException | None], None],
-    ) -> None:
+    ) -> Callable[[], None]:
+        """Send a request; what is returned cancels it."""
         try:
-            self._client.async_infer(
+            call = self._client.async_infer(
                 model,
                 tensors,
                 answered,
@@ -209,9 +222,20 @@ class Connection:
                 timeout=max(int(seconds * 1e6), 1),
                 parameters=dict(parameters or {}),
             )
+            cancel: Callable[[], None] = call.cancel
         except Exception:
             self._check_open()
             raise
+        return cancel
+
+    def _can_cancel(self) -> bool:
+        """Whether the server stands it when a request is cancelled; asked once, and False where it does not say."""
+        with suppress(InferenceServerException, ValueError):
+            if self._server is None:
+                given = self._client.get_server_metadata(headers=self._headers, client_timeout=_CONNECT_SECONDS)
+                self._server = tuple(map(int, given.version.split(".")[:2]))
+            return self._server >= _CANCELS_FROM
+        return False
 
     def _seconds(self, end: float) -> float:
         """How long an attempt may take yet."""
@@ -237,6 +261,8 @@ class Connection:
     ) -> None:
         """What becomes of an answer, awaited or not; called from a thread of gRPC."""
         self._release(slot)
+        if not answer.set_running_or_notify_cancel():
+            return
         if error is not None:
             answer.set_exception(error)
         else:

@@ -13,7 +13,8 @@ import tritonclient.grpc as triton
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from vlmsearch.errors import BackendError, BackendUnavailableError
+from vlmsearch._util.cancellation import on_cancel
+from vlmsearch.errors import BackendError, BackendUnavailableError, OperationCancelledError
 from vlmsearch.triton.client.connection import Connection
 
 _FINAL = "triton_final_response"
@@ -48,10 +49,10 @@ def stream_responses(
     """The outputs of each response of one request.
 
     ``timeout`` is how long one may take after the other, ``deadline`` all of them together, in seconds:
-    BackendUnavailableError is raised after that, and where the server goes away. Closing the iterator, as giving up,
-    ends the request on the server: by the request ``stop``, which has its id, or else by cancelling it. An ensemble of
-    Triton hands no cancellation on to its steps, and Triton before 25.03 may crash of one (see
-    `vlmsearch.triton.client.connection`).
+    BackendUnavailableError is raised after that, and where the server goes away. Closing the iterator, as cancelling
+    the call and giving up, ends the request on the server: by the request ``stop``, which has its id, or else by
+    cancelling it. An ensemble of Triton hands no cancellation on to its steps, and Triton before 25.03 may crash of
+    one (see `vlmsearch.triton.client.connection`).
     """
     answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     end = time.monotonic() + deadline
@@ -63,13 +64,14 @@ def stream_responses(
         while not done:
             left = end - time.monotonic()
             why = f"sent nothing for {timeout:.3g} s" if timeout < left else f"did not finish within {deadline:.3g} s"
-            response, result = _next(answers, min(timeout, left), connection, model, why)
+            with on_cancel(lambda: answers.put((None, None))):
+                response, result = _next(answers, min(timeout, left), connection, model, why)
             done = response.parameters[_FINAL].bool_param
             if response.outputs:
                 yield {name: result.as_numpy(name) for name in outputs}
     except InferenceServerException as exc:
         raise connection.error(exc, model) from exc
-    except (GeneratorExit, KeyboardInterrupt, _StreamTooSlowError):
+    except (GeneratorExit, KeyboardInterrupt, OperationCancelledError, _StreamTooSlowError):
         if not done:  # the last response may be what the iterator was closed at
             done = stop is not None and _end(client, answers, stop, request_id, connection)
         raise
@@ -115,8 +117,10 @@ def _next(
         result, error = answers.get(timeout=max(seconds, 0.001))
     except queue.Empty:
         raise _StreamTooSlowError(f"Triton at {connection.address} {why}") from None
-    if error is not None or result is None:
-        raise connection.error(error or InferenceServerException("no response"), model) from error
+    if error is not None:
+        raise connection.error(error, model) from error
+    if result is None:
+        raise OperationCancelledError("it was cancelled")
     return result.get_response(), result
 
 

@@ -1,0 +1,103 @@
+"""Giving up a call from another thread: a token that the calling code holds, and the called code looks at.
+
+The caller runs a call in a context of its own, with `running_under` and its token; everything that the call does, also
+in the threads that it hands work to, sees the token as the current one. Long work calls `check_cancelled` between its
+steps; what waits for something registers what wakes it up, with `on_cancel`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from vlmsearch.errors import OperationCancelledError
+
+_current: ContextVar[CancelToken | None] = ContextVar("vlmsearch-cancel", default=None)
+
+
+class CancelToken:
+    """Says whether a call was given up. May be used from any thread; it is never taken back."""
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: dict[object, Callable[[], None]] = {}
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call was given up."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Give the call up: call what was registered with `on_cancel`. The second time does nothing."""
+        with self._lock:
+            self._cancelled.set()
+            callbacks, self._callbacks = self._callbacks, {}
+        for callback in callbacks.values():
+            callback()
+
+    def check(self) -> None:
+        """Raise OperationCancelledError once the call was given up."""
+        if self.cancelled:
+            raise OperationCancelledError("it was cancelled")
+
+    def wait(self, seconds: float) -> None:
+        """Sleep; OperationCancelledError as soon as the call is given up."""
+        self._cancelled.wait(seconds)
+        self.check()
+
+    @contextmanager
+    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Have a function called, from the thread that cancels, where that happens within the block or did before."""
+        key = object()
+        with self._lock:
+            late = self.cancelled
+            if not late:
+                self._callbacks[key] = callback
+        if late:
+            callback()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._callbacks.pop(key, None)
+
+
+@contextmanager
+def running_under(token: CancelToken) -> Iterator[None]:
+    """Make a token the current one within the block."""
+    before = _current.set(token)
+    try:
+        yield
+    finally:
+        _current.reset(before)
+
+
+def check_cancelled() -> None:
+    """Raise OperationCancelledError where the current call was given up."""
+    token = _current.get()
+    if token is not None:
+        token.check()
+
+
+@contextmanager
+def on_cancel(callback: Callable[[], None]) -> Iterator[None]:
+    """Have a function called where the current call is given up within the block; see `CancelToken.on_cancel`."""
+    token = _current.get()
+    if token is None:
+        yield
+    else:
+        with token.on_cancel(callback):
+            yield
+
+
+def pause(seconds: float) -> None:
+    """Sleep; OperationCancelledError as soon as the current call is given up."""
+    token = _current.get()
+    if token is None:
+        time.sleep(seconds)
+    else:
+        token.wait(seconds)

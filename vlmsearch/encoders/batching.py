@@ -1,0 +1,473 @@
+"""The requests of many threads, merged into the batches that an encoder computes best.
+
+::
+
+    callers' threads     put requests into the queue of their kind, wait
+    one thread a call    takes some items of each request in turn, encodes them together, deals the vectors out
+
+While a batch is computed the next one gathers by itself, so that batches grow with the load and a request that comes
+alone waits for nobody. Requests take turns: one of a thousand texts gets the room in a batch that others leave.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from vlmsearch._util.cancellation import check_cancelled, on_cancel
+from vlmsearch._util.retry import check_seconds
+from vlmsearch.encoders.base import Encoder, prepared_image
+from vlmsearch.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    InvalidBatchError,
+    InvalidInputError,
+    OverloadedError,
+)
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.types import ImageSource, Role, Vectors
+
+_Kind: TypeAlias = Literal["query", "document", "image"]
+"""What a batch is of: texts of a role, or images."""
+_KINDS: tuple[_Kind, ...] = ("query", "image", "document")
+_Outcome: TypeAlias = "tuple[Mapping[str, Vectors], Mapping[int, InvalidInputError]]"
+"""The vectors of the items that can be used, by space, and why others cannot, by their place."""
+_SMOOTHING = 0.1
+"""How much the newest batch counts in what a batch takes on average."""
+_LEAST_WAIT = 0.1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that was encoded.
+
+    Attributes:
+        kind: What it was of: ``query``, ``document`` or ``image``.
+        items: How many items it had.
+        requests: Of how many requests they were.
+        seconds: How long it took.
+    """
+
+    kind: _Kind
+    items: int
+    requests: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BatchingStats:
+    """What a `BatchingEncoder` has to do, and what it did since it was made.
+
+    Attributes:
+        waiting: How many requests are waiting, or begun and not under way at the moment.
+        waiting_items: How many of their items are not taken yet.
+        batches: How many batches were encoded.
+        items: How many items these had.
+        refused: How many requests were refused for want of room in the queue, or waited for too long.
+        cancelled: How many requests their callers gave up.
+    """
+
+    waiting: int
+    waiting_items: int
+    batches: int
+    items: int
+    refused: int
+    cancelled: int
+
+
+@dataclass(eq=False)
+class _Request:
+    """What one thread asked for."""
+
+    kind: _Kind
+    items: Sequence[object]
+    taken: int = 0
+    """How many of the items, from the first on, went into batches."""
+    under_way: int = 0
+    """How many of these are being encoded."""
+    parts: dict[int, Mapping[str, Vectors]] = field(default_factory=dict)
+    """Vectors by the place of the first item that they are of."""
+    bad: dict[int, InvalidInputError] = field(default_factory=dict)
+    error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def left(self) -> int:
+        """How many items no batch has taken."""
+        return len(self.items) - self.taken
+
+    def outcome(self) -> dict[str, Vectors]:
+        """Return the vectors by space, or raise what went wrong."""
+        if self.error is not None:
+            raise self.error
+        parts = [self.parts[start] for start in sorted(self.parts)]
+        vectors = {space: np.concatenate([part[space] for part in parts]) for space in parts[0]}
+        if self.bad:
+            raise InvalidBatchError(self.bad, vectors)
+        return vectors
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some neighbouring items of a request, in a batch."""
+
+    request: _Request
+    start: int
+    end: int
+
+    @property
+    def items(self) -> Sequence[object]:
+        return self.request.items[self.start : self.end]
+
+
+class _Queue:
+    """The requests of one kind that have items left, in the order of their turns."""
+
+    def __init__(self, items: int, weigh: Callable[[object], int], weight: int) -> None:
+        self.requests: deque[_Request] = deque()
+        self.usual = 1
+        """How many requests the batch before had."""
+        self.since = 0.0
+        """When the first one came, or the batch before was taken."""
+        self.under_way = 0
+        self.seconds = 0.0
+        """How long an item takes."""
+        self._items, self._weigh, self._weight = items, weigh, weight
+
+    @property
+    def left(self) -> int:
+        """How many items no batch has taken."""
+        return sum(request.left for request in self.requests)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is enough for a batch."""
+        return len(self.requests) >= self.usual or self.left >= self._items
+
+    def put(self, request: _Request) -> None:
+        """Add a request, whose turn is last."""
+        if not self.requests:
+            self.since = time.monotonic()
+        self.requests.append(request)
+
+    def take(self) -> list[_Part]:
+        """Take the items of a batch: one of each request in turn, until it is full."""
+        starts: dict[_Request, int] = {}
+        room, weight = self._items, self._weight
+        while self.requests and room:
+            request = self.requests[0]
+            weighs = self._weigh(request.items[request.taken])
+            if starts and weighs > weight:
+                break  # the next batch begins with it
+            starts.setdefault(request, request.taken)
+            request.taken += 1
+            room, weight = room - 1, weight - weighs
+            self.requests.popleft()
+            if request.left:
+                self.requests.append(request)
+        self.since, self.usual = time.monotonic(), len(starts)
+        return [_Part(request, start, request.taken) for request, start in starts.items()]
+
+    def note(self, items: int, seconds: float) -> None:
+        """Learn how long a batch took."""
+        self.under_way -= items
+        was = self.seconds or seconds / items
+        self.seconds = was + _SMOOTHING * (seconds / items - was)
+
+
+class BatchingEncoder(Encoder):
+    """Merge what many threads ask an encoder for at the same time into batches; the vectors are the same.
+
+    A batch has items of one kind: texts of one role, or images. An item that cannot be used fails its own request
+    alone, and so does a request that its caller gave up, whose items are not encoded.
+
+    Args:
+        encoder: What computes; closing this closes it.
+        batch: The most items of a batch, where that is not to be what the encoder computes best
+            (`Encoder.batch_sizes`).
+        queue: How many requests may wait, whatever their size.
+        delay: How many seconds a batch waits for as many requests as the one before it had. One that comes alone, after
+            another that was alone, does not wait.
+        deadline: After how many seconds a request of which nothing was begun is given up.
+        on_batch: Called after each batch, from the thread that encoded it.
+
+    Raises:
+        ConfigError: A number is out of its range.
+
+    Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> from vlmsearch.registry import open_encoder
+        >>> with BatchingEncoder(open_encoder("mock:")) as encoder, ThreadPoolExecutor(8) as threads:
+        ...     rows = list(threads.map(lambda text: encoder.encode_texts([text])["minilm"], ["a dog", "a car"] * 8))
+        >>> len(rows), rows[0].shape
+        (16, (1, 128))
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        batch: int | None = None,
+        queue: int = 256,
+        delay: float = 0.002,
+        deadline: float = 30.0,
+        on_batch: Callable[[Batch], None] | None = None,
+    ) -> None:
+        if (batch is not None and batch < 1) or queue < 1 or delay < 0:
+            raise ConfigError(f"batch and queue are at least 1 and delay at least 0, not {batch}, {queue} and {delay}")
+        check_seconds(deadline=deadline)
+        self._encoder = encoder
+        self.fingerprint, self.spaces, self.relevance = encoder.fingerprint, encoder.spaces, encoder.relevance
+        self.batch_sizes = sizes = encoder.batch_sizes
+        self._limit, self._delay, self._deadline = queue, delay, deadline
+        self._on_batch = on_batch
+        self._changed = threading.Condition()
+        texts, images = batch or sizes.texts, batch or sizes.images
+        self._queues: dict[_Kind, _Queue] = {
+            kind: _Queue(images, _one, images) if kind == "image" else _Queue(texts, _length, sizes.characters)
+            for kind in _KINDS
+        }
+        self._turns: deque[_Kind] = deque(_KINDS)
+        self._closed = False
+        self._batches = self._items = self._refused = self._cancelled = 0
+        self._threads = [
+            threading.Thread(target=self._work, name=f"vlmsearch-batch-{number}", daemon=True)
+            for number in range(sizes.calls)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        """Encode texts, together with those of other threads; see `Encoder.encode_texts`.
+
+        Args:
+            texts: Any number of them.
+            role: Whether they are queries or documents.
+
+        Returns:
+            Float32 arrays of shape (len(texts), dim) by the names of the spaces.
+
+        Raises:
+            OverloadedError: The queue is full, or nothing of the request was begun in time.
+            OperationCancelledError: The caller gave it up.
+            InvalidBatchError: Some texts cannot be used; it has the vectors of the others.
+            BackendError: The encoder failed, or is closed.
+        """
+        if not texts:
+            return self._encoder.encode_texts(texts, role=role)
+        return self._ask(_Request(role, texts))
+
+    def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
+        """Encode images, together with those of other threads; see `Encoder.encode_images`.
+
+        Args:
+            images: Any number of them.
+
+        Returns:
+            Float32 arrays of shape (len(images), dim) by the names of the spaces.
+
+        Raises:
+            OverloadedError: The queue is full, or nothing of the request was begun in time.
+            OperationCancelledError: The caller gave it up.
+            InvalidBatchError: Some images cannot be used; it has the vectors of the others.
+            BackendError: The encoder failed, or is closed.
+        """
+        if not images:
+            return self._encoder.encode_images(images)
+        return self._ask(_Request("image", images))
+
+    def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
+        """Prepare one image in the caller's thread; see `PreparesImages.prepare_image`."""
+        return prepared_image(self._encoder, image, limits)
+
+    def stats(self) -> BatchingStats:
+        """Count what waits and what was done.
+
+        Returns:
+            The figures of this moment.
+        """
+        with self._changed:
+            left = sum(queue.left for queue in self._queues.values())
+            return BatchingStats(self._waiting, left, self._batches, self._items, self._refused, self._cancelled)
+
+    def close(self) -> None:
+        """Finish what was accepted, take nothing more, and close the encoder."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._encoder.close()
+
+    # ---- callers' threads
+
+    def _ask(self, request: _Request) -> dict[str, Vectors]:
+        check_cancelled()
+        self._accept(request)
+        try:
+            with on_cancel(partial(self._give_up, request)):
+                if not request.done.wait(self._deadline):
+                    self._expire(request)
+                    request.done.wait()
+            check_cancelled()
+        except BaseException:
+            self._give_up(request)
+            raise
+        return request.outcome()
+
+    def _accept(self, request: _Request) -> None:
+        with self._changed:
+            if self._closed:
+                raise BackendError("the encoder is closed")
+            if self._waiting >= self._limit:
+                raise self._overloaded(f"{self._waiting} requests to encode are waiting, and no more are accepted")
+            self._queues[request.kind].put(request)
+            self._changed.notify()
+
+    def _give_up(self, request: _Request) -> None:
+        """Encode no more of a request; nobody waits for it any longer."""
+        with self._changed:
+            if not request.done.is_set():
+                self._cancelled += 1
+                self._end(request)
+
+    def _expire(self, request: _Request) -> None:
+        """Raise OverloadedError where nothing of a request was begun."""
+        with self._changed:
+            if request.taken == 0 and not request.done.is_set():
+                self._end(request)
+                raise self._overloaded(f"nothing of the request was begun within {self._deadline:g} s")
+
+    def _end(self, request: _Request) -> None:
+        """Take a request out of its queue and say that it is over."""
+        if request.left and request in self._queues[request.kind].requests:
+            self._queues[request.kind].requests.remove(request)
+        request.done.set()
+
+    def _overloaded(self, why: str) -> OverloadedError:
+        self._refused += 1
+        left = sum((queue.under_way + queue.left) * queue.seconds for queue in self._queues.values())
+        wait = max(_LEAST_WAIT, left)
+        return OverloadedError(f"the encoder is overloaded: {why}; try again in {wait:.1f} s", retry_after=wait)
+
+    @property
+    def _waiting(self) -> int:
+        return sum(len(queue.requests) for queue in self._queues.values())
+
+    # ---- threads that encode
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                kind = self._next_kind()
+                if kind is None:
+                    return
+                queue = self._queues[kind]
+                parts = queue.take()
+                count = sum(part.end - part.start for part in parts)
+                queue.under_way += count
+                for part in parts:
+                    part.request.under_way += 1
+            begun = time.monotonic()
+            outcomes = self._outcomes(kind, parts)
+            seconds = time.monotonic() - begun
+            with self._changed:
+                queue.note(count, seconds)
+                self._batches += 1
+                self._items += count
+                for part, outcome in zip(parts, outcomes):
+                    self._deal(part, outcome)
+            if self._on_batch:
+                self._on_batch(Batch(kind, count, len(parts), seconds))
+
+    def _next_kind(self) -> _Kind | None:
+        """The kind whose turn it is to be encoded, as soon as a batch is to begin; None when all is done."""
+        while True:
+            ready = [kind for kind in self._turns if self._queues[kind].requests]
+            if not ready and self._closed:
+                return None
+            if not ready:
+                self._changed.wait()
+                continue
+            waits = {kind: self._wait_for_more(self._queues[kind]) for kind in ready}
+            kind = min(waits, key=waits.__getitem__)  # the first of those that wait no longer
+            if waits[kind] == 0:
+                self._turns.remove(kind)
+                self._turns.append(kind)
+                return kind
+            self._changed.wait(waits[kind])
+
+    def _wait_for_more(self, queue: _Queue) -> float:
+        """How many seconds to wait yet for the requests that probably come: as many as in the batch before."""
+        if queue.is_full or self._closed:
+            return 0.0
+        return max(0.0, queue.since + self._delay - time.monotonic())
+
+    def _deal(self, part: _Part, outcome: _Outcome | BaseException) -> None:
+        """Give a request what became of a part of it; the last one ends it."""
+        request = part.request
+        request.under_way -= 1
+        if request.done.is_set():
+            return
+        if isinstance(outcome, BaseException):
+            request.error = outcome
+            self._end(request)
+            return
+        vectors, bad = outcome
+        request.parts[part.start] = vectors
+        request.bad.update({part.start + place: error for place, error in bad.items()})
+        if not request.left and not request.under_way:
+            request.done.set()
+
+    def _outcomes(self, kind: _Kind, parts: Sequence[_Part]) -> list[_Outcome | BaseException]:
+        """What becomes of each part of a batch: a failure that is not the back end's is looked for part by part."""
+        try:
+            return list(_dealt(self._encoded(kind, [item for part in parts for item in part.items]), parts))
+        except BackendUnavailableError as exc:
+            return [exc for _ in parts]
+        except BaseException as exc:  # noqa: BLE001 - raised again in the threads that wait
+            if len(parts) == 1:
+                return [exc]
+            return [outcome for part in parts for outcome in self._outcomes(kind, [part])]
+
+    def _encoded(self, kind: _Kind, items: Sequence[object]) -> _Outcome:
+        """The vectors of the items that can be used, by space, and why others cannot."""
+        encode: Callable[[Sequence[object]], dict[str, Vectors]] = (
+            self._encoder.encode_images if kind == "image" else partial(self._encoder.encode_texts, role=kind)  # type: ignore[assignment]
+        )
+        try:
+            return encode(items), {}
+        except InvalidBatchError as exc:
+            if exc.vectors is not None:
+                return exc.vectors, exc.items
+            return encode([item for place, item in enumerate(items) if place not in exc.items]), exc.items
+
+
+def _dealt(outcome: _Outcome, parts: Sequence[_Part]) -> list[_Outcome]:
+    """What belongs to each part, of what a batch gave."""
+    vectors, bad = outcome
+    found: list[_Outcome] = []
+    place = row = 0
+    for part in parts:
+        count = part.end - part.start
+        own = {item - place: bad[item] for item in range(place, place + count) if item in bad}
+        rows = count - len(own)
+        found.append(({space: each[row : row + rows] for space, each in vectors.items()}, own))
+        place, row = place + count, row + rows
+    return found
+
+
+def _one(_: object) -> int:
+    return 1
+
+
+def _length(text: object) -> int:
+    return len(text) if isinstance(text, str) else 1
