@@ -134,9 +134,9 @@ class _Queue:
     def __init__(self, items: int, weigh: Callable[[object], int], weight: int) -> None:
         self.requests: deque[_Request] = deque()
         self.usual = 1
-        """How many requests the batch before had."""
+        """How many requests there probably are: those of the batch before, and what waited when it was done."""
         self.since = 0.0
-        """When the first one came, or the batch before was taken."""
+        """When the first one came, or the batch before was done."""
         self.under_way = 0
         self.seconds = 0.0
         """How long an item takes."""
@@ -173,11 +173,11 @@ class _Queue:
             self.requests.popleft()
             if request.left:
                 self.requests.append(request)
-        self.since, self.usual = time.monotonic(), len(starts)
         return [_Part(request, start, request.taken) for request, start in starts.items()]
 
-    def note(self, items: int, seconds: float) -> None:
-        """Learn how long a batch took."""
+    def note(self, requests: int, items: int, seconds: float) -> None:
+        """Learn from a batch that is done."""
+        self.since, self.usual = time.monotonic(), requests + len(self.requests)
         self.under_way -= items
         was = self.seconds or seconds / items
         self.seconds = was + _SMOOTHING * (seconds / items - was)
@@ -194,8 +194,8 @@ class BatchingEncoder(Encoder):
         batch: The most items of a batch, where that is not to be what the encoder computes best
             (`Encoder.batch_sizes`).
         queue: How many requests may wait, whatever their size.
-        delay: How many seconds a batch waits for as many requests as the one before it had. One that comes alone, after
-            another that was alone, does not wait.
+        delay: How many seconds a batch waits for as many requests as there were at the end of the one before it. A
+            request that comes alone, after another that was alone, does not wait.
         deadline: After how many seconds a request of which nothing was begun is given up.
         on_batch: Called after each batch, from the thread that encoded it.
 
@@ -380,7 +380,7 @@ class BatchingEncoder(Encoder):
             outcomes = self._outcomes(kind, parts)
             seconds = time.monotonic() - begun
             with self._changed:
-                queue.note(count, seconds)
+                queue.note(len(parts), count, seconds)
                 self._batches += 1
                 self._items += count
                 for part, outcome in zip(parts, outcomes):

@@ -1,8 +1,8 @@
 """A connection to a Triton server that outlives restarts of the server.
 
 Requests are pure functions of their inputs, so sending one again is safe, and is done where the server was not
-reached, was overloaded or lost a model's process. A request that is too slow is given up but not cancelled; one that its
-caller gave up is cancelled from Triton 25.03 on, for before that it may crash when a request is cancelled
+reached, was overloaded or lost a model's process. A request that is too slow is given up but not cancelled. One that
+its caller gave up is cancelled from Triton 25.03 on: before that Triton may crash when a request is cancelled
 (github.com/triton-inference-server/server, #7368 and #8034).
 """
 
