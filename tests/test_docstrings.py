@@ -16,9 +16,11 @@ MODULES = [
     "vlmsearch",
     "vlmsearch._util.tables",
     "vlmsearch.answers.prompts",
+    "vlmsearch.async_pipeline",
     "vlmsearch.bench.collections",
     "vlmsearch.demo.queries",
     "vlmsearch.encoders.base",
+    "vlmsearch.encoders.batching",
     "vlmsearch.errors",
     "vlmsearch.generators.base",
     "vlmsearch.indexing.copy",
@@ -85,7 +87,7 @@ def test_a_class_says_what_it_does_and_shows_it(cls: type) -> None:
     if dataclasses.is_dataclass(cls):
         for field in dataclasses.fields(cls):
             assert f"\n    {field.name}: " in found["Attributes"], field.name
-    elif cls in (vlmsearch.Paths, vlmsearch.Pipeline):
+    elif cls in (vlmsearch.AsyncPipeline, vlmsearch.BatchingEncoder, vlmsearch.Paths, vlmsearch.Pipeline):
         for name in list(inspect.signature(cls).parameters):
             assert f"\n    {name}: " in found["Args"], name
 

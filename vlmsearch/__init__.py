@@ -81,6 +81,8 @@ from vlmsearch.types import (
 )
 
 if TYPE_CHECKING:
+    from vlmsearch.async_pipeline import AsyncAnswerStream, AsyncPipeline
+    from vlmsearch.encoders.batching import Batch, BatchingEncoder, BatchingStats
     from vlmsearch.indexing.sources import Paths
 
 __version__ = "0.1.0"
@@ -88,10 +90,15 @@ __version__ = "0.1.0"
 __all__ = [
     "Answer",
     "AnswerStream",
+    "AsyncAnswerStream",
+    "AsyncPipeline",
     "BackendError",
     "BackendUnavailableError",
     "Basis",
+    "Batch",
     "BatchSizes",
+    "BatchingEncoder",
+    "BatchingStats",
     "CheckReport",
     "Checkable",
     "Citation",
@@ -162,10 +169,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Return `Paths`, whose module loads Pillow, when it is asked for."""
-    if name == "Paths":
-        from vlmsearch.indexing.sources import Paths
+_LATE = {
+    "AsyncAnswerStream": "vlmsearch.async_pipeline",
+    "AsyncPipeline": "vlmsearch.async_pipeline",
+    "Batch": "vlmsearch.encoders.batching",
+    "BatchingEncoder": "vlmsearch.encoders.batching",
+    "BatchingStats": "vlmsearch.encoders.batching",
+    "Paths": "vlmsearch.indexing.sources",
+}
 
-        return Paths
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> object:
+    """Return what loads asyncio, or Pillow, when it is asked for."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATE[name]), name)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from vlmsearch._util.cancellation import pause
 from vlmsearch.errors import BackendError, ConfigError
 
 T = TypeVar("T")
@@ -22,13 +22,13 @@ def pauses(retries: int) -> Iterator[float]:
 
 def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
     """What ``call`` returns, called up to ``retries`` times more after errors that, ``passes`` says, may pass."""
-    for seconds in pauses(retries):
+    for pause in pauses(retries):
         try:
             return call()
         except BackendError as exc:
             if not passes(exc):
                 raise
-            pause(seconds)
+            time.sleep(pause)
     return call()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Union
 
+from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.citations import CitationChecker
@@ -161,6 +162,7 @@ class AnswerStream(Closable, Iterator[Union[str, Citation]]):
 
     def _run(self) -> collections.abc.Generator[str | Citation, None, None]:
         for piece in self._pieces:
+            check_cancelled()
             if shown := self._note(self._checker.feed(piece)):
                 yield shown
         if shown := self._note(self._checker.finish()):

@@ -15,7 +15,7 @@ from vlmsearch.types import ImageSource, Modality, RelevanceFit, Role, Space, Ve
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """How large the batches are that an encoder computes best, for who merges several requests into one.
+    """Say how large the batches are that an encoder computes best, for who merges several requests into one.
 
     Attributes:
         images: How many images a batch has at most.

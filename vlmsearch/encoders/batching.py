@@ -47,13 +47,21 @@ _LEAST_WAIT = 0.1
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that was encoded.
+    """Tell of a batch that was encoded.
 
     Attributes:
         kind: What it was of: ``query``, ``document`` or ``image``.
         items: How many items it had.
         requests: Of how many requests they were.
         seconds: How long it took.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> batches = []
+        >>> with BatchingEncoder(open_encoder("mock:"), on_batch=batches.append) as encoder:
+        ...     _ = encoder.encode_texts(["a dog", "a car"], role="query")
+        >>> batches[0].kind, batches[0].items
+        ('query', 2)
     """
 
     kind: _Kind
@@ -64,7 +72,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchingStats:
-    """What a `BatchingEncoder` has to do, and what it did since it was made.
+    """Count what a `BatchingEncoder` has to do, and what it did since it was made.
 
     Attributes:
         waiting: How many requests are waiting, or begun and not under way at the moment.
@@ -73,6 +81,13 @@ class BatchingStats:
         items: How many items these had.
         refused: How many requests were refused for want of room in the queue, or waited for too long.
         cancelled: How many requests their callers gave up.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> with BatchingEncoder(open_encoder("mock:")) as encoder:
+        ...     _ = encoder.encode_texts(["a dog", "a car"])
+        ...     encoder.stats().waiting
+        0
     """
 
     waiting: int
@@ -285,7 +300,18 @@ class BatchingEncoder(Encoder):
         return self._ask(_Request("image", images))
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
-        """Prepare one image in the caller's thread; see `PreparesImages.prepare_image`."""
+        """Prepare one image in the caller's thread; see `PreparesImages.prepare_image`.
+
+        Args:
+            image: The image.
+            limits: How large it may be.
+
+        Returns:
+            What the encoder takes with the least work left.
+
+        Raises:
+            InvalidInputError: The image cannot be used.
+        """
         return prepared_image(self._encoder, image, limits)
 
     def stats(self) -> BatchingStats:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import Protocol, runtime_checkable
 
+from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.closable import Closable
 from vlmsearch.errors import ConfigError
 
@@ -121,7 +122,15 @@ class Generator(Closable, ABC):
             ConfigError: The generator cannot follow an option.
             BackendError: The model or its server failed.
         """
-        return "".join(self.stream(prompt, options))
+        stream, pieces = self.stream(prompt, options), list[str]()
+        try:
+            for piece in stream:
+                check_cancelled()
+                pieces.append(piece)
+        finally:
+            if close := getattr(stream, "close", None):
+                close()
+        return "".join(pieces)
 
 
 @runtime_checkable

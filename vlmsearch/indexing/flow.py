@@ -19,13 +19,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, Union
 
+from vlmsearch._util.cancellation import on_cancel
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch.encoders.base import Encoder, prepared_image
-from vlmsearch.errors import InvalidBatchError, InvalidInputError
+from vlmsearch.errors import InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
 from vlmsearch.indexing.sources import Item, Sourced
 from vlmsearch.media.images import read_image
@@ -114,11 +116,20 @@ class Flow:
         self._tally = _Tally()
 
     def run(self, items: Iterable[Item]) -> IndexReport:
-        """Index ``items`` and report; raises what a stage raised, after the other stages have ended."""
+        """Index ``items`` and report; raises what a stage raised, after the other stages have ended.
+
+        Where the caller gives the call up, no batch is begun any more, and what is being stored is stored whole.
+        """
+        with on_cancel(self._cancel):
+            return self._run(items)
+
+    def _run(self, items: Iterable[Item]) -> IndexReport:
         started = time.monotonic()
         self._quarantined = {reject.id: reject for reject in self._quarantine.rejects()}
         threads = [
-            threading.Thread(target=self._guard, args=(stage,), name=f"vlmsearch-{stage.__name__.strip('_')}")
+            threading.Thread(
+                target=copy_context().run, args=(self._guard, stage), name=f"vlmsearch-{stage.__name__.strip('_')}"
+            )
             for stage in (self._encode, self._save)
         ]
         count = max(LEAST_WORKERS, available_cores())  # the encoder's own threads run beside them
@@ -143,6 +154,10 @@ class Flow:
         if self._failure is not None:
             raise self._failure
         return self._tally.report(time.monotonic() - started)
+
+    def _cancel(self) -> None:
+        self._failure = self._failure or OperationCancelledError("it was cancelled")
+        self._stop()
 
     def _stop(self) -> None:
         self._is_over = True

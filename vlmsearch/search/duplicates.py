@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.copies import Sketch, is_copy, look_at, placements
 from vlmsearch.media.images import image_size
@@ -62,6 +63,7 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
     ids = sorted(store.ids())
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="vlmsearch-look") as workers:
         for start in range(0, len(ids), _PAGE):
+            check_cancelled()
             page = ids[start : start + _PAGE]
             records = [
                 each for each in store.records(page) if condition is None or condition.matches(each.document.metadata)
@@ -72,6 +74,7 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
             documents = [each.document for each in shown] + store.get(sorted(id for id in near if not files.knows(id)))
             list(workers.map(files.add, documents))
             for one, other in pairs:
+                check_cancelled()
                 if other not in groups.of(one) and _belong_together(files, groups, one, other):
                     groups.join(one, other)
             done += len(page)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
@@ -277,6 +278,7 @@ def _ask(
     """What each leg finds for each query: one call a field, and one a query for words."""
     answers = [Ranked() for _ in queries]
     for one in dict.fromkeys(one for query in queries for one in query.vectors):
+        check_cancelled()
         asking = [i for i, query in enumerate(queries) if one in query.vectors]
         vectors = np.concatenate([queries[i].vectors[one] for i in asking])
         found = store.search(one, vectors, limit=depth, where=options.condition)
@@ -285,6 +287,7 @@ def _ask(
     if ranks_words and isinstance(store, WordSearch):
         for query, ranked in zip(queries, answers):
             if query.text:
+                check_cancelled()
                 words = store.search_words(query.text, limit=depth, where=options.condition)
                 if words.most > 0:
                     ranked.legs[WORDS], ranked.most = words.hits, words.most
@@ -365,6 +368,7 @@ class _Search:
         self.look_at(ranked, depth)
         documents: dict[str, Document] = {}
         for _ in range(_ATTEMPTS):
+            check_cancelled()
             best = self.relevant()[: self.size]
             unread = [id for id, _, _ in best if id not in documents]
             documents |= read_documents(self.store, unread, self.ranked.hits)
@@ -459,6 +463,7 @@ class _Search:
 
     def result(self) -> Matches:
         """The page that was asked for."""
+        check_cancelled()
         options, matches = self.options, self._reranked()
         facets = count_values(matches, options.facets)
         if options.sort != "relevance":

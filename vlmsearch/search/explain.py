@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search.engine import Examined, examine, run
@@ -245,6 +246,7 @@ def _parts(
         end = time.monotonic() + seconds
 
         def goes_on(done: int) -> bool:
+            check_cancelled()
             if on_progress is not None:
                 on_progress(done)
             return time.monotonic() < end

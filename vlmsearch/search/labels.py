@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vlmsearch._util.batching import pages
+from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.search import fusion
@@ -86,6 +87,7 @@ def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
         sought = {label: replace(asked, text="") for label, asked in sought.items()}
     done, left = 0, options.limit
     for ids in pages(sorted(judge.store.ids())):
+        check_cancelled()
         found = judge.store.get(ids)
         documents = [each for each in found if condition is None or condition.matches(each.metadata)][:left]
         yield from _label_page(judge, documents, sought, options)
@@ -125,6 +127,7 @@ def _label_page(
     scores: dict[str, dict[str, float]] = {id: {} for id in ids}
     least = judge.threshold if options.min_score is None else options.min_score
     for label, asked in sought.items():
+        check_cancelled()
         for id, score in relevance_of(judge, asked, ids).items():
             if score >= least:
                 scores[id][label] = score

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.types import Document
@@ -127,6 +128,7 @@ def _read(
     begun = clock()
     size = _MANY if seconds is None else _FEW
     while len(judged) < len(documents) and size:
+        check_cancelled()
         judged += reranker.score(query, documents[len(judged) : len(judged) + size])
         if seconds is not None:
             spent = max(clock() - begun, 1e-9)

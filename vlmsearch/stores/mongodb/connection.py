@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,6 @@ from pymongo.errors import (
 )
 
 from vlmsearch._util.address import parse_address
-from vlmsearch._util.cancellation import pause
 from vlmsearch._util.credentials import check_unencrypted, redact
 from vlmsearch._util.retry import MOST_RETRIES, pauses
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
@@ -145,11 +145,11 @@ class MongoConnection:
 
         BackendUnavailableError, naming servers and operation, where it keeps failing; BackendError for other failures.
         """
-        for seconds in pauses(self.retries):
+        for pause in pauses(self.retries):
             try:
                 return self._call(collection, operation, call)
             except BackendUnavailableError:
-                pause(seconds)
+                time.sleep(pause)
         return self._call(collection, operation, call)
 
     def _call(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:

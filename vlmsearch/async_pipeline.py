@@ -1,0 +1,467 @@
+"""The pipeline for asyncio: the same verbs, in threads of its own, with cancellation that reaches what they do.
+
+There is one implementation of every verb, that of `Pipeline`: a search takes milliseconds of a model's or a store's
+time, beside which a thread is free, and what was fitted, tested and made safe stays in one place. Cancelling an
+awaiting task frees it at once; what runs in the thread looks at a token between its steps and ends, a batch that was
+not begun is not encoded, and a stream of a language model is broken off (`vlmsearch._util.cancellation`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import partial, wraps
+from itertools import islice
+from types import TracebackType
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+
+from typing_extensions import Self
+
+from vlmsearch._util.cancellation import CancelToken, running_under
+from vlmsearch.answers.prompts import AnswerStream
+from vlmsearch.errors import BackendError, ConfigError, OverloadedError
+from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
+from vlmsearch.types import Answer, Citation, ImageSource
+
+P = ParamSpec("P")
+T = TypeVar("T")
+THREADS, QUEUE = 64, 1024
+_TOGETHER = 64
+"""How many documents that are labelled come from the thread at once."""
+_RETRY_SECONDS = 1.0
+
+
+def _documented(verb: Callable[..., object], first: str | None) -> str:
+    """What the asynchronous form of a verb says: a sentence of its own, and the sections of the verb."""
+    found = re.search(r"^Args:.*?(?=^Example:|\Z)", inspect.cleandoc(verb.__doc__ or ""), re.DOTALL | re.MULTILINE)
+    return f"{inspect.cleandoc(first or '')}\n\n{found[0] if found else ''}"
+
+
+def _verb(
+    verb: Callable[Concatenate[Pipeline, P], T],
+) -> Callable[[Callable[[AsyncPipeline], None]], Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, T]]]:
+    """Make the asynchronous form of a pipeline's verb; what is decorated only says what it is called and does."""
+
+    def decorate(
+        form: Callable[[AsyncPipeline], None],
+    ) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, T]]:
+        @wraps(verb)
+        async def run(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._threads.run(partial(verb, self.pipeline, *args, **kwargs))
+
+        run.__doc__ = _documented(verb, form.__doc__)
+        return run
+
+    return decorate
+
+
+def _streamed(
+    verb: Callable[Concatenate[Pipeline, P], Iterator[T]],
+) -> Callable[[Callable[[AsyncPipeline], None]], Callable[Concatenate[AsyncPipeline, P], AsyncGenerator[T, None]]]:
+    """Make the asynchronous form of a verb whose results are worked out while they are read."""
+
+    def decorate(
+        form: Callable[[AsyncPipeline], None],
+    ) -> Callable[Concatenate[AsyncPipeline, P], AsyncGenerator[T, None]]:
+        @wraps(verb)
+        async def run(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+            read = _Reading(self._threads, partial(verb, self.pipeline, *args, **kwargs), _TOGETHER)
+            try:
+                while some := await read.next():
+                    for each in some:
+                        yield each
+            finally:
+                read.stop()
+
+        run.__doc__ = _documented(verb, form.__doc__)
+        return run
+
+    return decorate
+
+
+class AsyncPipeline:
+    """Do what `Pipeline` does, awaited: its verbs take and return the same.
+
+    Each call runs in one of the threads that this has. A task that is cancelled is free at once: its call is not begun,
+    or ends at its next step, with what was stored until then whole. ``on_progress`` is called in such a thread.
+
+    Args:
+        pipeline: What does the work; closing this closes it.
+        threads: How many calls run at a time. An encoder that many of them ask is fastest behind a `BatchingEncoder`.
+        queue: How many more calls wait; what comes on top is refused with an OverloadedError.
+
+    Raises:
+        ConfigError: A number is below 1.
+
+    Example:
+        >>> import asyncio
+        >>> from vlmsearch import AsyncPipeline, Document
+        >>> async def main():
+        ...     async with await AsyncPipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...         await pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
+        ...         found = await asyncio.gather(pipeline.search("dog snow", limit=1), pipeline.search("car", limit=1))
+        ...         return [matches[0].document.id for matches in found]
+        >>> asyncio.run(main())
+        ['a', 'b']
+    """
+
+    def __init__(self, pipeline: Pipeline, *, threads: int = THREADS, queue: int = QUEUE) -> None:
+        if threads < 1 or queue < 1:
+            raise ConfigError(f"`threads` and `queue` are at least 1, not {threads} and {queue}")
+        self.pipeline = pipeline
+        self._threads = _Threads(threads, queue)
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        encoder: str = DEFAULT_ENCODER,
+        store: str = DEFAULT_STORE,
+        generator: str | None = DEFAULT_GENERATOR,
+        next_encoders: Sequence[str] = (),
+        image_limits: ImageLimits = DEFAULT_LIMITS,
+        threads: int = THREADS,
+        queue: int = QUEUE,
+    ) -> Self:
+        """Open a pipeline whose back ends are named by URLs; see `Pipeline.open`.
+
+        Args:
+            encoder: Such as ``onnx:default`` or ``triton://host:8001/vlm``.
+            store: Such as ``sqlite:./index`` or ``mongodb://host/photos``.
+            generator: Such as ``extractive:``; None for no answers.
+            next_encoders: The encoders to go on with when the index has become one of theirs.
+            image_limits: How large images may be.
+            threads: How many calls run at a time.
+            queue: How many more calls wait.
+
+        Returns:
+            The pipeline, which closes its back ends.
+
+        Raises:
+            ConfigError: A URL or a number is wrong.
+            MissingDependencyError: A back end needs a package that is not installed.
+            ModelUnavailableError: A model is not on this machine and cannot be fetched.
+            BackendError: A server refused, or cannot be reached.
+        """
+        opening = _Threads(1, 1)
+        begin = partial(
+            Pipeline.open,
+            encoder=encoder,
+            store=store,
+            generator=generator,
+            next_encoders=next_encoders,
+            image_limits=image_limits,
+        )
+        try:
+            pipeline = await opening.run(begin, unwanted=Pipeline.close)
+        finally:
+            opening.close(wait=False)
+        return cls(pipeline, threads=threads, queue=queue)
+
+    @_verb(Pipeline.search)
+    def search(self) -> None:
+        """Return the best matches, best first; see `Pipeline.search`."""
+
+    @_verb(Pipeline.search_many)
+    def search_many(self) -> None:
+        """Return the matches of several queries; see `Pipeline.search_many`."""
+
+    @_verb(Pipeline.explain)
+    def explain(self) -> None:
+        """Return why a document is shown for a query, or is not; see `Pipeline.explain`."""
+
+    @_verb(Pipeline.duplicates)
+    def duplicates(self) -> None:
+        """Return the images of the index that are copies of one picture; see `Pipeline.duplicates`."""
+
+    @_streamed(Pipeline.label)
+    def label(self) -> None:
+        """Yield the documents with those of some labels that fit them, by `async for`; see `Pipeline.label`."""
+
+    @_verb(Pipeline.add)
+    def add(self) -> None:
+        """Index documents; see `Pipeline.add`. Those of a generator are read in the thread."""
+
+    @_verb(Pipeline.index)
+    def index(self) -> None:
+        """Index what paths name; see `Pipeline.index`."""
+
+    @_verb(Pipeline.delete)
+    def delete(self) -> None:
+        """Remove documents with their vectors; see `Pipeline.delete`."""
+
+    @_verb(Pipeline.check)
+    def check(self) -> None:
+        """Check that all parts of the store agree; see `Pipeline.check`."""
+
+    @overload
+    async def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+        stream: Literal[False] = False,
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> Answer: ...
+
+    @overload
+    async def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+        stream: Literal[True],
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> AsyncAnswerStream: ...
+
+    async def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+        stream: bool = False,
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> Answer | AsyncAnswerStream:
+        """Answer a question from the best matches, with citations; see `Pipeline.ask`.
+
+        Args:
+            question: What to answer, and to search for.
+            image: What to search for beside the question.
+            limit: The most sources, from 1 to 10,000.
+            where: A filter on metadata: see `vlmsearch.stores.filters`.
+            stream: Return an AsyncAnswerStream, which gives the pieces of the text as they are made, then the
+                citations.
+            options: How to generate.
+            template: A prompt of one's own with ``$sources`` and ``$question``.
+
+        Returns:
+            The answer with its sources, or a stream of it.
+
+        Raises:
+            ConfigError: There is no generator, or the template or the limit is wrong.
+            InvalidInputError: The question is empty, or not even one source fits into the model's context.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: A back end failed.
+        """
+
+        def whole() -> Answer:
+            return self.pipeline.ask(
+                question, image=image, limit=limit, where=where, options=options, template=template
+            )
+
+        def begin() -> AnswerStream:
+            return self.pipeline.ask(
+                question, image=image, limit=limit, where=where, stream=True, options=options, template=template
+            )
+
+        if not stream:
+            return await self._threads.run(whole)
+        return AsyncAnswerStream(await self._threads.run(begin, unwanted=AnswerStream.close), self._threads)
+
+    async def close(self) -> None:
+        """Take no more calls, finish those that were accepted, and close the pipeline.
+
+        To end calls early, cancel their tasks before.
+        """
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._threads.close()
+        self.pipeline.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncAnswerStream(AsyncIterator["str | Citation"]):
+    """Iterate over an answer as it is made, by ``async for``: pieces of its text, then its citations.
+
+    `AsyncPipeline.ask` with ``stream=True`` makes one. Leaving the ``async with`` block, as cancelling the task that
+    reads, stops the generator.
+
+    Example:
+        >>> import asyncio
+        >>> from vlmsearch import AsyncPipeline, Document
+        >>> async def main():
+        ...     async with await AsyncPipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...         await pipeline.add(Document("a", text="The dog is called Laika."))
+        ...         async with await pipeline.ask("What is the dog called?", stream=True) as parts:
+        ...             text = "".join([part async for part in parts if isinstance(part, str)])
+        ...             return text, (await parts.answer()).citations[0].id
+        >>> asyncio.run(main())
+        ('“The dog is called Laika.” [1]', 'a')
+    """
+
+    def __init__(self, answer: AnswerStream, threads: _Threads) -> None:
+        self._answer = answer
+        self._reading = _Reading(threads, lambda: answer, 1)
+
+    async def __anext__(self) -> str | Citation:
+        for part in await self._reading.next():
+            return part
+        raise StopAsyncIteration
+
+    async def answer(self) -> Answer:
+        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+
+        Returns:
+            The answer with its sources.
+
+        Raises:
+            BackendError: The generator failed.
+        """
+        async for _ in self:
+            pass
+        return self._answer.answer()
+
+    async def close(self) -> None:
+        """Stop the generator, without waiting for it."""
+        self._reading.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _Threads:
+    """Threads that work for tasks, and so many calls that wait for one."""
+
+    def __init__(self, threads: int, queue: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-async")
+        self._room = threads + queue
+        self._calls = 0
+        self._counting = threading.Lock()
+        self._closed = False
+
+    async def run(
+        self,
+        work: Callable[[], T],
+        token: CancelToken | None = None,
+        *,
+        context: Context | None = None,
+        unwanted: Callable[[T], object] | None = None,
+    ) -> T:
+        """What a call returns; where the task is cancelled so is the call, through its token.
+
+        ``unwanted`` takes what a call returns that nobody waits for any more.
+        """
+        token = token or CancelToken()
+        future = self._submit(partial(_under, token, work), context or copy_context())
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            token.cancel()
+            if unwanted is not None:
+                future.add_done_callback(partial(_discard, unwanted))
+            raise
+
+    def finish(self, work: Callable[[], object], context: Context) -> None:
+        """Have something done that ends a call, soon; nobody waits for it."""
+        with suppress(RuntimeError):  # all is closed, and what is open with it
+            self._pool.submit(context.run, work)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Take no more calls; those that were accepted are finished."""
+        self._closed = True
+        self._pool.shutdown(wait)
+
+    def _submit(self, work: Callable[[], T], context: Context) -> Future[T]:
+        if self._closed:
+            raise BackendError("the pipeline is closed")
+        with self._counting:
+            if self._calls >= self._room:
+                said = f"{self._calls} calls are under way or waiting, and no more are accepted"
+                raise OverloadedError(
+                    f"the pipeline is overloaded: {said}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS
+                )
+            self._calls += 1
+        try:
+            future = self._pool.submit(context.run, work)
+        except RuntimeError as exc:
+            self._count_down(None)
+            raise BackendError(f"the pipeline can do no work: {exc}") from exc
+        future.add_done_callback(self._count_down)
+        return future
+
+    def _count_down(self, _: object) -> None:
+        with self._counting:
+            self._calls -= 1
+
+
+class _Reading(Generic[T]):
+    """An iterator that is read in threads, so many items at a time, in one context throughout."""
+
+    def __init__(self, threads: _Threads, begin: Callable[[], Iterator[T]], most: int) -> None:
+        self._threads, self._begin, self._most = threads, begin, most
+        self._token, self._context = CancelToken(), copy_context()
+        self._items: Iterator[T] | None = None
+        self._turn = threading.Lock()
+
+    async def next(self) -> list[T]:
+        """The next items; none at the end, and after `stop`."""
+        if self._token.cancelled:
+            return []
+        try:
+            return await self._threads.run(self._read, self._token, context=copy_context())
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End what is being read, and close the iterator when that has ended."""
+        if not self._token.cancelled:
+            self._token.cancel()
+            self._threads.finish(self._close, copy_context())
+
+    def _read(self) -> list[T]:
+        with self._turn:
+            return self._context.run(_under, self._token, self._read_some)
+
+    def _read_some(self) -> list[T]:
+        if self._items is None:
+            self._items = self._begin()
+        return list(islice(self._items, self._most))
+
+    def _close(self) -> None:
+        with self._turn:
+            close = getattr(self._items, "close", None)
+            if close:
+                self._context.run(close)
+
+
+def _under(token: CancelToken, work: Callable[[], T]) -> T:
+    with running_under(token):
+        token.check()
+        return work()
+
+
+def _discard(unwanted: Callable[[T], object], future: Future[T]) -> None:
+    """Have what a call returned taken by another thread than the event loop's."""
+    if not future.cancelled() and future.exception() is None:
+        threading.Thread(target=unwanted, args=(future.result(),), name="vlmsearch-discard").start()
