@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @option("--tls-cert", metavar="FILE", help="Serve TLS with this certificate.")
 @option("--tls-key", metavar="FILE", help="The key of the certificate.")
 @option("--log", type=click.Choice(("text", "json")), help="How log lines look.  [default: text]")
-@option("--threads", type=click.IntRange(1), metavar="N", help="Requests that work at a time.  [default: 16]")
+@option("--threads", type=click.IntRange(1), metavar="N", help="Requests that work at a time.  [default: 64]")
 @option("--stop-seconds", type=SECONDS, help="For what was accepted, when stopped.  [default: 30]")
 @limits_option(DEFAULT_LIMITS)
 def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from vlmsearch import __version__
+from vlmsearch.server.disconnect import Disconnect
 from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.forms import AddForm, ErrorAnswer, ExplainForm, SearchForm
 from vlmsearch.server.routes import answers, documents, health, jobs, search
@@ -50,8 +51,9 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def add_middleware(app: FastAPI, service: Service) -> None:
+def add_middleware(app: FastAPI, service: Service) -> None:  # noqa: ARG001 - what limits requests reads the settings
     """Put what every request passes around the routes: what is added last is outermost."""
+    app.add_middleware(Disconnect)
     # request ids and log lines, metrics, limits of body and rate, access
 
 

@@ -25,6 +25,8 @@ from vlmsearch.errors import (
     InvalidInputError,
     MissingDependencyError,
     ModelUnavailableError,
+    OperationCancelledError,
+    OverloadedError,
     QualityError,
     VlmsearchError,
     one_line,
@@ -40,6 +42,8 @@ _KINDS: Sequence[tuple[type[BaseException], int, str]] = (
     (MissingDependencyError, 501, "not_available"),
     (ModelUnavailableError, 501, "not_available"),
     (QualityError, 501, "not_available"),
+    (OverloadedError, 429, "overloaded"),
+    (OperationCancelledError, 503, "shutting_down"),
     (BackendUnavailableError, 503, "backend_unavailable"),
     (BackendError, 502, "backend_failed"),
     (VlmsearchError, 400, "invalid_request"),
@@ -106,7 +110,7 @@ def api_error(exc: BaseException) -> ApiError:
     for kind, status, type in _KINDS:
         if isinstance(exc, kind):
             code = exc.code if isinstance(exc, InvalidInputError) else None
-            retry = getattr(exc, "retry_after", RETRY_SECONDS) if status == 503 else None
+            retry = getattr(exc, "retry_after", RETRY_SECONDS) if status in (429, 503) else None
             return ApiError(status, type, one_line(exc, 2000), code=code, retry_after=retry)
     return ApiError(500, "internal", "the server failed: its log says why, under this request's id")
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Literal, TypeAlias
 
+from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch._util.closable import Closable
-from vlmsearch.errors import VlmsearchError
+from vlmsearch.errors import OperationCancelledError
 from vlmsearch.server.caller import Right
 from vlmsearch.server.errors import ApiError, api_error, error_json
 from vlmsearch.wire import Json
@@ -25,10 +26,6 @@ _AT_A_TIME = 2
 _MOST_WAITING = 100
 _KEPT = 200
 """Jobs that are remembered after their end."""
-
-
-class JobCancelledError(VlmsearchError):
-    """A job was cancelled; what it did until then stays."""
 
 
 @dataclass(eq=False)
@@ -48,6 +45,7 @@ class Job:
         error: Why it failed.
         created: When it was accepted.
         ended: When it was over.
+        token: What cancels it.
     """
 
     id: str
@@ -62,7 +60,7 @@ class Job:
     error: ApiError | None = None
     created: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
     ended: datetime | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    token: CancelToken = field(default_factory=CancelToken)
 
     @property
     def is_over(self) -> bool:
@@ -70,10 +68,9 @@ class Job:
         return self.ended is not None
 
     def advance(self, done: int) -> None:
-        """Note how far it is; JobCancelledError where it was cancelled."""
+        """Note how far it is; OperationCancelledError where it was cancelled."""
         self.done = done
-        if self.cancelled.is_set():
-            raise JobCancelledError("the job was cancelled")
+        self.token.check()
 
     def json(self) -> Json:
         """Return its form."""
@@ -147,7 +144,7 @@ class Jobs(Closable):
         """Cancel what is not over, and accept nothing more."""
         self._is_closed = True
         for job in list(self._jobs.values()):
-            job.cancelled.set()
+            job.token.cancel()
 
     def close(self) -> None:
         """Cancel what is not over, and wait until it has ended."""
@@ -157,10 +154,11 @@ class Jobs(Closable):
     def _run(self, job: Job, work: Work) -> None:
         state: State = "done"
         try:
-            job.advance(0)
+            job.token.check()
             job.state = "running"
-            job.result = work(job)
-        except JobCancelledError:
+            with running_under(job.token):
+                job.result = work(job)
+        except OperationCancelledError:
             state = "cancelled"
         except Exception as exc:  # noqa: BLE001 - whoever follows the job is told
             job.error = api_error(exc)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import anyio
-import anyio.to_thread
 from typing_extensions import ParamSpec, Self
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.text import visible
+from vlmsearch.async_pipeline import CallThreads
+from vlmsearch.encoders.batching import Batch, BatchingEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import encoder_url
 from vlmsearch.pipeline import DEFAULT_ENCODER, Pipeline
 from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
-from vlmsearch.server.errors import ApiError
 from vlmsearch.server.images import Thumbnails, Uploads
 from vlmsearch.server.jobs import Jobs
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _WAITING_EACH = 16
-"""How many requests may wait for each thread; one more is told to come back."""
+"""How many calls may wait for each thread; one more is told to come back."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,15 @@ class Service(Closable):
         settings: What the operator set.
         indexes: The open indexes, by name.
 
+    Attributes:
+        encoders: The encoders by their URLs.
+        on_batch: What is called after each batch that they encode, from their threads.
+        threads: What requests work in.
+        uploads: The images that were sent.
+        thumbnails: The small images that were asked for last.
+        jobs: Long work.
+        is_stopping: Whether the service was asked to stop.
+
     Example:
         >>> with Service.open(ServerSettings(indexes={"notes": IndexSettings("mock:", "mock:")})) as service:
         ...     list(service.indexes)
@@ -71,7 +80,9 @@ class Service(Closable):
         self.jobs = Jobs()
         self.is_stopping = False
         self._stack = ExitStack()
-        self._threads: anyio.CapacityLimiter | None = None
+        self.threads = CallThreads(settings.threads, _WAITING_EACH * settings.threads)
+        self.encoders: dict[str, BatchingEncoder] = {}
+        self.on_batch: list[Callable[[Batch], None]] = []
 
     @classmethod
     def open(cls, settings: ServerSettings) -> Self:
@@ -94,34 +105,38 @@ class Service(Closable):
             parts = _Parts(stack)
             for name, index in settings.indexes.items():
                 store = stack.enter_context(open_store(index.store))
-                encoder = parts.open(open_encoder, index.encoder or _usual_encoder(name, store))
+                encoder = parts.open(service._open_encoder, index.encoder or _usual_encoder(name, store))
                 generator = parts.open(open_generator, index.generator) if index.generator else None
                 reranker = parts.open(open_reranker, index.reranker) if index.reranker else None
                 pipeline = Pipeline(encoder, store, generator, image_limits=settings.image_limits)
                 service.indexes[name] = OpenIndex(name, index, pipeline, reranker)
             service._stack = stack.pop_all()
-        service._stack.callback(service.jobs.close)  # before the back ends that they use
+        service._stack.callback(service.threads.close)  # before the back ends that they use
+        service._stack.callback(service.jobs.close)
         return service
+
+    def _open_encoder(self, url: str) -> BatchingEncoder:
+        """The encoder of a URL, which merges what many requests ask of it."""
+        encoder = self.encoders[url] = BatchingEncoder(open_encoder(url), on_batch=self._note_batch)
+        return encoder
+
+    def _note_batch(self, batch: Batch) -> None:
+        for listener in self.on_batch:
+            listener(batch)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function returns that may take long: it runs in a thread, never on the event loop.
 
+        It is given up where the task is cancelled: see `vlmsearch._util.cancellation`.
+
         Raises:
-            ApiError: So many requests wait already that this one would wait for long.
+            OverloadedError: So many calls wait already that this one would wait for long.
         """
-        if self._threads is None:
-            self._threads = anyio.CapacityLimiter(self.settings.threads)
-        if self._threads.statistics().tasks_waiting >= _WAITING_EACH * self.settings.threads:
-            raise ApiError(
-                429, "overloaded", "the server has more requests than it can answer: try again", retry_after=1
-            )
-        return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._threads)
+        return await self.threads.run(partial(function, *args, **kwargs))
 
     def threads_in_use(self) -> tuple[int, int]:
-        """Return how many threads work for requests, and how many requests wait for one."""
-        if self._threads is None:
-            return 0, 0
-        return self._threads.borrowed_tokens, self._threads.statistics().tasks_waiting
+        """Return how many threads work for requests, and how many calls wait for one."""
+        return self.threads.in_use
 
     def stop(self) -> None:
         """Say that the service is about to stop: jobs are cancelled, and what follows them ends."""

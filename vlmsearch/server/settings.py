@@ -61,7 +61,7 @@ class ServerSettings:
         tls_cert: The certificate to serve TLS with; None for plain HTTP.
         tls_key: The key of the certificate.
         log: Whether log lines are for people (``text``) or one JSON object each (``json``).
-        threads: How many requests search and write at a time; others wait for their turn.
+        threads: How many requests work at a time, so that encoders get large batches; others wait for their turn.
         stop_seconds: How long what was accepted may take after the service was asked to stop.
         image_limits: How large images may be, in requests and in files.
 
@@ -84,7 +84,7 @@ class ServerSettings:
     tls_cert: str | None = None
     tls_key: str | None = None
     log: Log = "text"
-    threads: int = 16
+    threads: int = 64
     stop_seconds: float = 30.0
     image_limits: ImageLimits = field(default=DEFAULT_LIMITS, metadata={"given": False})
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-import anyio
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.search.judged import JudgedQuery
@@ -43,7 +43,9 @@ async def ask(service: ServiceHere, index: ReadIndex, form: AskForm, request: Re
         raise ApiError(501, "not_available", f"the index {index.name!r} answers no questions: it has no generator")
     if not form.stream:
         return Json(await service.call(lambda: answer_json(index.pipeline.ask(**ask_arguments(index, form)))))
-    parts = await service.call(lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True))
+    parts = await service.threads.run(
+        lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerStream.close
+    )
     return EventStream(_events(service, parts, request_id(request)))
 
 
@@ -68,16 +70,15 @@ def _options(index: OpenIndex, form: AskForm) -> GenerationOptions | None:
 
 async def _events(service: Service, parts: AnswerStream, request: str | None) -> AsyncIterator[bytes]:
     """The events of an answer; a client that goes stops the generator."""
-    try:
-        yield event("matches", {"matches": list(map(match_json, parts.matches))})
-        while isinstance(part := await service.call(next, parts, None), str):
-            yield event("token", {"text": part})
-        yield event("answer", await service.call(lambda: answer_json(parts.answer())))
-    except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
-        yield event("error", error_json(api_error(exc), request))
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(parts.close)
+    async with AsyncAnswerStream(parts, service.threads) as stream:
+        try:
+            yield event("matches", {"matches": list(map(match_json, parts.matches))})
+            async for part in stream:
+                if isinstance(part, str):
+                    yield event("token", {"text": part})
+            yield event("answer", await service.call(lambda: answer_json(parts.answer())))
+        except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
+            yield event("error", error_json(api_error(exc), request))
 
 
 @router.post("/label", response_model=LabelAnswer)

@@ -149,7 +149,7 @@ async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
     """Cancel a job; what it did until then stays."""
     found = _find(service, caller, id)
     check_right(caller, found.right)
-    found.cancelled.set()
+    found.token.cancel()
     return Json(found.json(), 202)
 
 
