@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from vlmsearch.errors import ConfigError
+from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search import evaluation
 from vlmsearch.search.evaluation import (
     FUSED,
@@ -44,7 +45,7 @@ class Planted:
         limit: int = 10,
         min_score: float | None = None,
         weights: Mapping[str, float] | None = None,
-        rerank: str | None = None,
+        rerank: Reranker | str | None = None,
     ) -> Sequence[Sequence[Match]]:
         assert min_score == 0, "what is not shown is measured too"
         return [self._search(str(query.text), limit, weights) for query in queries]

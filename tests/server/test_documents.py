@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def service(tmp_path: Path) -> Iterator[RunningService]:
         yield running
 
 
-def add(service: RunningService, *documents: dict[str, object]) -> httpx.Response:
+def add(service: RunningService, *documents: Mapping[str, object]) -> httpx.Response:
     return service.http.post(DOCUMENTS, json={"documents": documents})
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from vlmsearch_mocks import MemoryStore
 
@@ -62,11 +61,11 @@ def slow_down(monkeypatch: pytest.MonkeyPatch, begun: threading.Event, go: Calla
 
 def request(url: str, path: str, body: dict[str, object]) -> socket.socket:
     """A connection on which a request was sent."""
-    address = httpx.URL(url)
+    host, _, port = url.removeprefix("http://").partition(":")
     data = json.dumps(body).encode()
-    connection = socket.create_connection((address.host, address.port), timeout=30)
+    connection = socket.create_connection((host, int(port)), timeout=30)
     connection.sendall(
-        f"POST {path} HTTP/1.1\r\nHost: {address.host}:{address.port}\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(data)}\r\n\r\n".encode()
         + data
     )

@@ -44,8 +44,8 @@ def body_of(kind: type[F], part: str) -> Callable[[Request], Awaitable[Body[F]]]
         if content == _JSON:
             return Body(_parse(kind, await request.body()), {})
         if content != _MULTIPART:
-            given = f"not {content!r}" if content else "and says so in Content-Type"
-            raise ApiError(415, "unsupported_media_type", f"the body is {_JSON} or {_MULTIPART}, {given}")
+            but = f"not {content!r}" if content else "and says so in Content-Type"
+            raise ApiError(415, "unsupported_media_type", f"the body is {_JSON} or {_MULTIPART}, {but}")
         service = await get_service(request)
         async with request.form(max_part_size=service.settings.max_body << 20) as given:
             json: str | bytes | None = None

@@ -134,9 +134,8 @@ def read_settings(path: Path) -> ServerSettings:
     def place(given: str) -> str:
         return str(folder / expand_home(given))
 
+    indexes = {name: replace(index, allow=tuple(map(place, index.allow))) for name, index in found.indexes.items()}
+    tokens, cert, key = (given and place(given) for given in (found.tokens, found.tls_cert, found.tls_key))
     return replace(
-        found,
-        uploads=place(found.uploads),
-        **{name: place(given) for name in ("tokens", "tls_cert", "tls_key") if (given := getattr(found, name))},
-        indexes={name: replace(index, allow=tuple(map(place, index.allow))) for name, index in found.indexes.items()},
+        found, uploads=place(found.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes
     )

@@ -155,7 +155,7 @@ async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
 
 @router.get(
     "/jobs/{id}/events",
-    response_class=EventStream,
+    response_model=None,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def events(service: ServiceHere, caller: CallerHere, id: JobId) -> EventStream:
