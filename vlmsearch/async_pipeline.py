@@ -73,7 +73,7 @@ def _streamed(
     ) -> Callable[Concatenate[AsyncPipeline, P], AsyncGenerator[T, None]]:
         @wraps(verb)
         async def run(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-            read = Reading(self._threads, partial(verb, self.pipeline, *args, **kwargs), _TOGETHER)
+            read = _Reading(self._threads, partial(verb, self.pipeline, *args, **kwargs), _TOGETHER)
             try:
                 while some := await read.next():
                     for each in some:
@@ -117,7 +117,7 @@ class AsyncPipeline:
         if threads < 1 or queue < 1:
             raise ConfigError(f"`threads` and `queue` are at least 1, not {threads} and {queue}")
         self.pipeline = pipeline
-        self._threads = CallThreads(threads, queue)
+        self._threads = _Threads(threads, queue)
 
     @classmethod
     async def open(
@@ -151,7 +151,7 @@ class AsyncPipeline:
             ModelUnavailableError: A model is not on this machine and cannot be fetched.
             BackendError: A server refused, or cannot be reached.
         """
-        opening = CallThreads(1, 1)
+        opening = _Threads(1, 1)
         begin = partial(
             Pipeline.open,
             encoder=encoder,
@@ -314,9 +314,9 @@ class AsyncAnswerStream(AsyncIterator["str | Citation"]):
         ('“The dog is called Laika.” [1]', 'a')
     """
 
-    def __init__(self, answer: AnswerStream, threads: CallThreads) -> None:
+    def __init__(self, answer: AnswerStream, threads: _Threads) -> None:
         self._answer = answer
-        self._reading = Reading(threads, lambda: answer, 1)
+        self._reading = _Reading(threads, lambda: answer, 1)
 
     async def __anext__(self) -> str | Citation:
         for part in await self._reading.next():
@@ -349,21 +349,15 @@ class AsyncAnswerStream(AsyncIterator["str | Citation"]):
         await self.close()
 
 
-class CallThreads:
+class _Threads:
     """Threads that work for tasks, and so many calls that wait for one."""
 
     def __init__(self, threads: int, queue: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-async")
-        self._most, self._room = threads, threads + queue
+        self._room = threads + queue
         self._calls = 0
         self._counting = threading.Lock()
         self._closed = False
-
-    @property
-    def in_use(self) -> tuple[int, int]:
-        """How many threads work, and how many calls wait for one."""
-        busy = min(self._calls, self._most)
-        return busy, self._calls - busy
 
     async def run(
         self,
@@ -420,10 +414,10 @@ class CallThreads:
             self._calls -= 1
 
 
-class Reading(Generic[T]):
+class _Reading(Generic[T]):
     """An iterator that is read in threads, so many items at a time, in one context throughout."""
 
-    def __init__(self, threads: CallThreads, begin: Callable[[], Iterator[T]], most: int) -> None:
+    def __init__(self, threads: _Threads, begin: Callable[[], Iterator[T]], most: int) -> None:
         self._threads, self._begin, self._most = threads, begin, most
         self._token, self._context = CancelToken(), copy_context()
         self._items: Iterator[T] | None = None
