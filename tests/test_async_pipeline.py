@@ -396,7 +396,7 @@ def test_an_index_run_that_is_cancelled_leaves_nothing_half_written(where: str, 
     }  # fmt: skip
     store, slow = inner[kind](), Slow()
     encoder = SlowEncoder()
-    upsert, written = store.upsert, []
+    upsert, written = store.upsert, list[Record]()
 
     def slowly(records: Sequence[Record]) -> None:
         if where == "store":

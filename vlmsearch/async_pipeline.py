@@ -11,21 +11,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from contextvars import Context, copy_context
 from functools import partial, wraps
-from itertools import islice
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from typing_extensions import Self
 
-from vlmsearch._util.cancellation import CancelToken, running_under
+from vlmsearch._util.async_threads import AsyncThreads, ThreadReading
 from vlmsearch.answers.prompts import AnswerStream
-from vlmsearch.errors import BackendError, ConfigError, OverloadedError
+from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
@@ -36,7 +31,6 @@ T = TypeVar("T")
 THREADS, QUEUE = 64, 1024
 _TOGETHER = 64
 """How many documents that are labelled come from the thread at once."""
-_RETRY_SECONDS = 1.0
 
 
 def _documented(verb: Callable[..., object], first: str | None) -> str:
@@ -73,7 +67,7 @@ def _streamed(
     ) -> Callable[Concatenate[AsyncPipeline, P], AsyncGenerator[T, None]]:
         @wraps(verb)
         async def run(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-            read = _Reading(self._threads, partial(verb, self.pipeline, *args, **kwargs), _TOGETHER)
+            read = ThreadReading(self._threads, partial(verb, self.pipeline, *args, **kwargs), _TOGETHER)
             try:
                 while some := await read.next():
                     for each in some:
@@ -117,7 +111,7 @@ class AsyncPipeline:
         if threads < 1 or queue < 1:
             raise ConfigError(f"`threads` and `queue` are at least 1, not {threads} and {queue}")
         self.pipeline = pipeline
-        self._threads = _Threads(threads, queue)
+        self._threads = AsyncThreads(threads, queue, owner="the pipeline")
 
     @classmethod
     async def open(
@@ -151,7 +145,7 @@ class AsyncPipeline:
             ModelUnavailableError: A model is not on this machine and cannot be fetched.
             BackendError: A server refused, or cannot be reached.
         """
-        opening = _Threads(1, 1)
+        opening = AsyncThreads(1, 1, owner="the pipeline")
         begin = partial(
             Pipeline.open,
             encoder=encoder,
@@ -314,9 +308,9 @@ class AsyncAnswerStream(AsyncIterator["str | Citation"]):
         ('“The dog is called Laika.” [1]', 'a')
     """
 
-    def __init__(self, answer: AnswerStream, threads: _Threads) -> None:
+    def __init__(self, answer: AnswerStream, threads: AsyncThreads) -> None:
         self._answer = answer
-        self._reading = _Reading(threads, lambda: answer, 1)
+        self._reading = ThreadReading(threads, lambda: answer, 1)
 
     async def __anext__(self) -> str | Citation:
         for part in await self._reading.next():
@@ -347,121 +341,3 @@ class AsyncAnswerStream(AsyncIterator["str | Citation"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-class _Threads:
-    """Threads that work for tasks, and so many calls that wait for one."""
-
-    def __init__(self, threads: int, queue: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-async")
-        self._room = threads + queue
-        self._calls = 0
-        self._counting = threading.Lock()
-        self._closed = False
-
-    async def run(
-        self,
-        work: Callable[[], T],
-        token: CancelToken | None = None,
-        *,
-        context: Context | None = None,
-        unwanted: Callable[[T], object] | None = None,
-    ) -> T:
-        """What a call returns; where the task is cancelled so is the call, through its token.
-
-        ``unwanted`` takes what a call returns that nobody waits for any more.
-        """
-        token = token or CancelToken()
-        future = self._submit(partial(_under, token, work), context or copy_context())
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            token.cancel()
-            if unwanted is not None:
-                future.add_done_callback(partial(_discard, unwanted))
-            raise
-
-    def finish(self, work: Callable[[], object], context: Context) -> None:
-        """Have something done that ends a call, soon; nobody waits for it."""
-        with suppress(RuntimeError):  # all is closed, and what is open with it
-            self._pool.submit(context.run, work)
-
-    def close(self, *, wait: bool = True) -> None:
-        """Take no more calls; those that were accepted are finished."""
-        self._closed = True
-        self._pool.shutdown(wait)
-
-    def _submit(self, work: Callable[[], T], context: Context) -> Future[T]:
-        if self._closed:
-            raise BackendError("the pipeline is closed")
-        with self._counting:
-            if self._calls >= self._room:
-                said = f"{self._calls} calls are under way or waiting, and no more are accepted"
-                raise OverloadedError(
-                    f"the pipeline is overloaded: {said}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS
-                )
-            self._calls += 1
-        try:
-            future = self._pool.submit(context.run, work)
-        except RuntimeError as exc:
-            self._count_down(None)
-            raise BackendError(f"the pipeline can do no work: {exc}") from exc
-        future.add_done_callback(self._count_down)
-        return future
-
-    def _count_down(self, _: object) -> None:
-        with self._counting:
-            self._calls -= 1
-
-
-class _Reading(Generic[T]):
-    """An iterator that is read in threads, so many items at a time, in one context throughout."""
-
-    def __init__(self, threads: _Threads, begin: Callable[[], Iterator[T]], most: int) -> None:
-        self._threads, self._begin, self._most = threads, begin, most
-        self._token, self._context = CancelToken(), copy_context()
-        self._items: Iterator[T] | None = None
-        self._turn = threading.Lock()
-
-    async def next(self) -> list[T]:
-        """The next items; none at the end, and after `stop`."""
-        if self._token.cancelled:
-            return []
-        try:
-            return await self._threads.run(self._read, self._token, context=copy_context())
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """End what is being read, and close the iterator when that has ended."""
-        if not self._token.cancelled:
-            self._token.cancel()
-            self._threads.finish(self._close, copy_context())
-
-    def _read(self) -> list[T]:
-        with self._turn:
-            return self._context.run(_under, self._token, self._read_some)
-
-    def _read_some(self) -> list[T]:
-        if self._items is None:
-            self._items = self._begin()
-        return list(islice(self._items, self._most))
-
-    def _close(self) -> None:
-        with self._turn:
-            close = getattr(self._items, "close", None)
-            if close:
-                self._context.run(close)
-
-
-def _under(token: CancelToken, work: Callable[[], T]) -> T:
-    with running_under(token):
-        token.check()
-        return work()
-
-
-def _discard(unwanted: Callable[[T], object], future: Future[T]) -> None:
-    """Have what a call returned taken by another thread than the event loop's."""
-    if not future.cancelled() and future.exception() is None:
-        threading.Thread(target=unwanted, args=(future.result(),), name="vlmsearch-discard").start()

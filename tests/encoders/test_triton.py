@@ -17,6 +17,7 @@ from tests.support.cli import run
 from tests.support.scripted_triton import CONFIGS, Failure, Place, _items, first
 from tests.support.triton_bundles import BOTH, CLIP
 from vlmsearch import Document, Pipeline
+from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.encoders.triton import TritonEncoder
 from vlmsearch.errors import (
     BackendError,
@@ -24,6 +25,7 @@ from vlmsearch.errors import (
     ConfigError,
     IndexMismatchError,
     InvalidBatchError,
+    OperationCancelledError,
     TextTruncatedWarning,
 )
 from vlmsearch.registry import open_encoder
@@ -148,6 +150,36 @@ def test_a_slow_request_is_given_up_and_not_cancelled(place: Place) -> None:
             time.sleep(0.02)
     assert (len(place.scripted.requests), place.scripted.cancelled) == (2, 0)
     assert place.scripted.requests[0].parameters["timeout"].int64_param in range(250_000, 300_001)
+
+
+@pytest.mark.parametrize(("version", "cancelled"), [("2.51.0", 0), ("2.56.0", 1), ("of our own", 0)])
+def test_a_request_that_its_caller_gives_up_is_cancelled_where_the_server_stands_it(
+    place: Place, version: str, cancelled: int
+) -> None:
+    place.scripted.version, place.scripted.failures = version, [1.0]
+    token = CancelToken()
+    with TritonEncoder(place.location) as encoder, running_under(token):
+        threading.Timer(0.2, token.cancel).start()
+        started = time.monotonic()
+        with pytest.raises(OperationCancelledError):
+            encoder.encode_images([b"abc"])
+        assert time.monotonic() - started < 0.8
+        with pytest.raises(OperationCancelledError):
+            encoder.encode_images([b"abc"] * 40)
+        while place.scripted.under_way:
+            time.sleep(0.02)
+    assert place.scripted.cancelled == cancelled
+
+
+def test_a_wait_for_the_next_attempt_ends_when_the_call_is_given_up(place: Place) -> None:
+    place.scripted.failures = [(grpc.StatusCode.UNAVAILABLE, "restarting")] * 1000
+    token = CancelToken()
+    with TritonEncoder(place.location) as encoder, running_under(token):
+        threading.Timer(0.5, token.cancel).start()
+        started = time.monotonic()
+        with pytest.raises(OperationCancelledError):
+            encoder.encode_images([b"abc"])
+        assert time.monotonic() - started < 2
 
 
 def test_the_deadline_ends_all_attempts(place: Place) -> None:

@@ -42,6 +42,12 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     busy: threading.Event | None = None
     """Until it is set, no memory is registered."""
     regions: dict[str, str] = field(default_factory=dict)
+    version: str = "2.51.0"
+
+    def ServerMetadata(  # noqa: N802
+        self, request: messages.ServerMetadataRequest, context: grpc.ServicerContext
+    ) -> messages.ServerMetadataResponse:
+        return messages.ServerMetadataResponse(name="triton", version=self.version)
 
     def ModelConfig(self, request: messages.ModelConfigRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
         if self.slow:

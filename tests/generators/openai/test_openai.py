@@ -32,6 +32,8 @@ from vlmsearch import (
     Pipeline,
     VlmsearchError,
 )
+from vlmsearch._util.cancellation import CancelToken, running_under
+from vlmsearch.errors import OperationCancelledError
 from vlmsearch.generators.base import CountsTokens, Generator
 from vlmsearch.generators.openai.generator import OpenAIGenerator
 from vlmsearch.generators.openai.responses import Api, event_data
@@ -348,6 +350,27 @@ def test_a_silent_server_times_out(server: OpenAIServer) -> None:
         open_generator(f"openai:{server.url}?timeout=0.3").generate("?")
     assert time.monotonic() - started < 15, "the server would go on after 20"
     assert len(server.script.requests) == 1
+
+
+def test_a_call_that_is_given_up_breaks_the_connection_of_a_silent_server(server: OpenAIServer) -> None:
+    server.script.faults = ["slow 2"]
+    token, pieces = CancelToken(), list[str]()
+    threading.Timer(0.3, token.cancel).start()
+    started = time.monotonic()
+    with OpenAIGenerator(server.url) as generator, running_under(token), pytest.raises(OperationCancelledError):
+        pieces.extend(generator.stream("?"))
+    assert time.monotonic() - started < 5, "the server would go on after 20"
+    assert len(server.script.requests) == 1
+
+
+def test_a_wait_that_is_asked_for_ends_when_the_call_is_given_up(server: OpenAIServer) -> None:
+    server.script.faults = ["429 after 5"]
+    token = CancelToken()
+    threading.Timer(0.2, token.cancel).start()
+    started = time.monotonic()
+    with OpenAIGenerator(server.url) as generator, running_under(token), pytest.raises(OperationCancelledError):
+        generator.generate("?")
+    assert time.monotonic() - started < 4
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +19,8 @@ from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc
 
 from tests.support.llm_servers import BUNDLE
-from vlmsearch.errors import BackendUnavailableError
+from vlmsearch._util.cancellation import CancelToken, running_under
+from vlmsearch.errors import BackendUnavailableError, OperationCancelledError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.generators.triton.generator import TritonGenerator
 
@@ -138,6 +141,20 @@ def test_a_text_that_is_given_up_is_stopped_on_the_server(
             next(stream)
     (begun, _), (ended, _) = scripted.stops
     assert begun == ended
+    assert [is_stop for _, is_stop in scripted.stops] == [False, True]
+
+
+@pytest.mark.parametrize("scripted", [Endless], indirect=True)
+def test_a_text_that_its_caller_gives_up_is_stopped_while_it_is_waited_for(scripted: Endless, address: str) -> None:
+    token = CancelToken()
+    with TritonGenerator(f"{address}/ensemble") as generator, running_under(token):
+        stream = generator.stream("?")
+        assert next(stream) == "hi"
+        threading.Timer(0.2, token.cancel).start()
+        started = time.monotonic()
+        with pytest.raises(OperationCancelledError):
+            next(stream)
+        assert time.monotonic() - started < 5
     assert [is_stop for _, is_stop in scripted.stops] == [False, True]
 
 

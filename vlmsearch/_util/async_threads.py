@@ -1,0 +1,139 @@
+"""Threads that work for the tasks of an event loop; a task that is cancelled gives its call up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import partial
+from itertools import islice
+from typing import Generic, TypeVar
+
+from vlmsearch._util.cancellation import CancelToken, running_under
+from vlmsearch.errors import BackendError, OverloadedError
+
+T = TypeVar("T")
+_RETRY_SECONDS = 1.0
+
+
+class AsyncThreads:
+    """Threads that work for tasks, and so many calls that wait for one."""
+
+    def __init__(self, threads: int, queue: int, *, owner: str) -> None:
+        self._owner = owner
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-async")
+        self._room = threads + queue
+        self._calls = 0
+        self._counting = threading.Lock()
+        self._closed = False
+
+    async def run(
+        self,
+        work: Callable[[], T],
+        token: CancelToken | None = None,
+        *,
+        context: Context | None = None,
+        unwanted: Callable[[T], object] | None = None,
+    ) -> T:
+        """What a call returns; where the task is cancelled so is the call, through its token.
+
+        ``unwanted`` takes what a call returns that nobody waits for any more.
+        """
+        token = token or CancelToken()
+        future = self._submit(partial(_under, token, work), context or copy_context())
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            token.cancel()
+            if unwanted is not None:
+                future.add_done_callback(partial(_discard, unwanted))
+            raise
+
+    def finish(self, work: Callable[[], object], context: Context) -> None:
+        """Have something done that ends a call, soon; nobody waits for it."""
+        with suppress(RuntimeError):  # all is closed, and what is open with it
+            self._pool.submit(context.run, work)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Take no more calls; those that were accepted are finished."""
+        self._closed = True
+        self._pool.shutdown(wait)
+
+    def _submit(self, work: Callable[[], T], context: Context) -> Future[T]:
+        if self._closed:
+            raise BackendError(f"{self._owner} is closed")
+        with self._counting:
+            if self._calls >= self._room:
+                said = f"{self._calls} calls are under way or waiting, and no more are accepted"
+                raise OverloadedError(
+                    f"{self._owner} is overloaded: {said}; try again in {_RETRY_SECONDS:g} s",
+                    retry_after=_RETRY_SECONDS,
+                )
+            self._calls += 1
+        try:
+            future = self._pool.submit(context.run, work)
+        except RuntimeError as exc:
+            self._count_down(None)
+            raise BackendError(f"{self._owner} can do no work: {exc}") from exc
+        future.add_done_callback(self._count_down)
+        return future
+
+    def _count_down(self, _: object) -> None:
+        with self._counting:
+            self._calls -= 1
+
+
+class ThreadReading(Generic[T]):
+    """An iterator that is read in threads, so many items at a time, in one context throughout."""
+
+    def __init__(self, threads: AsyncThreads, begin: Callable[[], Iterator[T]], most: int) -> None:
+        self._threads, self._begin, self._most = threads, begin, most
+        self._token, self._context = CancelToken(), copy_context()
+        self._items: Iterator[T] | None = None
+        self._turn = threading.Lock()
+
+    async def next(self) -> list[T]:
+        """The next items; none at the end, and after `stop`."""
+        if self._token.cancelled:
+            return []
+        try:
+            return await self._threads.run(self._read, self._token, context=copy_context())
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End what is being read, and close the iterator when that has ended."""
+        if not self._token.cancelled:
+            self._token.cancel()
+            self._threads.finish(self._close, copy_context())
+
+    def _read(self) -> list[T]:
+        with self._turn:
+            return self._context.run(_under, self._token, self._read_some)
+
+    def _read_some(self) -> list[T]:
+        if self._items is None:
+            self._items = self._begin()
+        return list(islice(self._items, self._most))
+
+    def _close(self) -> None:
+        with self._turn:
+            close = getattr(self._items, "close", None)
+            if close:
+                self._context.run(close)
+
+
+def _under(token: CancelToken, work: Callable[[], T]) -> T:
+    with running_under(token):
+        token.check()
+        return work()
+
+
+def _discard(unwanted: Callable[[T], object], future: Future[T]) -> None:
+    """Have what a call returned taken by another thread than the event loop's."""
+    if not future.cancelled() and future.exception() is None:
+        threading.Thread(target=unwanted, args=(future.result(),), name="vlmsearch-discard").start()
