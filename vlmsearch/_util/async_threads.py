@@ -25,10 +25,16 @@ class AsyncThreads:
     def __init__(self, threads: int, queue: int, *, owner: str) -> None:
         self._owner = owner
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="vlmsearch-async")
-        self._room = threads + queue
+        self._most, self._room = threads, threads + queue
         self._calls = 0
         self._counting = threading.Lock()
         self._closed = False
+
+    @property
+    def in_use(self) -> tuple[int, int]:
+        """How many threads work, and how many calls wait for one."""
+        busy = min(self._calls, self._most)
+        return busy, self._calls - busy
 
     async def run(
         self,

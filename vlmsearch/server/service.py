@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import ParamSpec, Self
 
+from vlmsearch._util.async_threads import AsyncThreads
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.text import visible
-from vlmsearch.async_pipeline import CallThreads
 from vlmsearch.encoders.batching import Batch, BatchingEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import encoder_url
@@ -80,7 +80,7 @@ class Service(Closable):
         self.jobs = Jobs()
         self.is_stopping = False
         self._stack = ExitStack()
-        self.threads = CallThreads(settings.threads, _WAITING_EACH * settings.threads)
+        self.threads = AsyncThreads(settings.threads, _WAITING_EACH * settings.threads, owner="the server")
         self.encoders: dict[str, BatchingEncoder] = {}
         self.on_batch: list[Callable[[Batch], None]] = []
 

@@ -136,6 +136,4 @@ def read_settings(path: Path) -> ServerSettings:
 
     indexes = {name: replace(index, allow=tuple(map(place, index.allow))) for name, index in found.indexes.items()}
     tokens, cert, key = (given and place(given) for given in (found.tokens, found.tls_cert, found.tls_key))
-    return replace(
-        found, uploads=place(found.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes
-    )
+    return replace(found, uploads=place(found.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes)
