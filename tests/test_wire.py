@@ -1,0 +1,108 @@
+"""The JSON forms of the public types: what is written is read back."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vlmsearch import Document, Pipeline
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.types import Answer, Citation, IndexReport, Match, Matches, Reject
+from vlmsearch.wire import (
+    answer_from,
+    answer_json,
+    check_from,
+    check_json,
+    document_from,
+    document_json,
+    duplicates_from,
+    duplicates_json,
+    explanation_from,
+    explanation_json,
+    matches_from,
+    matches_json,
+    report_from,
+    report_json,
+)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    opened = Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}")
+    texts = {"a": "a dog in the snow", "b": "a dog in the rain", "c": "blue cars"}
+    opened.add(Document(id, text=text, metadata={"n": n, "ok": n > 0}) for n, (id, text) in enumerate(texts.items()))
+    picture = make_scene(1).draw(128)
+    for name, size in (("large", 128), ("small", 64)):
+        picture.resize((size, size)).save(tmp_path / f"{name}.png")
+    opened.index([tmp_path / "large.png", tmp_path / "small.png"])
+    return opened
+
+
+def sent(form: object) -> dict[str, object]:
+    """A form as it comes over a connection."""
+    read: dict[str, object] = json.loads(json.dumps(form))
+    return read
+
+
+@pytest.mark.parametrize("image", [None, Path("/photos/a.jpg")])
+@pytest.mark.parametrize("text", [None, "a dog \u2603"])
+def test_documents_are_read_back(text: str | None, image: Path | None) -> None:
+    document = Document("a/b", text, image, {"n": 1, "x": 1.5, "ok": True, "s": "\ud800"})
+    assert document_from(sent(document_json(document))) == document
+
+
+def test_matches_are_read_back(pipeline: Pipeline) -> None:
+    with pipeline:
+        found = pipeline.search("dog", limit=1, count=True, facets=["n", "ok"])
+    read = matches_from(sent(matches_json(found)))
+    assert (read.cursor, read.total, read.threshold) == (found.cursor, found.total, found.threshold)
+    assert {key: dict(values) for key, values in read.facets.items()} == {
+        key: dict(values) for key, values in found.facets.items()
+    }
+    assert [match.document for match in read] == [match.document for match in found]
+    assert read[0].score == pytest.approx(found[0].score, abs=1e-6)
+    for name, leg in found[0].legs.items():
+        assert read[0].legs[name].rank == leg.rank
+        assert read[0].legs[name].score == pytest.approx(leg.score, abs=1e-6)
+
+
+def test_matches_without_a_count_have_none() -> None:
+    read = matches_from(sent(matches_json(Matches(threshold=0.3))))
+    assert (list(read), read.total, dict(read.facets), read.threshold) == ([], None, {}, 0.3)
+
+
+def test_answers_are_read_back() -> None:
+    matches = (Match(Document("a"), 0.5, {}), Match(Document("b", text="x"), 0.25, {}))
+    answer = Answer("Yes [1].", (Citation(1, "a"),), matches, matches[1:], (3, 4))
+    assert answer_from(sent(answer_json(answer))) == answer
+
+
+@pytest.mark.parametrize("id", ["a", "c", "nowhere", "large"])
+def test_explanations_are_read_back(pipeline: Pipeline, tmp_path: Path, id: str) -> None:
+    id = str(tmp_path / "large.png") if id == "large" else id
+    with pipeline:
+        found = pipeline.explain("dog -rain", id, where={"n": {"$lt": 2}}, parts=True)
+    assert explanation_from(sent(explanation_json(found))) == found
+
+
+def test_reports_are_read_back() -> None:
+    report = IndexReport(1, 2, 3, 4, (Reject("a", "corrupt", "it is damaged"),), 1.25, 5)
+    assert report_from(sent(report_json(report))) == report
+
+
+def test_copies_are_read_back(pipeline: Pipeline) -> None:
+    with pipeline:
+        found = pipeline.duplicates(threshold=0)
+    read = duplicates_from(sent(duplicates_json(found)))
+    assert (read.compared, read.unread) == (found.compared, found.unread)
+    [[one], [other]] = read.groups, found.groups
+    assert [(f.id, f.path, f.width, f.bytes) for f in one.files] == [
+        (f.id, f.path, f.width, f.bytes) for f in other.files
+    ]
+    assert one.files[0].modified == int(other.files[0].modified)
+
+
+def test_checks_are_read_back(pipeline: Pipeline) -> None:
+    with pipeline:
+        report = pipeline.check()
+    assert check_from(sent(check_json(report))) == report
