@@ -244,5 +244,6 @@ def check_json(report: CheckReport) -> Json:
 def check_from(form: Read) -> CheckReport:
     """Return the report of a form."""
     lists = ("orphans", "stale", "missing", "unfinished", "unindexed")
-    given = {name: tuple(value) if name in lists else value for name, value in form.items() if name != "clean"}
+    given: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in form.items()}
+    del given["clean"]
     return CheckReport(**given)

@@ -75,7 +75,7 @@ def _parse(kind: type[F], json: str | bytes) -> F:
 def body_docs(kind: type[BaseModel], part: str, files: Sequence[str] = ()) -> dict[str, Any]:
     """Return what the OpenAPI document says of such a body; no ``files``: parts of any name."""
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
-    binary = {"type": "string", "format": "binary"}
+    binary = {"contentMediaType": "application/octet-stream"}
     form: dict[str, Any] = {
         "type": "object",
         "properties": {part: schema, **dict.fromkeys(files, binary)},

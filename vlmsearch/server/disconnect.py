@@ -27,6 +27,7 @@ class Disconnect:
             return
         waiting: deque[Message] = deque()
         gone = anyio.Event()
+        watched = False
 
         async def watch() -> None:
             while (message := await receive())["type"] != "http.disconnect":
@@ -50,7 +51,6 @@ class Disconnect:
             watched = True
             group.start_soon(watch)
 
-        watched = False
         async with anyio.create_task_group() as group:
             if scope["method"] in _WITHOUT_BODY:
                 message = await receive()

@@ -29,7 +29,7 @@ from vlmsearch.wire import answer_json, labelled_json, match_json
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["answers"])
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {}},
         "description": "The answer; with `stream` the events `matches`, `token` for each piece of the text, and "
         "`answer` with all of it, or `error`.",
     }

@@ -156,7 +156,7 @@ async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
 @router.get(
     "/jobs/{id}/events",
     response_model=None,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def events(service: ServiceHere, caller: CallerHere, id: JobId) -> EventStream:
     """Follow a job: events `progress` with `done` and `total`, then `done` with `result`, `failed` or `cancelled`."""
