@@ -32,6 +32,10 @@ SLOW = {"asyncio", "concurrent.futures", "email", "http", "importlib.metadata", 
 SLOW |= {"sqlite3", "ssl", "subprocess", "tempfile", "unittest", "urllib.request", "zipfile"}
 
 
+MADE = (vlmsearch.AnswerStream, vlmsearch.AsyncAnswerStream)
+"""Classes that `ask` makes an object of, never the user."""
+
+
 def run(code: str, **environment: str) -> str:
     env = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"} | environment
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
@@ -42,7 +46,7 @@ def annotations(cls: type) -> Iterator[tuple[str, str]]:
     """The annotations of a class's public fields, methods and properties, as they are written."""
     yield from ((f"{cls.__name__}.{name}", str(value)) for name, value in inspect.get_annotations(cls).items())
     for name, value in vars(cls).items():
-        if name.startswith("_") and (name != "__init__" or cls is vlmsearch.AnswerStream):  # which `ask` makes
+        if name.startswith("_") and (name != "__init__" or cls in MADE):
             continue
         function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         for annotation in getattr(function, "__annotations__", {}).values():

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from typing import Generic, TypeVar
@@ -20,7 +20,7 @@ _RETRY_SECONDS = 1.0
 
 
 class AsyncThreads:
-    """Threads that work for tasks, and so many calls that wait for one."""
+    """So many threads that work for tasks, and so many more calls that may wait for one; ``owner`` is for messages."""
 
     def __init__(self, threads: int, queue: int, *, owner: str) -> None:
         self._owner = owner
@@ -41,7 +41,6 @@ class AsyncThreads:
         work: Callable[[], T],
         token: CancelToken | None = None,
         *,
-        context: Context | None = None,
         unwanted: Callable[[T], object] | None = None,
     ) -> T:
         """What a call returns; where the task is cancelled so is the call, through its token.
@@ -49,7 +48,7 @@ class AsyncThreads:
         ``unwanted`` takes what a call returns that nobody waits for any more.
         """
         token = token or CancelToken()
-        future = self._submit(partial(_under, token, work), context or copy_context())
+        future = self._submit(partial(_under, token, work))
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -58,17 +57,17 @@ class AsyncThreads:
                 future.add_done_callback(partial(_discard, unwanted))
             raise
 
-    def finish(self, work: Callable[[], object], context: Context) -> None:
+    def finish(self, work: Callable[[], object]) -> None:
         """Have something done that ends a call, soon; nobody waits for it."""
         with suppress(RuntimeError):  # all is closed, and what is open with it
-            self._pool.submit(context.run, work)
+            self._pool.submit(work)
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more calls; those that were accepted are finished."""
         self._closed = True
         self._pool.shutdown(wait)
 
-    def _submit(self, work: Callable[[], T], context: Context) -> Future[T]:
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
         if self._closed:
             raise BackendError(f"{self._owner} is closed")
         with self._counting:
@@ -80,7 +79,7 @@ class AsyncThreads:
                 )
             self._calls += 1
         try:
-            future = self._pool.submit(context.run, work)
+            future = self._pool.submit(copy_context().run, work)
         except RuntimeError as exc:
             self._count_down(None)
             raise BackendError(f"{self._owner} can do no work: {exc}") from exc
@@ -106,7 +105,7 @@ class ThreadReading(Generic[T]):
         if self._token.cancelled:
             return []
         try:
-            return await self._threads.run(self._read, self._token, context=copy_context())
+            return await self._threads.run(self._read, self._token)
         except BaseException:
             self.stop()
             raise
@@ -115,7 +114,7 @@ class ThreadReading(Generic[T]):
         """End what is being read, and close the iterator when that has ended."""
         if not self._token.cancelled:
             self._token.cancel()
-            self._threads.finish(self._close, copy_context())
+            self._threads.finish(self._close)
 
     def _read(self) -> list[T]:
         with self._turn:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vlmsearch.cli.bench.concurrency import bench_async, bench_batching
 from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.fusion import bench_fusion
 from vlmsearch.cli.bench.gpu import bench_gpu
@@ -38,6 +39,8 @@ bench.add_command(bench_servers)
 bench.add_command(bench_store)
 bench.add_command(bench_fusion)
 bench.add_command(bench_peers)
+bench.add_command(bench_batching)
+bench.add_command(bench_async)
 
 
 @bench.command()
