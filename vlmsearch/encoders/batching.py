@@ -43,6 +43,9 @@ _Outcome: TypeAlias = "tuple[Mapping[str, Vectors], Mapping[int, InvalidInputErr
 _SMOOTHING = 0.1
 """How much the newest batch counts in what a batch takes on average."""
 _LEAST_WAIT = 0.1
+_MIXED = 4
+"""By how much a batch is smaller that has items of small requests and of one that needs several batches: such a batch
+costs a small request a few times its time alone, and the large one a third of its speed."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ class _Queue:
         self.seconds = 0.0
         """How long an item takes."""
         self._items, self._weigh, self._weight = items, weigh, weight
+        self._mixed = False
 
     @property
     def left(self) -> int:
@@ -176,7 +180,7 @@ class _Queue:
     def take(self) -> list[_Part]:
         """Take the items of a batch: one of each request in turn, until it is full."""
         starts: dict[_Request, int] = {}
-        room, weight = self._items, self._weight
+        room, weight = self._room(), self._weight
         while self.requests and room:
             request = self.requests[0]
             weighs = self._weigh(request.items[request.taken])
@@ -190,9 +194,16 @@ class _Queue:
                 self.requests.append(request)
         return [_Part(request, start, request.taken) for request, start in starts.items()]
 
-    def note(self, requests: int, items: int, seconds: float) -> None:
+    def _room(self) -> int:
+        """How many items a batch has: few where small requests wait for a large one, and once after they did."""
+        few = min(max(self._items // _MIXED, len(self.requests)), self._items)
+        lefts = [request.left for request in self.requests]
+        was, self._mixed = self._mixed, min(lefts) <= few < self._items < max(lefts)
+        return few if was or self._mixed else self._items
+
+    def note(self, parts: Sequence[_Part], items: int, seconds: float) -> None:
         """Learn from a batch that is done."""
-        self.since, self.usual = time.monotonic(), requests + len(self.requests)
+        self.since, self.usual = time.monotonic(), len({part.request for part in parts} | set(self.requests))
         self.under_way -= items
         was = self.seconds or seconds / items
         self.seconds = was + _SMOOTHING * (seconds / items - was)
@@ -355,8 +366,10 @@ class BatchingEncoder(Encoder):
                 raise BackendError("the encoder is closed")
             if self._waiting >= self._limit:
                 raise self._overloaded(f"{self._waiting} requests to encode are waiting, and no more are accepted")
-            self._queues[request.kind].put(request)
-            self._changed.notify()
+            queue = self._queues[request.kind]
+            queue.put(request)
+            if len(queue.requests) == 1 or queue.is_full:  # else a thread waits for more already, or is busy
+                self._changed.notify()
 
     def _give_up(self, request: _Request) -> None:
         """Encode no more of a request; nobody waits for it any longer."""
@@ -406,7 +419,7 @@ class BatchingEncoder(Encoder):
             outcomes = self._outcomes(kind, parts)
             seconds = time.monotonic() - begun
             with self._changed:
-                queue.note(len(parts), count, seconds)
+                queue.note(parts, count, seconds)
                 self._batches += 1
                 self._items += count
                 for part, outcome in zip(parts, outcomes):
