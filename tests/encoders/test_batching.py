@@ -410,3 +410,22 @@ def test_nothing_is_lost_or_mixed_up_among_many_threads() -> None:
     with BatchingEncoder(MockEncoder(), batch=16) as encoder, ThreadPoolExecutor(16) as threads:
         assert sum(threads.map(client, range(16))) > 16
         assert encoder.stats().waiting == encoder.stats().waiting_items == 0
+
+
+def test_clients_that_come_again_and_again_fill_the_batches() -> None:
+    """As soon as a batch is done, the next one waits for those that it answered: not for half of them."""
+
+    class Fixed(MockEncoder):
+        def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+            time.sleep(0.005)
+            return super().encode_texts(texts, role=role)
+
+    def client(_: int) -> None:
+        for number in range(20):
+            encoder.encode_texts([f"text {number}"])
+
+    with BatchingEncoder(Fixed(), delay=0.1) as encoder, ThreadPoolExecutor(16) as threads:
+        list(threads.map(client, range(16)))
+        stats = encoder.stats()
+    assert stats.items == 320
+    assert stats.items / stats.batches > 11

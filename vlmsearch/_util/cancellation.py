@@ -24,7 +24,7 @@ class CancelToken:
     def __init__(self) -> None:
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
-        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._callbacks: dict[object, Callable[[], object]] = {}
 
     @property
     def cancelled(self) -> bool:
@@ -50,7 +50,7 @@ class CancelToken:
         self.check()
 
     @contextmanager
-    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
+    def on_cancel(self, callback: Callable[[], object]) -> Iterator[None]:
         """Have a function called, from the thread that cancels, where that happens within the block or did before."""
         key = object()
         with self._lock:
@@ -84,7 +84,7 @@ def check_cancelled() -> None:
 
 
 @contextmanager
-def on_cancel(callback: Callable[[], None]) -> Iterator[None]:
+def on_cancel(callback: Callable[[], object]) -> Iterator[None]:
     """Have a function called where the current call is given up within the block; see `CancelToken.on_cancel`."""
     token = _current.get()
     if token is None:
