@@ -29,7 +29,7 @@ from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFi
 
 LEAST_COSINE = 0.5
 """The cosine from which two images are compared; of unrelated photographs CLIP's are about that."""
-_NEIGHBOURS = 20
+_NEIGHBOURS = 50
 """How many of the nearest images each one is compared with."""
 _SECONDS = 4
 """How many pairs of each group are asked when two are to be joined."""
