@@ -27,14 +27,16 @@ import pytest
 
 from tests.support.cli import ok, run
 from tests.support.paths import ROOT
+from tests.support.service import serving
 from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError
 from vlmsearch.registry import Kind, back_ends, open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 NEEDS = {"a checkout", "a generator's server", "a server", "a Triton server", "downloads", "gpu", "tensorrt-llm"}
 RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "promql", "text", "toml"}
-SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address"}
+SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address", "localhost:8080": "service_address"}
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
 FOREIGN = {"--evaluate", "--only"}
 """Options in the text that are not those of ``vlmsearch``."""
@@ -78,6 +80,15 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("manual")
     ok("demo", cwd=folder)
     return folder / "demo"
+
+
+@pytest.fixture
+def service_address(gallery: Path, tmp_path: Path) -> Iterator[str]:
+    """A service with what ``vlmsearch demo`` drew."""
+    shutil.copytree(gallery, tmp_path / "served")
+    index = IndexSettings(f"sqlite:{tmp_path / 'served' / 'index'}", "onnx:demo")
+    with serving(ServerSettings(indexes={"default": index}, uploads=str(tmp_path / "uploads"))) as running:
+        yield running.url.removeprefix("http://")
 
 
 @pytest.fixture
