@@ -9,14 +9,26 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from vlmsearch import __version__
+from vlmsearch.server import forms
 from vlmsearch.server.disconnect import Disconnect
 from vlmsearch.server.errors import Json, add_handlers
-from vlmsearch.server.forms import AddForm, ErrorAnswer, ExplainForm, SearchForm
+from vlmsearch.server.forms import ErrorAnswer
 from vlmsearch.server.routes import answers, documents, health, jobs, search
 from vlmsearch.server.service import Service
 
-_OWN_FORMS: tuple[type[BaseModel], ...] = (SearchForm, ExplainForm, AddForm)
-"""Those of bodies that a route reads itself."""
+_BODIES: tuple[type[BaseModel], ...] = (
+    forms.SearchForm,
+    forms.SearchManyForm,
+    forms.ExplainForm,
+    forms.AddForm,
+    forms.IdsForm,
+    forms.MetadataForm,
+    forms.AskForm,
+    forms.LabelForm,
+    forms.EvalForm,
+    forms.JobForm,
+)
+"""The forms of bodies, which `vlmsearch.server.bodies` reads in place of FastAPI."""
 _REF = "#/components/schemas/{model}"
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorAnswer, "description": "The request cannot be answered; the message says what to do."},
@@ -61,7 +73,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the forms of bodies that the routes read themselves."""
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
-        _, forms = models_json_schema([(form, "validation") for form in _OWN_FORMS], ref_template=_REF)
-        document["components"]["schemas"].update(forms["$defs"])
+        _, found = models_json_schema([(form, "validation") for form in _BODIES], ref_template=_REF)
+        document["components"]["schemas"].update(found["$defs"])
         app.openapi_schema = document
     return app.openapi_schema

@@ -1,4 +1,4 @@
-"""Bodies that are either JSON, or a form whose one part is that JSON and whose files belong to it."""
+"""Bodies: JSON, or a form whose one part is that JSON and whose files belong to it; threads parse large ones."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from vlmsearch.server.dependencies import get_service
 from vlmsearch.server.errors import ApiError
 
 F = TypeVar("F", bound=BaseModel)
+_SMALL = 2**16
+"""Bytes that are parsed in less time than it takes to hand them to a thread."""
 _JSON, _MULTIPART = "application/json", "multipart/form-data"
 
 
@@ -31,6 +33,22 @@ class Body(Generic[F]):
     files: Mapping[str, bytes]
 
 
+def form_of(kind: type[F]) -> Callable[[Request], Awaitable[F]]:
+    """Return a dependency that reads a body of JSON.
+
+    Args:
+        kind: The form of the JSON.
+    """
+
+    async def read(request: Request) -> F:
+        content = _content_type(request)
+        if content != _JSON:
+            raise _unsupported(_JSON, content)
+        return await _parse(request, kind, await request.body())
+
+    return read
+
+
 def body_of(kind: type[F], part: str) -> Callable[[Request], Awaitable[Body[F]]]:
     """Return a dependency that reads a body: JSON, or a form with that JSON in one part and files in others.
 
@@ -40,12 +58,11 @@ def body_of(kind: type[F], part: str) -> Callable[[Request], Awaitable[Body[F]]]
     """
 
     async def read(request: Request) -> Body[F]:
-        content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        content = _content_type(request)
         if content == _JSON:
-            return Body(_parse(kind, await request.body()), {})
+            return Body(await _parse(request, kind, await request.body()), {})
         if content != _MULTIPART:
-            but = f"not {content!r}" if content else "and says so in Content-Type"
-            raise ApiError(415, "unsupported_media_type", f"the body is {_JSON} or {_MULTIPART}, {but}")
+            raise _unsupported(f"{_JSON} or {_MULTIPART}", content)
         service = await get_service(request)
         async with request.form(max_part_size=service.settings.max_body << 20) as given:
             json: str | bytes | None = None
@@ -60,21 +77,37 @@ def body_of(kind: type[F], part: str) -> Callable[[Request], Awaitable[Body[F]]]
                     raise ApiError(422, "invalid_request", f"{name}: a part with a file needs a filename", param=name)
         if json is None:
             raise ApiError(422, "invalid_request", f"{part}: the part with the JSON is missing", param=part)
-        return Body(_parse(kind, json), files)
+        return Body(await _parse(request, kind, json), files)
 
     return read
 
 
-def _parse(kind: type[F], json: str | bytes) -> F:
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _unsupported(wanted: str, given: str) -> ApiError:
+    but = f"not {given!r}" if given else "and says so in Content-Type"
+    return ApiError(415, "unsupported_media_type", f"the body is {wanted}, {but}")
+
+
+async def _parse(request: Request, kind: type[F], json: str | bytes) -> F:
     try:
-        return kind.model_validate_json(json)
+        if len(json) <= _SMALL:
+            return kind.model_validate_json(json)
+        return await (await get_service(request)).call(kind.model_validate_json, json)
     except ValidationError as exc:
         raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in exc.errors()]) from exc
 
 
+def form_docs(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return what the OpenAPI document says of a body of JSON that `form_of` reads."""
+    return {"requestBody": {"required": True, "content": {_JSON: {"schema": _reference(kind)}}}}
+
+
 def body_docs(kind: type[BaseModel], part: str, files: Sequence[str] = ()) -> dict[str, Any]:
     """Return what the OpenAPI document says of such a body; no ``files``: parts of any name."""
-    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    schema = _reference(kind)
     binary = {"contentMediaType": "application/octet-stream"}
     form: dict[str, Any] = {
         "type": "object",
@@ -85,3 +118,7 @@ def body_docs(kind: type[BaseModel], part: str, files: Sequence[str] = ()) -> di
     encoding = {part: {"contentType": _JSON}}
     content = {_JSON: {"schema": schema}, _MULTIPART: {"schema": form, "encoding": encoding}}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _reference(kind: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}

@@ -19,6 +19,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import encoder_url
 from vlmsearch.pipeline import DEFAULT_ENCODER, Pipeline
 from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.server.errors import Json
 from vlmsearch.server.images import Thumbnails, Uploads
 from vlmsearch.server.jobs import Jobs
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -133,6 +134,14 @@ class Service(Closable):
             OverloadedError: So many calls wait already that this one would wait for long.
         """
         return await self.threads.run(partial(function, *args, **kwargs))
+
+    async def answer(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Json:
+        """Return what a function returns as an answer, which is written in the same thread.
+
+        Raises:
+            OverloadedError: As for `call`.
+        """
+        return await self.threads.run(lambda: Json(function(*args, **kwargs)))
 
     def threads_in_use(self) -> tuple[int, int]:
         """Return how many threads work for requests, and how many calls wait for one."""

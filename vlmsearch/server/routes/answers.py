@@ -6,9 +6,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from vlmsearch.answers.prompts import AnswerStream, default_options
@@ -17,7 +17,8 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.search.report import evaluate
-from vlmsearch.server.dependencies import ReadIndex, ServiceHere
+from vlmsearch.server.bodies import form_docs, form_of
+from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right
 from vlmsearch.server.errors import ApiError, Json, api_error, error_json, request_id
 from vlmsearch.server.events import EventStream, event
 from vlmsearch.server.forms import AnswerAnswer, AskForm, EvalAnswer, EvalForm, LabelAnswer, LabelForm, image_bytes
@@ -36,13 +37,15 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/ask", response_model=AnswerAnswer, responses=_EVENTS)
-async def ask(service: ServiceHere, index: ReadIndex, form: AskForm, request: Request) -> Response:
+@router.post("/ask", response_model=AnswerAnswer, responses=_EVENTS, openapi_extra=form_docs(AskForm))
+async def ask(
+    service: ServiceHere, index: ReadIndex, form: Annotated[AskForm, Depends(form_of(AskForm))], request: Request
+) -> Response:
     """Answer a question from the best matches, with citations."""
     if index.pipeline.generator is None:
         raise ApiError(501, "not_available", f"the index {index.name!r} answers no questions: it has no generator")
     if not form.stream:
-        return Json(await service.call(lambda: answer_json(index.pipeline.ask(**ask_arguments(index, form)))))
+        return await service.answer(lambda: answer_json(index.pipeline.ask(**ask_arguments(index, form))))
     parts = await service.threads.run(
         lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerStream.close
     )
@@ -81,10 +84,16 @@ async def _events(service: Service, parts: AnswerStream, request: str | None) ->
             yield event("error", error_json(api_error(exc), request))
 
 
-@router.post("/label", response_model=LabelAnswer)
-async def label(service: ServiceHere, index: ReadIndex, form: LabelForm) -> Json:
+@router.post("/label", response_model=LabelAnswer, openapi_extra=form_docs(LabelForm))
+async def label(
+    service: ServiceHere,
+    index: ReadIndex,
+    caller: CallerHere,
+    form: Annotated[LabelForm, Depends(form_of(LabelForm))],
+) -> Json:
     """Say which of some labels fit each document; of an index that is not small, a job does it."""
-    return Json(await service.call(run_label, index, form))
+    check_right(caller, "write" if form.write else "read")
+    return await service.answer(run_label, index, form)
 
 
 def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> JsonObject:
@@ -113,10 +122,12 @@ def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], No
     }
 
 
-@router.post("/eval", response_model=EvalAnswer)
-async def measure(service: ServiceHere, index: ReadIndex, form: EvalForm) -> Json:
+@router.post("/eval", response_model=EvalAnswer, openapi_extra=form_docs(EvalForm))
+async def measure(
+    service: ServiceHere, index: ReadIndex, form: Annotated[EvalForm, Depends(form_of(EvalForm))]
+) -> Json:
     """Measure how well the index answers queries whose answers are known; of many queries, a job does it."""
-    return Json(await service.call(run_eval, index, form))
+    return await service.answer(run_eval, index, form)
 
 
 def run_eval(index: OpenIndex, form: EvalForm, on_search: Callable[[], None] = lambda: None) -> JsonObject:

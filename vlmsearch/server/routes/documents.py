@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.metadata import change_metadata
-from vlmsearch.server.bodies import Body, body_docs, body_of
+from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
 from vlmsearch.server.errors import Json, not_found
 from vlmsearch.server.forms import (
@@ -48,7 +48,7 @@ OneId = Annotated[str, Query(min_length=1, max_length=1024, description="The id 
 @router.get("", response_model=InfoAnswer)
 async def info(service: ServiceHere, index: ReadIndex, caller: CallerHere) -> Json:
     """Say what is in an index and what built it."""
-    return Json(await service.call(info_json, index, caller))
+    return await service.answer(info_json, index, caller)
 
 
 @router.get("/documents", response_model=DocumentsAnswer, response_model_exclude_unset=True)
@@ -61,8 +61,8 @@ async def read(
 ) -> Json:
     """Read documents by their ids, or all of them, page by page in the order of their ids."""
     if id:
-        return Json(await service.call(_by_ids, index, id))
-    return Json(await service.call(_page, index, limit, after))
+        return await service.answer(_by_ids, index, id)
+    return await service.answer(_page, index, limit, after)
 
 
 def _by_ids(index: OpenIndex, ids: list[str]) -> JsonObject:
@@ -89,7 +89,7 @@ async def add(
 
     Images are Base64 or data URLs; or files of a form whose part `documents` is the JSON, named as `part:NAME`.
     """
-    return Json(await service.call(_add, service, index, body))
+    return await service.answer(_add, service, index, body)
 
 
 def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> JsonObject:
@@ -116,10 +116,10 @@ def _without_folders(service: Service, id: str, code: str, message: str) -> Json
     return {"id": id, "code": code, "message": service.uploads.without_folders(message)}
 
 
-@router.post("/documents/delete", response_model=DeletedAnswer)
-async def delete(service: ServiceHere, index: WriteIndex, form: IdsForm) -> Json:
+@router.post("/documents/delete", response_model=DeletedAnswer, openapi_extra=form_docs(IdsForm))
+async def delete(service: ServiceHere, index: WriteIndex, form: Annotated[IdsForm, Depends(form_of(IdsForm))]) -> Json:
     """Remove documents, with their vectors and what was uploaded for them; unknown ids are passed over."""
-    return Json(await service.call(_delete, service, index, form.ids))
+    return await service.answer(_delete, service, index, form.ids)
 
 
 def _delete(service: Service, index: OpenIndex, ids: list[str]) -> JsonObject:
@@ -128,18 +128,24 @@ def _delete(service: Service, index: OpenIndex, ids: list[str]) -> JsonObject:
     return {"deleted": deleted}
 
 
-@router.post("/documents/metadata", response_model=ChangedAnswer)
-async def change(service: ServiceHere, index: WriteIndex, form: MetadataForm) -> Json:
+@router.post("/documents/metadata", response_model=ChangedAnswer, openapi_extra=form_docs(MetadataForm))
+async def change(
+    service: ServiceHere, index: WriteIndex, form: Annotated[MetadataForm, Depends(form_of(MetadataForm))]
+) -> Json:
     """Set and take off keys of documents' metadata; their vectors stay as they are."""
     store = index.pipeline.store
-    return Json({"changed": await service.call(change_metadata, store, form.ids, form.set, form.unset)})
+    return await service.answer(lambda: {"changed": change_metadata(store, form.ids, form.set, form.unset)})
 
 
 @router.get("/rejects", response_model=RejectsAnswer)
 async def rejects(service: ServiceHere, index: ReadIndex) -> Json:
     """List the inputs that could not be used, with the reasons."""
-    found = await service.call(lambda: quarantine_of(index.pipeline.store).rejects())
-    return Json({"rejects": [_without_folders(service, each.id, each.code, each.message) for each in found]})
+    return await service.answer(_rejects, service, index)
+
+
+def _rejects(service: Service, index: OpenIndex) -> JsonObject:
+    found = quarantine_of(index.pipeline.store).rejects()
+    return {"rejects": [_without_folders(service, each.id, each.code, each.message) for each in found]}
 
 
 _PICTURE = {200: {"content": {"image/*": {}}, "description": "The image."}, 304: {"description": "It is the same."}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 from fastapi import APIRouter
 
 from vlmsearch.errors import VlmsearchError
@@ -10,6 +11,8 @@ from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.forms import StatusAnswer
 from vlmsearch.server.service import OpenIndex
 
+_PATIENCE = 5.0
+"""How many seconds the back ends of an index have to answer."""
 router = APIRouter(tags=["health"])
 
 
@@ -26,10 +29,11 @@ async def ready(service: ServiceHere) -> Json:
         raise ApiError(503, "shutting_down", "the server is stopping", retry_after=5)
     for index in service.indexes.values():
         try:
-            await service.call(_ask_back_ends, index)
-        except VlmsearchError as exc:
+            with anyio.fail_after(_PATIENCE):
+                await service.call(_ask_back_ends, index)
+        except (VlmsearchError, TimeoutError) as exc:
             # for a probe that has no token: what failed, and nothing of where it is
-            message = f"a back end of the index does not answer: {type(exc).__name__}"
+            message = f"a back end does not answer: {type(exc).__name__}"
             raise ApiError(503, "backend_unavailable", message, retry_after=5) from exc
     return Json({"status": "ok"})
 

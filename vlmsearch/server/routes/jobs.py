@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi import Path as InPath
 
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import ConfigError
 from vlmsearch.indexing.sources import Item, Paths, Sourced
+from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Right
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
 from vlmsearch.server.errors import Json, error_json, not_found
@@ -32,8 +33,10 @@ _LOOK_EVERY = 0.1
 JobId = Annotated[str, InPath(description="The id of the job.")]
 
 
-@router.post("/indexes/{index}/jobs", status_code=202, response_model=JobAnswer)
-async def start(service: ServiceHere, index: ReadIndex, caller: CallerHere, form: JobForm) -> Json:
+@router.post("/indexes/{index}/jobs", status_code=202, response_model=JobAnswer, openapi_extra=form_docs(JobForm))
+async def start(
+    service: ServiceHere, index: ReadIndex, caller: CallerHere, form: Annotated[JobForm, Depends(form_of(JobForm))]
+) -> Json:
     """Start a job: `GET /api/v1/jobs/ID/events` follows it."""
     wanted = form.root
     right: Right = "read"

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.info import index_info
 from vlmsearch.search.query import make_query
-from vlmsearch.server.bodies import Body, body_docs, body_of
+from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
@@ -42,7 +42,7 @@ _NO_FILES: Mapping[str, bytes] = {}
 async def indexes(service: ServiceHere, caller: CallerHere) -> Json:
     """List the indexes that the caller may see."""
     seen = [index for index in service.indexes.values() if caller.sees(index.name)]
-    return Json({"indexes": await service.call(lambda: [_index_json(index, caller) for index in seen])})
+    return await service.answer(lambda: {"indexes": [_index_json(index, caller) for index in seen]})
 
 
 def _index_json(index: OpenIndex, caller: Caller) -> dict[str, object]:
@@ -87,19 +87,21 @@ async def search(
 
     The images can also be files of a form, in the parts `image` and `without_image`; the JSON is its part `request`.
     """
-    return Json(matches_json(await service.call(run_search, index, body.form, body.files)))
+    return await service.answer(lambda: matches_json(run_search(index, body.form, body.files)))
 
 
-@router.post("/indexes/{index}/search_many", response_model=ManyAnswer)
-async def search_many(service: ServiceHere, index: ReadIndex, form: SearchManyForm) -> Json:
+@router.post("/indexes/{index}/search_many", response_model=ManyAnswer, openapi_extra=form_docs(SearchManyForm))
+async def search_many(
+    service: ServiceHere, index: ReadIndex, form: Annotated[SearchManyForm, Depends(form_of(SearchManyForm))]
+) -> Json:
     """Find documents for several queries at once, with the same options."""
-    return Json({"results": await service.call(_search_many, index, form)})
+    return await service.answer(_search_many, index, form)
 
 
-def _search_many(index: OpenIndex, form: SearchManyForm) -> list[JsonObject]:
+def _search_many(index: OpenIndex, form: SearchManyForm) -> JsonObject:
     queries = [make_query(**query_arguments(each)) for each in form.queries]
     found = index.pipeline.search_many(queries, **ranking_arguments(index, form), **_arranging(form))
-    return list(map(matches_json, found))
+    return {"results": list(map(matches_json, found))}
 
 
 @router.post(
@@ -111,7 +113,7 @@ async def explain(
     service: ServiceHere, index: ReadIndex, body: Annotated[Body[ExplainForm], Depends(body_of(ExplainForm, "request"))]
 ) -> Json:
     """Explain why a search shows a document, or what takes it out of the result; images are sent as for a search."""
-    return Json(await service.call(_explain, index, body.form, body.files))
+    return await service.answer(_explain, index, body.form, body.files)
 
 
 def _explain(index: OpenIndex, form: ExplainForm, files: Mapping[str, bytes]) -> JsonObject:
