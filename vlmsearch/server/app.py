@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from vlmsearch import __version__
 from vlmsearch.server import forms
-from vlmsearch.server.disconnect import Disconnect
+from vlmsearch.server.endings import Endings
 from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.forms import ErrorAnswer
 from vlmsearch.server.routes import answers, documents, health, jobs, search
@@ -65,7 +65,7 @@ def create_app(service: Service) -> FastAPI:
 
 def add_middleware(app: FastAPI, service: Service) -> None:  # noqa: ARG001 - what limits requests reads the settings
     """Put what every request passes around the routes: what is added last is outermost."""
-    app.add_middleware(Disconnect)
+    app.add_middleware(Endings)
     # request ids and log lines, metrics, limits of body and rate, access
 
 

@@ -1,0 +1,86 @@
+"""How a request ends: with an answer, also where there is a bug, or with its client, for whom nothing more is done."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import anyio
+from anyio.abc import TaskGroup
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vlmsearch.server.errors import error_answer, request_id
+
+_WITHOUT_BODY = ("GET", "HEAD", "DELETE", "OPTIONS")
+
+
+class Endings:
+    """Cancel the handling of a request whose client has gone, and answer one that a bug ended.
+
+    Args:
+        app: What handles requests.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+        bug: Exception | None = None
+
+        async def write(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        async with anyio.create_task_group() as group:
+            client = _Client(receive, group)
+            if scope["method"] in _WITHOUT_BODY:
+                await client.read_ahead()
+            try:
+                await self._app(scope, client.read, write)
+            except Exception as exc:  # noqa: BLE001 - whatever a bug raises
+                bug = exc
+            group.cancel_scope.cancel()
+        if bug is not None and started:
+            raise bug  # half of an answer was sent: the connection is closed
+        if bug is not None:
+            await error_answer(bug, request_id(Request(scope)))(scope, receive, send)
+
+
+class _Client:
+    """What comes from a client; once its request is read, a task waits for it to go and then cancels the group."""
+
+    def __init__(self, receive: Receive, group: TaskGroup) -> None:
+        self._receive = receive
+        self._group = group
+        self._waiting: deque[Message] = deque()
+        self._gone = anyio.Event()
+        self._is_watched = False
+
+    async def read_ahead(self) -> None:
+        """Read a request that has no body, so that its client is watched though nobody asks for more."""
+        self._waiting.append(await self.read())
+
+    async def read(self) -> Message:
+        """Return the next message, as ASGI has them."""
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._is_watched:
+            await self._gone.wait()
+            return {"type": "http.disconnect"}
+        message = await self._receive()
+        if not message.get("more_body"):
+            self._is_watched = True
+            self._group.start_soon(self._watch)
+        return message
+
+    async def _watch(self) -> None:
+        while (message := await self._receive())["type"] != "http.disconnect":
+            self._waiting.append(message)
+        self._gone.set()
+        self._group.cancel_scope.cancel()
