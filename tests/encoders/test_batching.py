@@ -24,7 +24,7 @@ from vlmsearch import (
     OverloadedError,
 )
 from vlmsearch._util.cancellation import CancelToken, running_under
-from vlmsearch.encoders.base import Encoder
+from vlmsearch.encoders.base import BatchSizes, Encoder
 from vlmsearch.encoders.batching import Batch, BatchingEncoder
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.types import ImageSource, Role, Vectors
@@ -347,20 +347,39 @@ def test_a_request_alone_does_not_wait_for_others() -> None:
         assert time.monotonic() - begun < 1.0
 
 
-def test_a_batch_waits_for_as_many_requests_as_there_were_but_no_longer_than_the_delay() -> None:
-    with scene(delay=0.5) as s:
-        s.hold()
-        futures = [s.ask(f"text {i}") for i in range(3)]
-        s.release()
-        for future in futures:
+class Timed(MockEncoder):
+    """Takes some seconds for a batch, and remembers when it began each."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.calls: list[tuple[float, list[str]]] = []
+
+    def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        self.calls.append((time.monotonic(), list(texts)))
+        time.sleep(self.seconds)
+        return super().encode_texts(texts, role=role)
+
+
+def test_a_batch_waits_for_as_many_requests_as_there_were_but_for_a_part_of_its_time() -> None:
+    alone = Timed(0.8)
+    with BatchingEncoder(alone, delay=60.0) as encoder, ThreadPoolExecutor(4) as threads:
+
+        def ask(*texts: str) -> list[Future[dict[str, Vectors]]]:
+            return [threads.submit(encoder.encode_texts, [text]) for text in texts]
+
+        first = ask("first")
+        until(lambda: bool(alone.calls))
+        for future in (*first, *ask("a", "b", "c")):
             future.result(10)
-        again = [s.threads.submit(s.encoder.encode_texts, [f"again {i}"]) for i in range(3)]
-        for future in again:
+        for future in ask("d", "e", "f"):
             future.result(10)
-        assert sorted(map(str, s.gate.calls[-1][1])) == ["again 0", "again 1", "again 2"]
-        begun = time.monotonic()
-        s.encoder.encode_texts(["alone"])
-        assert 0.4 < time.monotonic() - begun < 5
+        assert [sorted(texts) for _, texts in alone.calls[1:]] == [["a", "b", "c"], ["d", "e", "f"]]
+        asked = time.monotonic()
+        encoder.encode_texts(["alone"])
+        encoder.encode_texts(["alone again"])
+    assert 0.15 < alone.calls[-2][0] - asked < 0.6  # a quarter of 0.8 seconds
+    assert alone.calls[-1][0] - alone.calls[-2][0] < 1.0
 
 
 def test_every_batch_is_told_of() -> None:
@@ -415,17 +434,38 @@ def test_nothing_is_lost_or_mixed_up_among_many_threads() -> None:
 def test_clients_that_come_again_and_again_fill_the_batches() -> None:
     """As soon as a batch is done, the next one waits for those that it answered: not for half of them."""
 
-    class Fixed(MockEncoder):
-        def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
-            time.sleep(0.005)
-            return super().encode_texts(texts, role=role)
-
     def client(_: int) -> None:
         for number in range(20):
             encoder.encode_texts([f"text {number}"])
 
-    with BatchingEncoder(Fixed(), delay=0.1) as encoder, ThreadPoolExecutor(16) as threads:
+    with BatchingEncoder(Timed(0.02), delay=0.1) as encoder, ThreadPoolExecutor(16) as threads:
         list(threads.map(client, range(16)))
         stats = encoder.stats()
     assert stats.items == 320
     assert stats.items / stats.batches > 11
+
+
+def test_an_encoder_that_gains_from_it_computes_several_batches_at_a_time() -> None:
+    class Two(Gate):
+        batch_sizes = BatchSizes(texts=4, calls=2)
+
+    gate = Two()
+    gate.open.clear()
+    with BatchingEncoder(gate) as encoder, ThreadPoolExecutor(4) as threads:
+        try:
+            futures = [threads.submit(encoder.encode_texts, [text] * 6) for text in ("one", "other")]
+            until(lambda: len(gate.calls) == 2)
+            time.sleep(0.05)
+            assert len(gate.calls) == 2
+        finally:
+            gate.open.set()
+        wanted = MockEncoder().encode_texts(["one", "other"])["clip"]
+        for future, row in zip(futures, wanted):
+            np.testing.assert_array_equal(future.result(10)["clip"], np.tile(row, (6, 1)))
+
+
+def test_encoders_say_what_batches_they_compute_best() -> None:
+    with OnnxEncoder("demo", threads=2) as encoder:
+        assert encoder.batch_sizes == BatchSizes(images=8, texts=32, characters=2048)
+    with OnnxEncoder("demo", threads=1, batch_size=2) as encoder:
+        assert encoder.batch_sizes == BatchSizes(images=2, texts=2, characters=1024)

@@ -64,6 +64,11 @@ class Behind:
         self._listener.close()
 
 
+def test_it_gains_from_as_many_batches_at_a_time_as_it_sends(place: Place) -> None:
+    with TritonEncoder(place.location, batch_size=4, concurrency=3) as encoder:
+        assert (encoder.batch_sizes.texts, encoder.batch_sizes.images, encoder.batch_sizes.calls) == (4, 4, 3)
+
+
 def test_it_describes_itself_as_the_server_does(place: Place) -> None:
     with open_encoder(f"triton:{place.location}") as encoder:
         assert encoder.fingerprint == "+".join(bundle.fingerprint for bundle in BOTH)

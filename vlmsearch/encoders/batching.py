@@ -43,6 +43,8 @@ _Outcome: TypeAlias = "tuple[Mapping[str, Vectors], Mapping[int, InvalidInputErr
 _SMOOTHING = 0.1
 """How much the newest batch counts in what a batch takes on average."""
 _LEAST_WAIT = 0.1
+_PATIENCE = 0.25
+"""How much of the time that a batch took the next one waits for more."""
 _MIXED = 4
 """By how much a batch is smaller that has items of small requests and of one that needs several batches: such a batch
 costs a small request a few times its time alone, and the large one a third of its speed."""
@@ -155,6 +157,8 @@ class _Queue:
         """How many requests there probably are: those of the batch before, and what waited when it was done."""
         self.since = 0.0
         """When the first one came, or the batch before was done."""
+        self.patience = 0.0
+        """How long after that a batch may wait for the others: what the batch before took counts, so that it pays."""
         self.under_way = 0
         self.seconds = 0.0
         """How long an item takes."""
@@ -204,6 +208,7 @@ class _Queue:
     def note(self, parts: Sequence[_Part], items: int, seconds: float) -> None:
         """Learn from a batch that is done."""
         self.since, self.usual = time.monotonic(), len({part.request for part in parts} | set(self.requests))
+        self.patience = seconds * _PATIENCE
         self.under_way -= items
         was = self.seconds or seconds / items
         self.seconds = was + _SMOOTHING * (seconds / items - was)
@@ -220,8 +225,9 @@ class BatchingEncoder(Encoder):
         batch: The most items of a batch, where that is not to be what the encoder computes best
             (`Encoder.batch_sizes`).
         queue: How many requests may wait, whatever their size.
-        delay: How many seconds a batch waits for as many requests as there were at the end of the one before it. A
-            request that comes alone, after another that was alone, does not wait.
+        delay: How many seconds a batch waits at most for as many requests as there were at the end of the one before
+            it, and no longer than a quarter of what that took. A request that comes alone, after another that was
+            alone, does not wait.
         deadline: After how many seconds a request of which nothing was begun is given up.
         on_batch: Called after each batch, from the thread that encoded it.
 
@@ -448,7 +454,7 @@ class BatchingEncoder(Encoder):
         """How many seconds to wait yet for the requests that probably come: as many as in the batch before."""
         if queue.is_full or self._closed:
             return 0.0
-        return max(0.0, queue.since + self._delay - time.monotonic())
+        return max(0.0, queue.since + min(self._delay, queue.patience) - time.monotonic())
 
     def _deal(self, part: _Part, outcome: _Outcome | BaseException) -> None:
         """Give a request what became of a part of it; the last one ends it."""
