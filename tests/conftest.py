@@ -10,6 +10,7 @@ pytest_plugins = [
     "tests.support.mongo_servers",
     "tests.support.triton_fixtures",
     "tests.support.wheel",
+    "tests.support.spans",
 ]
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.text import well_formed
+from vlmsearch._util.tracing import operation, stage, staged
 from vlmsearch.answers.prompts import (
     TEMPLATE,
     AnswerStream,
@@ -272,7 +273,8 @@ class Pipeline(Closable):
         store.bind(encoder.fingerprint, encoder.spaces)
         options = IndexOptions(retry_failed, strict, on_progress, self.image_limits)
         try:
-            return Flow(encoder, store, options).run(items)
+            with operation("index"):
+                return Flow(encoder, store, options).run(items)
         finally:
             self._backgrounds.forget()
 
@@ -374,7 +376,8 @@ class Pipeline(Closable):
             rerank_first=rerank_first,
             rerank_seconds=rerank_seconds,
         )
-        return self._search([query], options)[0]
+        with operation("search"):
+            return self._search([query], options)[0]
 
     def search_many(
         self,
@@ -440,7 +443,9 @@ class Pipeline(Closable):
             rerank_first=rerank_first,
             rerank_seconds=rerank_seconds,
         )
-        return self._search([each if isinstance(each, Query) else make_query(each) for each in queries], options)
+        given = [each if isinstance(each, Query) else make_query(each) for each in queries]
+        with operation("search", {"vlmsearch.count": len(given)}):
+            return self._search(given, options)
 
     def explain(
         self,
@@ -525,7 +530,8 @@ class Pipeline(Closable):
                 on_progress=on_progress,
             )
 
-        return self._read(read) or Explanation(id, "absent", "There is no index yet.")
+        with operation("explain"):
+            return self._read(read) or Explanation(id, "absent", "There is no index yet.")
 
     def label(
         self,
@@ -641,7 +647,8 @@ class Pipeline(Closable):
         options = DuplicateOptions(
             LEAST_COSINE if threshold is None else threshold, where, on_progress, self.image_limits
         )
-        return self._read(lambda judge: find_duplicates(judge, options)) or Duplicates((), 0)
+        with operation("duplicates"):
+            return self._read(lambda judge: find_duplicates(judge, options)) or Duplicates((), 0)
 
     def _judge(self) -> Judge | None:
         """What judges the documents of the index in use; None where there is no index yet."""
@@ -781,14 +788,19 @@ class Pipeline(Closable):
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         form = TEMPLATE if template is None else parse_template(template)
         question = well_formed(question) if isinstance(question, str) else question
-        [matches] = self._search([Query(question, image)], SearchOptions(limit=limit, where=where))
-        if not matches:
-            return nothing_found() if stream else nothing_found().answer()
-        options = options or default_options(self.generator)
-        prompt = fit_prompt(question, matches, self.generator, options, form)
-        if stream:
-            return AnswerStream(self.generator.stream(prompt.text, options), prompt)
-        return make_answer(self.generator.generate(prompt.text, options), prompt.matches, prompt.dropped)
+        generator = self.generator
+        with operation("ask"):
+            [matches] = self._search([Query(question, image)], SearchOptions(limit=limit, where=where))
+            if not matches:
+                return nothing_found() if stream else nothing_found().answer()
+            options = options or default_options(generator)
+            prompt = fit_prompt(question, matches, generator, options, form)
+            about = {"gen_ai.operation.name": "text_completion", "gen_ai.request.model": generator.name}
+            if stream:
+                return AnswerStream(staged("generate", generator.stream(prompt.text, options), about), prompt)
+            with stage("generate", about):
+                text = generator.generate(prompt.text, options)
+            return make_answer(text, prompt.matches, prompt.dropped)
 
     def delete(self, ids: str | Iterable[str]) -> int:
         """Remove documents with their vectors.

@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 class Workers(ThreadPoolExecutor):
-    """``count`` threads of ``owner``; BackendError says that it is closed, also of work that had not begun by then.
+    """``count`` threads of ``owner``, which work in the context of whoever submits.
+
+    BackendError says that it is closed, also of work that had not begun by then.
 
     Where the system has no thread left, the BackendError says that.
     """

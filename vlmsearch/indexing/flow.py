@@ -26,6 +26,7 @@ from typing import TypeAlias, Union
 
 from vlmsearch._util.cancellation import on_cancel
 from vlmsearch._util.threads import BoundedQueue, StoppedError
+from vlmsearch._util.tracing import querying, stage
 from vlmsearch.encoders.base import Encoder, prepared_image
 from vlmsearch.errors import InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
@@ -128,9 +129,9 @@ class Flow:
         self._quarantined = {reject.id: reject for reject in self._quarantine.rejects()}
         threads = [
             threading.Thread(
-                target=copy_context().run, args=(self._guard, stage), name=f"vlmsearch-{stage.__name__.strip('_')}"
+                target=copy_context().run, args=(self._guard, step), name=f"vlmsearch-{step.__name__.strip('_')}"
             )
-            for stage in (self._encode, self._save)
+            for step in (self._encode, self._save)
         ]
         count = max(LEAST_WORKERS, available_cores())  # the encoder's own threads run beside them
         with ThreadPoolExecutor(count, thread_name_prefix="vlmsearch-read") as workers:
@@ -164,10 +165,10 @@ class Flow:
         self._examined.stop()
         self._encoded.stop()
 
-    def _guard(self, stage: Callable[[], None]) -> None:
+    def _guard(self, step: Callable[[], None]) -> None:
         """Run a stage; its failure stops all others."""
         try:
-            stage()
+            step()
         except StoppedError:
             pass
         except BaseException as exc:  # noqa: BLE001 - raised again by the caller of run
@@ -181,19 +182,21 @@ class Flow:
         with self._counting:
             again = {id for id in latest if self._under_way[id]}
             self._under_way.update(latest.keys())
-        known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
+        with querying(self._store.name, "stamps"):
+            known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
         return [(item, known.get(id), id in again) for id, item in latest.items()]
 
     def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[_Known]) -> list[Future[list[Outcome]]]:
         parts = (batch[start : start + _READ_TOGETHER] for start in range(0, len(batch), _READ_TOGETHER))
-        return [workers.submit(self._examine_all, part) for part in parts]
+        return [workers.submit(copy_context().run, self._examine_all, part) for part in parts]
 
     def _examine_all(self, some: Sequence[_Known]) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for one in some:
-            if self._is_over:
-                raise StoppedError
-            outcomes.append(self._examine(*one))
+        with stage("decode", {"vlmsearch.count": len(some)}):
+            for one in some:
+                if self._is_over:
+                    raise StoppedError
+                outcomes.append(self._examine(*one))
         return outcomes
 
     def _examine(self, item: Item, known: Stamp | None, is_again: bool) -> Outcome:
@@ -281,7 +284,8 @@ class Flow:
         if not records:
             return []
         try:
-            self._store.upsert(records)
+            with querying(self._store.name, "upsert", count=len(records)):
+                self._store.upsert(records)
         except InvalidBatchError as exc:
             if any(error.code != "too_large" for error in exc.items.values()):
                 raise

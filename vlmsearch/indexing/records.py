@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL.Image import Image
 
 from vlmsearch._util.text import well_formed
+from vlmsearch._util.tracing import encoding
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, InvalidBatchError, InvalidInputError
 from vlmsearch.media.images import copy_image, read_image
@@ -43,6 +44,11 @@ class Ready:
 
 def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
     """The records of one batch; an input that the encoder refuses becomes a Reject, and the others go on."""
+    with encoding(encoder.fingerprint, "documents", len(ready)):
+        return _encode(encoder, ready)
+
+
+def _encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
     images = {i: one.image for i, one in enumerate(ready) if one.image is not None}
     texts = {i: well_formed(one.document.text) for i, one in enumerate(ready) if one.document.text}
     try:

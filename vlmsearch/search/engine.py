@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vlmsearch._util.cancellation import check_cancelled
+from vlmsearch._util.tracing import encoding, querying, stage
 from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
@@ -172,9 +173,10 @@ def _scored(
     weights: Mapping[str, float] | None = None,
 ) -> list[tuple[str, float, dict[str, Leg]]]:
     """Each document that a leg found with the probability that it is what is asked for: (id, score, legs)."""
-    evidence = judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
-    shares = {**judge.weights, **(weights or {})}
-    return fusion.fuse(ranked.legs, owned, evidence, shares, behind=ranked.behind, most=ranked.most)
+    with stage("fuse"):
+        evidence = judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
+        shares = {**judge.weights, **(weights or {})}
+        return fusion.fuse(ranked.legs, owned, evidence, shares, behind=ranked.behind, most=ranked.most)
 
 
 # ---- what is asked
@@ -189,12 +191,18 @@ def _encode(
     encoded = parts if needs_texts else [part for query in queries for part in query.without]
     texts = list(dict.fromkeys(part.text for part in encoded if part.text))
     images = [part.image for part in parts if part.image is not None]
-    by_text = encoder.encode_texts(texts, role="query") if texts else {}
-    by_image: dict[str, Vectors] = {}
+    by_text: Mapping[str, Vectors] = {}
+    by_image: Mapping[str, Vectors] = {}
+    if texts:
+        with encoding(encoder.fingerprint, "text", len(texts)):
+            by_text = encoder.encode_texts(texts, role="query")
     if images and fusion.image_fields(encoder.spaces):
         from vlmsearch.encoders.base import prepared_image
 
-        by_image = encoder.encode_images(apply_to_each(lambda image: prepared_image(encoder, image, limits), images))
+        with stage("decode", {"vlmsearch.count": len(images)}):
+            prepared = apply_to_each(lambda image: prepared_image(encoder, image, limits), images)
+        with encoding(encoder.fingerprint, "image", len(images)):
+            by_image = encoder.encode_images(prepared)
     records = _records(store, {id for part in parts for id in part.like})
     rows, pictures = {text: row for row, text in enumerate(texts)}, iter(range(len(images)))
 
@@ -224,7 +232,10 @@ def _encode(
 def _records(store: Store, ids: Iterable[str]) -> dict[str, Record]:
     """The records of the documents that queries name; ConfigError where one is not in the index."""
     wanted = sorted(ids)
-    records = {record.document.id: record for record in store.records(wanted)} if wanted else {}
+    records: dict[str, Record] = {}
+    if wanted:
+        with querying(store.name, "records"):
+            records = {record.document.id: record for record in store.records(wanted)}
     missing = [id for id in wanted if id not in records]
     if missing:
         named = ", ".join(map(repr, missing[:5])) + (" and others" if len(missing) > 5 else "")
@@ -281,14 +292,16 @@ def _ask(
         check_cancelled()
         asking = [i for i, query in enumerate(queries) if one in query.vectors]
         vectors = np.concatenate([queries[i].vectors[one] for i in asking])
-        found = store.search(one, vectors, limit=depth, where=options.condition)
+        with querying(store.name, "search", one):
+            found = store.search(one, vectors, limit=depth, where=options.condition)
         for i, hits in zip(asking, found):
             answers[i].legs[str(one)] = hits
     if ranks_words and isinstance(store, WordSearch):
         for query, ranked in zip(queries, answers):
             if query.text:
                 check_cancelled()
-                words = store.search_words(query.text, limit=depth, where=options.condition)
+                with querying(store.name, "search", WORDS):
+                    words = store.search_words(query.text, limit=depth, where=options.condition)
                 if words.most > 0:
                     ranked.legs[WORDS], ranked.most = words.hits, words.most
     return answers
@@ -360,7 +373,8 @@ class _Search:
         """Learn what all legs say of the candidates."""
         self.ranked, self.depth, self.is_whole = ranked, depth, True
         self.full = {leg for leg, hits in ranked.legs.items() if len(hits) >= depth}
-        self.owned = self.store.fields(list(ranked.ids))
+        with querying(self.store.name, "fields"):
+            self.owned = self.store.fields(list(ranked.ids))
         self._look_behind(self.owned)
 
     def take(self, ranked: Ranked, depth: int) -> None:
@@ -371,7 +385,8 @@ class _Search:
             check_cancelled()
             best = self.relevant()[: self.size]
             unread = [id for id, _, _ in best if id not in documents]
-            documents |= read_documents(self.store, unread, self.ranked.hits)
+            with querying(self.store.name, "get"):
+                documents |= read_documents(self.store, unread, self.ranked.hits)
             changed = {id for id in unread if id not in documents}
             self.is_whole = self.is_whole and not changed and self.ranked.ids <= self.owned.keys()
             if not changed:
@@ -424,7 +439,8 @@ class _Search:
     def _compare_again(self, changed: Collection[str]) -> None:
         legs = self.ranked.legs
         for leg, compare in self._comparisons().items():
-            legs[leg] = compare_again(legs[leg], changed, compare, is_full=leg in self.full)
+            with querying(self.store.name, "compare", leg):
+                legs[leg] = compare_again(legs[leg], changed, compare, is_full=leg in self.full)
 
     def _look_behind(self, ids: Collection[str]) -> None:
         """Learn what legs that listed no more than their best say of these documents, where they did not list them."""
@@ -436,7 +452,8 @@ class _Search:
                 known.pop(id, None)
             missing = (owners.get(leg, self.owned.keys()) & set(ids)) - {hit.id for hit in hits}
             if missing and leg in self.full:
-                known.update({hit.id: hit for hit in compare(missing)})
+                with querying(self.store.name, "compare", leg):
+                    known.update({hit.id: hit for hit in compare(missing)})
 
     def _comparisons(self) -> dict[str, Callable[[Collection[str]], list[Hit]]]:
         """How each leg compares given documents."""
@@ -455,9 +472,11 @@ class _Search:
         if options.rerank is None:
             return self.matches
         given = [(match.document.id, match.score, match.document) for match in self.matches]
-        judged = rerank(
-            self.asked.text, given, options.rerank, first=options.rerank_first, seconds=options.rerank_seconds
-        )
+        about = {"gen_ai.request.model": options.rerank.name, "vlmsearch.count": min(len(given), options.rerank_first)}
+        with stage("rerank", about):
+            judged = rerank(
+                self.asked.text, given, options.rerank, first=options.rerank_first, seconds=options.rerank_seconds
+            )
         by_id = {match.document.id: match for match in self.matches}
         return [replace(by_id[each.id], score=each.score) for each in judged if each.score >= self.threshold]
 
@@ -470,7 +489,8 @@ class _Search:
             matches = sort_by_key(matches, options.sort)
         elif options.diversity:
             best, rest = matches[:_DIVERSE], matches[_DIVERSE:]
-            records = self.store.records([match.document.id for match in best])
+            with querying(self.store.name, "records"):
+                records = self.store.records([match.document.id for match in best])
             shown = {match.document.id for match in best if self.cursor.has(match)}
             by_id = {record.document.id: record for record in records}
             matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]
@@ -492,9 +512,10 @@ def _is_word(text: str, language: str) -> bool:
 
 def _compare(store: Store, part: Sought, ids: Sequence[str], most: float | None = None) -> Ranked:
     """How each leg of a query sees the given documents, best first; ``most`` where the BM25 of words is known."""
-    ranked = Ranked({str(one): store.compare(one, vectors, ids) for one, vectors in part.vectors.items()})
-    if part.text and isinstance(store, WordSearch):
-        most = store.search_words(part.text, limit=1).most if most is None else most
-        if most > 0:
-            ranked.legs[WORDS], ranked.most = store.compare_words(part.text, ids), most
+    with querying(store.name, "compare"):
+        ranked = Ranked({str(one): store.compare(one, vectors, ids) for one, vectors in part.vectors.items()})
+        if part.text and isinstance(store, WordSearch):
+            most = store.search_words(part.text, limit=1).most if most is None else most
+            if most > 0:
+                ranked.legs[WORDS], ranked.most = store.compare_words(part.text, ids), most
     return ranked

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from vlmsearch._util.batching import pages
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.text import well_formed
+from vlmsearch._util.tracing import encoding
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.search import fusion
 from vlmsearch.search.engine import Sought, relevance_of
@@ -105,7 +106,8 @@ def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
         return {}
     forms = ("{}", *options.templates)
     texts = [form.replace("{}", label) for label in options.labels for form in forms]
-    encoded = encoder.encode_texts(texts, role="query")
+    with encoding(encoder.fingerprint, "text", len(texts)):
+        encoded = encoder.encode_texts(texts, role="query")
     found: dict[str, Sought] = {}
     for place, label in enumerate(options.labels):
         start = place * len(forms)

@@ -17,6 +17,7 @@ from vlmsearch._util.address import parse_address
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch._util.credentials import check_unencrypted, redact
 from vlmsearch._util.retry import check_seconds, pauses
+from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.openai.responses import (
@@ -153,7 +154,9 @@ class OpenAIGenerator(Generator):
         self._check_open()
         path = "chat/completions" if self._api == "chat" else "completions"
         limit = self._limit  # another thread may learn that it has another name
-        request = self._client.build_request("POST", path, json=self._body(prompt, options, limit))
+        request = self._client.build_request(
+            "POST", path, json=self._body(prompt, options, limit), headers=trace_headers()
+        )
         try:
             response = self._client.send(request, stream=True)
             if response.status_code < 400:

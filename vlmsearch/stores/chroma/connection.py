@@ -22,6 +22,7 @@ from vlmsearch._util.address import parse_address
 from vlmsearch._util.credentials import check_unencrypted, redact
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.retry import retrying
+from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 from vlmsearch.types import Vectors
 
@@ -268,6 +269,7 @@ class _PatientServer(FastAPI):
 
     def wait_at_most(self, seconds: float) -> None:
         self._session.timeout = httpx.Timeout(seconds)
+        self._session.event_hooks["request"].append(lambda request: request.headers.update(trace_headers()))
 
     def disconnect(self) -> None:
         self._session.close()

@@ -24,6 +24,7 @@ from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
+from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.triton.client.security import Security
 from vlmsearch.triton.client.shared_memory import SharedSlots, Slot
@@ -80,8 +81,8 @@ class Connection:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request carries."""
-        return self._headers
+        """What a request carries: what every one does, and the current trace."""
+        return self._headers | trace_headers()
 
     def new_client(self) -> triton.InferenceServerClient:
         """A client of one's own, for a stream; close it."""
@@ -218,7 +219,7 @@ class Connection:
                 tensors,
                 answered,
                 outputs=[triton.InferRequestedOutput(name) for name in outputs],
-                headers=self._headers,
+                headers=self.headers,
                 timeout=max(int(seconds * 1e6), 1),
                 parameters=dict(parameters or {}),
             )

@@ -1,0 +1,251 @@
+"""Stages and operations: who is told of them, and that they cost nothing where nobody is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import timeit
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry.trace import SpanKind, StatusCode
+from vlmsearch_mocks import MockReranker
+
+from tests.support.openai_server import OpenAIServer
+from tests.support.scripted_triton import serve_script
+from tests.support.spans import Spans, trace_of
+from vlmsearch import BackendError, Document, Pipeline
+from vlmsearch._util import tracing
+from vlmsearch._util.threads import Workers
+from vlmsearch._util.tracing import Measured, listen, operation, stage, staged, trace_headers, trace_id
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.registry import open_encoder
+from vlmsearch.stores.chroma.connection import Address, ServedChroma
+
+SILENT = """
+import sys
+from vlmsearch import Document, Pipeline
+with Pipeline.open(encoder="mock:", store="sqlite:" + sys.argv[1]) as pipeline:
+    pipeline.add(Document("a", text="a dog"))
+    assert len(pipeline.search("dog")) == 1
+    assert pipeline.ask("Which dog?").text
+print([name for name in sys.modules if name.partition(".")[0] == "opentelemetry"])
+"""
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Measured]]:
+    found: list[Measured] = []
+    stop = listen(found.append)
+    yield found
+    stop()
+
+
+@pytest.fixture
+def pipeline() -> Iterator[Pipeline]:
+    with Pipeline.open(encoder="mock:", store="mock:") as opened:
+        opened.add(Document(str(n), text=f"dog {n}", metadata={"n": n}) for n in range(3))
+        yield opened
+
+
+def test_nothing_of_opentelemetry_is_imported_where_nobody_listens(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SILENT, str(tmp_path / "index")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_stage_that_nobody_listens_to_is_always_the_same_object() -> None:
+    assert stage("encode") is stage("store") is tracing.querying("sqlite:x", "get") is tracing.encoding("x", "text", 1)
+    assert trace_headers() == {}
+    assert trace_id() == ""
+
+
+def test_a_listener_is_told_of_every_stage_of_a_search(pipeline: Pipeline, heard: list[Measured]) -> None:
+    pipeline.search("dog 1", rerank=MockReranker())
+    stages = [measured.stage for measured in heard]
+    assert stages[0] == "encode"
+    assert stages[-1] == "rerank"
+    assert set(stages) == {"encode", "store", "fuse", "rerank"}
+    assert {measured.operation for measured in heard} == {"search"}
+    assert all(measured.seconds >= 0 and not measured.error for measured in heard)
+    assert {measured.attributes["db.operation.name"] for measured in heard if measured.stage == "store"} == {
+        "search", "fields", "get",
+    }  # fmt: skip
+
+
+def test_a_listener_is_told_of_the_stages_of_indexing(heard: list[Measured]) -> None:
+    with Pipeline.open(encoder="onnx:demo", store="mock:") as pipeline:
+        pipeline.add(Document("a", image=make_scene(1).draw(64)))
+        pipeline.search(image=make_scene(1).draw(64))
+    by_operation = {(measured.operation, measured.stage) for measured in heard}
+    assert {("index", each) for each in ("decode", "encode", "store")} <= by_operation
+    assert {("search", each) for each in ("decode", "encode", "store", "fuse")} <= by_operation
+    [upsert] = [each.attributes for each in heard if each.attributes.get("db.operation.name") == "upsert"]
+    assert upsert["db.operation.batch.size"] == 1
+    assert upsert["db.system.name"] == "mock"
+
+
+def test_an_answer_is_a_stage_whether_it_streams_or_not(pipeline: Pipeline, heard: list[Measured]) -> None:
+    pipeline.ask("Which dog?")
+    assert [each.operation for each in heard if each.stage == "generate"] == ["ask"]
+    with pipeline.ask("Which dog?", stream=True) as parts:
+        assert [each.stage for each in heard].count("generate") == 1, "it has not begun"
+        parts.answer()
+    assert [each.operation for each in heard if each.stage == "generate"] == ["ask", "ask"]
+
+
+def test_a_stage_that_fails_says_with_what(heard: list[Measured], spans: Spans) -> None:
+    with pytest.raises(BackendError), operation("search"), stage("encode"):
+        raise BackendError("about a secret picture")
+    assert heard[0].error == "BackendError"
+    for span in spans.all:
+        assert span.status.status_code is StatusCode.ERROR
+        assert span.attributes is not None
+        assert span.attributes["error.type"] == "BackendError"
+        assert "secret" not in span.to_json()
+
+
+def test_listening_ends(heard: list[Measured]) -> None:
+    others: list[Measured] = []
+    stop = listen(others.append)
+    with stage("fuse"):
+        pass
+    stop()
+    with stage("fuse"):
+        pass
+    assert (len(others), len(heard)) == (1, 2)
+
+
+def test_a_stream_that_is_closed_early_has_not_failed(heard: list[Measured], spans: Spans) -> None:
+    closed = threading.Event()
+
+    def pieces() -> Iterator[str]:
+        try:
+            yield "one"
+            yield "two"
+        finally:
+            closed.set()
+
+    with operation("ask"):
+        stream = staged("generate", pieces())
+    assert next(stream) == "one"
+    assert trace_id() == "", "between the pieces the stage is not current"
+    stream.close()  # type: ignore[attr-defined]
+    assert closed.is_set()
+    assert [each.error for each in heard] == [""]
+    assert spans.parent(spans.named("generate")[0]) == "ask"
+
+
+def test_the_spans_of_a_search_are_one_trace(pipeline: Pipeline, spans: Spans) -> None:
+    pipeline.search("dog 1")
+    assert len({trace_of(span) for span in spans.all}) == 1
+    assert {spans.parent(span) for span in spans.all if span.name != "search"} == {"search"}
+    [encoded] = spans.named("encode text")
+    assert encoded.attributes is not None
+    assert encoded.attributes["gen_ai.operation.name"] == "embeddings"
+    assert encoded.attributes["gen_ai.request.model"] == pipeline.encoder.fingerprint
+    assert all("dog" not in span.to_json() for span in spans.all), "no contents"
+
+
+def test_the_threads_of_an_index_run_are_in_its_trace(pipeline: Pipeline, spans: Spans) -> None:
+    pipeline.add(Document(f"new {n}", text=f"cat {n}") for n in range(100))
+    names = {span.name for span in spans.all}
+    assert {"index", "decode", "encode documents", "store upsert", "store stamps"} <= names
+    assert {spans.parent(span) for span in spans.all if span.name != "index"} == {"index"}
+
+
+def test_a_request_goes_on_with_the_trace_of_its_caller(spans: Spans) -> None:
+    caller = "0af7651916cd43dd8448eb211c80319c"
+    with operation("POST", carrier={"traceparent": f"00-{caller}-b7ad6b7169203331-01"}) as span:
+        span.rename("POST /search")
+        span.note("http.route", "/search")
+        assert trace_id() == caller
+        assert trace_headers()["traceparent"].startswith(f"00-{caller}-")
+    [served] = spans.named("POST /search")
+    assert (trace_of(served), served.kind) == (caller, SpanKind.SERVER)
+
+
+def test_workers_have_the_trace_of_whoever_submits(spans: Spans) -> None:
+    workers = Workers(1, name="test", owner="the test")
+    with operation("search"):
+        here = trace_id()
+        assert workers.submit(trace_id).result() == here != ""
+    workers.close()
+
+
+def test_triton_is_told_the_trace(spans: Spans) -> None:
+    with serve_script() as place, open_encoder(f"triton:{place.location}") as encoder:
+        with stage("encode"):
+            here = trace_id()
+            encoder.encode_texts(["a dog"])
+        assert [each["traceparent"].split("-")[1] for each in place.scripted.headers] == [here]
+        encoder.encode_texts(["a dog"])
+        assert "traceparent" not in place.scripted.headers[-1]
+
+
+def test_a_server_with_openais_interface_is_told_the_trace(pipeline: Pipeline, spans: Spans) -> None:
+    with (
+        OpenAIServer() as server,
+        Pipeline.open(encoder="mock:", store="mock:", generator=f"openai:{server.url}?model=tiny") as asked,
+    ):
+        asked.add(Document("a", text="a red star"))
+        asked.ask("Which star?")
+        [ask] = spans.named("ask")
+        assert server.script.headers[-1]["traceparent"].split("-")[1] == trace_of(ask)
+
+
+def test_chroma_is_told_the_trace(chroma_address: str, spans: Spans) -> None:
+    host, _, port = chroma_address.partition(":")
+    connection = ServedChroma(Address(host, int(port), "traced"), ssl=False, timeout=10, retries=0)
+    sent: list[str] = []
+    try:
+        session = connection._server()._session  # type: ignore[attr-defined]
+        session.event_hooks["response"].append(lambda answer: sent.append(answer.request.headers.get("traceparent")))
+        with operation("search"):
+            here = trace_id()
+            connection.run("look", lambda server: server.heartbeat())
+        assert [each.split("-")[1] for each in sent] == [here]
+    finally:
+        connection.close()
+
+
+def test_mongodb_is_told_the_trace(mongo_address: str, spans: Spans) -> None:
+    from pymongo import MongoClient
+
+    with (
+        MongoClient[dict[str, object]](f"mongodb://{mongo_address}/") as client,
+        Pipeline.open(encoder="mock:", store=f"mongodb://{mongo_address}/traced") as pipeline,
+    ):
+        pipeline.add(Document("a", text="a dog"))
+        client["traced"].command("profile", 2)
+        pipeline.search("dog")
+        client["traced"].command("profile", 0)
+        [search] = spans.named("search")
+        comments = [each["command"].get("comment") for each in client["traced"]["system.profile"].find()]  # type: ignore[attr-defined]
+        client.drop_database("traced")
+    traces = {each["traceparent"].split("-")[1] for each in comments if each}
+    assert traces == {trace_of(search)}
+
+
+def test_silent_stages_take_less_than_a_hundredth_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst case: OpenTelemetry is imported, as Chroma's client does, and nobody has set a provider."""
+    looks = 0
+    look = tracing._tracer
+
+    def counted() -> None:
+        nonlocal looks
+        looks += 1
+
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path}/index") as pipeline:
+        pipeline.add(Document(str(n), text=f"dog {n}") for n in range(500))
+        with monkeypatch.context() as patched:
+            patched.setattr(tracing, "_tracer", counted)
+            pipeline.search("dog 1")
+        search = min(timeit.repeat(lambda: pipeline.search("dog 1"), number=1, repeat=30))
+    assert look() is None
+    silent = min(timeit.repeat(lambda: stage("fuse").__enter__(), number=1000, repeat=10)) / 1000
+    assert 5 < looks < 30
+    assert looks * silent < search / 100

@@ -1,0 +1,168 @@
+"""What Prometheus reads at ``/metrics``.
+
+Every label has few values: templates of routes instead of paths, and no index but those that the operator named.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from vlmsearch import __version__
+from vlmsearch._util.closable import Closable
+from vlmsearch._util.tracing import Measured, listen
+from vlmsearch.errors import VlmsearchError
+from vlmsearch.server.service import Service
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_ITEMS = (1, 2, 4, 8, 16, 32, 64, 128)
+_COUNT_EVERY = 15.0
+"""How old the sizes of indexes may be, in seconds."""
+_COUNT_FOR = 2.0
+"""How long a scrape waits for the stores; one that does not answer is left to the next scrape."""
+
+
+class Metrics(Closable):
+    """Count what a service does.
+
+    Args:
+        service: The service.
+
+    Example:
+        >>> from vlmsearch.server.settings import IndexSettings, ServerSettings
+        >>> with Service.open(ServerSettings(indexes={"notes": IndexSettings("mock:", "mock:")})) as service:
+        ...     with Metrics(service) as metrics:
+        ...         metrics.note_request("GET", "/healthz", 200, 0.01)
+        ...         b'vlmsearch_index_documents{index="notes"} 0.0' in metrics.page()
+        True
+    """
+
+    def __init__(self, service: Service) -> None:
+        registry = self._registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
+        Info("vlmsearch_build", "The version that runs.", registry=registry).info({"version": __version__})
+        self._requests = Counter(
+            "vlmsearch_http_requests", "Requests that were answered.", ("method", "route", "status"), registry=registry
+        )
+        self._request_seconds = Histogram(
+            "vlmsearch_http_request_duration_seconds",
+            "From the first byte of a request to the last of its answer.",
+            ("method", "route"),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.in_progress = Gauge(
+            "vlmsearch_http_requests_in_progress", "Requests that are being answered.", registry=registry
+        )
+        self._stage_seconds = Histogram(
+            "vlmsearch_stage_duration_seconds",
+            "One stage of the work: decode, encode, store, fuse, rerank or generate.",
+            ("operation", "stage"),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._stage_failures = Counter(
+            "vlmsearch_stage_failures", "Stages that an error ended.", ("operation", "stage", "error"), registry=registry
+        )
+        self._indexes = _Indexes(service)
+        registry.register(self._indexes)
+        registry.register(_Waiting(service))
+        self._stop = listen(self.note_stage)
+
+    def note_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one request that was answered.
+
+        Args:
+            method: Its method.
+            route: The template of its route.
+            status: The status of the answer; 499 where the client went before there was one.
+            seconds: How long it took.
+        """
+        self._requests.labels(method, route, str(status)).inc()
+        self._request_seconds.labels(method, route).observe(seconds)
+
+    def note_stage(self, measured: Measured) -> None:
+        """Count one stage that is over.
+
+        Args:
+            measured: What is known of it.
+        """
+        self._stage_seconds.labels(measured.operation, measured.stage).observe(measured.seconds)
+        if measured.error:
+            self._stage_failures.labels(measured.operation, measured.stage, measured.error).inc()
+
+    def page(self) -> bytes:
+        """Return all figures, in Prometheus's text format. It asks the stores, so it is not for the event loop."""
+        return generate_latest(self._registry)
+
+    def close(self) -> None:
+        """Count no more."""
+        self._stop()
+        self._indexes.close()
+
+
+class _Waiting(Collector):
+    """What waits for a thread, and which jobs there are."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def collect(self) -> Iterable[Metric]:
+        busy, waiting = self._service.threads_in_use()
+        yield GaugeMetricFamily("vlmsearch_threads_busy", "Threads that work for a request.", busy)
+        yield GaugeMetricFamily("vlmsearch_threads_waiting", "Requests that wait for a thread.", waiting)
+
+
+class _Indexes(Collector):
+    """How many documents each index has. A store that does not answer holds no scrape up."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="vlmsearch-count")
+        self._counting = threading.Lock()
+        self._counted: dict[str, int | None] = {}
+        self._at = -_COUNT_EVERY
+
+    def collect(self) -> Iterable[Metric]:
+        if self._counting.acquire(blocking=False):
+            if time.monotonic() - self._at >= _COUNT_EVERY:
+                done = threading.Event()
+                self._worker.submit(self._count, done.set)
+                done.wait(_COUNT_FOR)
+            else:
+                self._counting.release()
+        documents = GaugeMetricFamily("vlmsearch_index_documents", "Documents in an index.", labels=["index"])
+        up = GaugeMetricFamily("vlmsearch_index_up", "1 where the store of an index answers.", labels=["index"])
+        for name, count in list(self._counted.items()):
+            up.add_metric([name], float(count is not None))
+            if count is not None:
+                documents.add_metric([name], count)
+        yield documents
+        yield up
+
+    def _count(self, done: Callable[[], None]) -> None:
+        try:
+            for name, index in self._service.indexes.items():
+                try:
+                    store = index.pipeline.store
+                    self._counted[name] = len(store) if store.manifest() else 0
+                except VlmsearchError:
+                    self._counted[name] = None
+            self._at = time.monotonic()
+        finally:
+            self._counting.release()
+            done()
+
+    def close(self) -> None:
+        self._worker.shutdown(wait=False)
