@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,8 +15,10 @@ from vlmsearch.server import forms
 from vlmsearch.server.endings import Endings
 from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.forms import ErrorAnswer
-from vlmsearch.server.routes import answers, documents, health, jobs, search
+from vlmsearch.server.metrics import Metrics
+from vlmsearch.server.routes import answers, documents, health, jobs, metrics, search
 from vlmsearch.server.service import Service
+from vlmsearch.server.watching import Watching
 
 _BODIES: tuple[type[BaseModel], ...] = (
     forms.SearchForm,
@@ -53,20 +57,31 @@ def create_app(service: Service) -> FastAPI:
         responses=_ERRORS,
         docs_url=None,
         redoc_url=None,
+        lifespan=_lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `Watching` has the spans, without queries
     )
     app.state.service = service
+    app.state.metrics = Metrics(service)
     add_handlers(app)
     add_middleware(app, service)
-    for routes in (health, search, documents, answers, jobs):
+    for routes in (health, metrics, search, documents, answers, jobs):
         app.include_router(routes.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 
 
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Count what is done while the application runs."""
+    with app.state.metrics.counting():
+        yield
+
+
 def add_middleware(app: FastAPI, service: Service) -> None:  # noqa: ARG001 - what limits requests reads the settings
     """Put what every request passes around the routes: what is added last is outermost."""
     app.add_middleware(Endings)
-    # request ids and log lines, metrics, limits of body and rate, access
+    # limits of body and rate, access
+    app.add_middleware(Watching, metrics=app.state.metrics)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

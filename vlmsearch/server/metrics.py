@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -18,7 +19,6 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from vlmsearch import __version__
-from vlmsearch._util.closable import Closable
 from vlmsearch._util.tracing import Measured, listen
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.server.service import Service
@@ -32,7 +32,7 @@ _COUNT_FOR = 2.0
 """How long a scrape waits for the stores; one that does not answer is left to the next scrape."""
 
 
-class Metrics(Closable):
+class Metrics:
     """Count what a service does.
 
     Args:
@@ -41,9 +41,9 @@ class Metrics(Closable):
     Example:
         >>> from vlmsearch.server.settings import IndexSettings, ServerSettings
         >>> with Service.open(ServerSettings(indexes={"notes": IndexSettings("mock:", "mock:")})) as service:
-        ...     with Metrics(service) as metrics:
-        ...         metrics.note_request("GET", "/healthz", 200, 0.01)
-        ...         b'vlmsearch_index_documents{index="notes"} 0.0' in metrics.page()
+        ...     metrics = Metrics(service)
+        ...     metrics.note_request("GET", "/healthz", 200, 0.01)
+        ...     b'vlmsearch_index_documents{index="notes"} 0.0' in metrics.page()
         True
     """
 
@@ -73,12 +73,14 @@ class Metrics(Closable):
             registry=registry,
         )
         self._stage_failures = Counter(
-            "vlmsearch_stage_failures", "Stages that an error ended.", ("operation", "stage", "error"), registry=registry
+            "vlmsearch_stage_failures",
+            "Stages that an error ended.",
+            ("operation", "stage", "error"),
+            registry=registry,
         )
         self._indexes = _Indexes(service)
         registry.register(self._indexes)
         registry.register(_Waiting(service))
-        self._stop = listen(self.note_stage)
 
     def note_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one request that was answered.
@@ -106,10 +108,15 @@ class Metrics(Closable):
         """Return all figures, in Prometheus's text format. It asks the stores, so it is not for the event loop."""
         return generate_latest(self._registry)
 
-    def close(self) -> None:
-        """Count no more."""
-        self._stop()
-        self._indexes.close()
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the stages of the work while the ``with`` block lasts."""
+        stop = listen(self.note_stage)
+        try:
+            yield
+        finally:
+            stop()
+            self._indexes.close()
 
 
 class _Waiting(Collector):

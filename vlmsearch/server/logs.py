@@ -1,0 +1,94 @@
+"""Log lines on the error output, each with the id of the request that it is about.
+
+No line holds what a query, a document or an answer says: see `vlmsearch.server.access` for who did what.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextvars import ContextVar
+from datetime import datetime, timezone
+
+from vlmsearch._util.tracing import trace_id
+from vlmsearch.server.settings import Log
+
+REQUEST_ID: ContextVar[str] = ContextVar("vlmsearch_request_id", default="")
+"""The id of the request that is answered here; "" for none."""
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_KEPT = ("vlmsearch", "uvicorn")
+
+
+class _AboutRequest(logging.Filter):
+    """What every line says beside its message."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = REQUEST_ID.get()
+        record.trace_id = trace_id()
+        return True
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: ``time``, ``level``, ``logger``, ``message`` and what else the record has."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line.
+
+        Args:
+            record: The record.
+
+        Returns:
+            The object, in ASCII.
+        """
+        said: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        said |= {name: value for name, value in vars(record).items() if name not in _USUAL and value != ""}
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps(said, default=str)
+
+
+class TextLines(logging.Formatter):
+    """Lines for people."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and after it the traceback of a failure.
+
+        Args:
+            record: The record.
+
+        Returns:
+            The time, the level, the message and the id of the request.
+        """
+        first, *rest = super().format(record).split("\n")
+        about = getattr(record, "request_id", "")
+        return "\n".join([f"{_time(record)} {first}" + (f" [{about}]" if about else ""), *rest])
+
+
+def configure(form: Log) -> None:
+    """Write what the service and uvicorn log to the error output, and of other packages what is wrong.
+
+    Args:
+        form: How lines look.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.addFilter(_AboutRequest())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    for name in _KEPT:
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+def _time(record: logging.LogRecord) -> str:
+    """When it was, in UTC and ISO 8601, to the millisecond."""
+    return (
+        datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
