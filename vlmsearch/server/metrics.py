@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Protocol, TypeVar, runtime_checkable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -119,8 +121,27 @@ class Metrics:
             self._indexes.close()
 
 
+class _Stats(Protocol):
+    """What an encoder that merges requests into batches counts."""
+
+    waiting: int
+    waiting_items: int
+    batches: int
+    items: int
+    refused: int
+    cancelled: int
+
+
+@runtime_checkable
+class _Batches(Protocol):
+    """An encoder that merges requests into batches."""
+
+    def stats(self) -> _Stats:
+        """Count what waits and what was done."""
+
+
 class _Waiting(Collector):
-    """What waits for a thread, and which jobs there are."""
+    """What waits for a thread or for a place in a batch, and which jobs there are."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -129,6 +150,42 @@ class _Waiting(Collector):
         busy, waiting = self._service.threads_in_use()
         yield GaugeMetricFamily("vlmsearch_threads_busy", "Threads that work for a request.", busy)
         yield GaugeMetricFamily("vlmsearch_threads_waiting", "Requests that wait for a thread.", waiting)
+        jobs = GaugeMetricFamily(
+            "vlmsearch_jobs",
+            "Jobs that are not over, and the last that are.",
+            labels=("kind", "state"),
+        )
+        for labels, count in Counts((job.kind, job.state) for job in self._service.jobs.all()).items():
+            jobs.add_metric(labels, count)
+        yield jobs
+        yield from self._batches()
+
+    def _batches(self) -> Iterable[Metric]:
+        """The sizes of batches are what `rate` gives of the items, divided by that of the batches."""
+        encoders = {id(index.pipeline.encoder): index.pipeline.encoder for index in self._service.indexes.values()}
+        stats = [(each.fingerprint, each.stats()) for each in encoders.values() if isinstance(each, _Batches)]
+        for name, said, read in (
+            ("queue_requests", "Requests that wait for a batch.", lambda found: found.waiting),
+            ("queue_items", "Texts and images that wait for a batch.", lambda found: found.waiting_items),
+        ):
+            yield _family(GaugeMetricFamily(f"vlmsearch_{name}", said, labels=["encoder"]), stats, read)
+        for name, said, read in (
+            ("batches", "Batches that were encoded.", lambda found: found.batches),
+            ("batch_items", "Texts and images that were encoded in batches.", lambda found: found.items),
+            ("queue_refused", "Requests that found no room, or waited for too long.", lambda found: found.refused),
+            ("queue_cancelled", "Requests that were given up.", lambda found: found.cancelled),
+        ):
+            yield _family(CounterMetricFamily(f"vlmsearch_{name}", said, labels=["encoder"]), stats, read)
+
+
+_Family = TypeVar("_Family", GaugeMetricFamily, CounterMetricFamily)
+
+
+def _family(family: _Family, stats: Sequence[tuple[str, _Stats]], read: Callable[[_Stats], int]) -> _Family:
+    """One figure of all encoders; those of one model are one."""
+    for encoder in dict.fromkeys(name for name, _ in stats):
+        family.add_metric([encoder], sum(read(found) for name, found in stats if name == encoder))
+    return family
 
 
 class _Indexes(Collector):

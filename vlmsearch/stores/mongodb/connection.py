@@ -137,13 +137,13 @@ class _Traced(Collection[Row]):
         self._trace = trace
 
     def find(self, *args: Any, **kwargs: Any) -> Cursor[Row]:
-        return super().find(*args, comment=self._trace, **kwargs)
+        return super().find(*args, **{"comment": self._trace, **kwargs})
 
     def aggregate(self, *args: Any, **kwargs: Any) -> CommandCursor[Row]:
-        return super().aggregate(*args, comment=self._trace, **kwargs)
+        return super().aggregate(*args, **{"comment": self._trace, **kwargs})
 
     def bulk_write(self, *args: Any, **kwargs: Any) -> BulkWriteResult:
-        return super().bulk_write(*args, comment=self._trace, **kwargs)
+        return super().bulk_write(*args, **{"comment": self._trace, **kwargs})
 
 
 @dataclass

@@ -1,0 +1,299 @@
+"""The production set among the examples: its files are valid, agree with each other, and name what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import promql_parser
+import pytest
+import yaml
+from compose_spec import PyCompose
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.cli import ok
+from tests.support.paths import ROOT
+from tests.support.service import RunningService, serving
+from vlmsearch import Document
+from vlmsearch._util.tables import read_table
+from vlmsearch.server.settings import read_settings
+
+FOLDER = ROOT / "examples" / "production"
+CHART = FOLDER / "chart"
+KUBERNETES = ("1.28", "1.34")
+"""The oldest that the chart says it runs on, and a recent one."""
+PARTS = ("server", "mongodb", "chroma", "triton", "prometheus", "grafana")
+SAMPLES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+"""What the samples of a metric are called, where that is not its name."""
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def rendered(**values: object) -> list[dict[str, Any]]:
+    """What the chart makes of some values."""
+    with helm_python.Chart.load(CHART) as chart:
+        made = chart.render(values, name="demo", namespace="search")
+    return [one for name, text in made.items() if name.endswith(".yaml") for one in yaml.safe_load_all(text) if one]
+
+
+def pods(manifests: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The template of each workload's pods, by name."""
+    return {one["metadata"]["name"]: one["spec"]["template"] for one in manifests if "template" in one.get("spec", {})}
+
+
+# ---- the chart
+
+
+@pytest.mark.parametrize("values", [{}, {"ingress": {"enabled": True}, "triton": {"gpu": True}}], ids=["cpu", "gpu"])
+def test_helm_finds_nothing_to_mend_in_the_chart(values: dict[str, object]) -> None:
+    report = helm_python.lint(CHART, values, strict=True)
+    assert [each for each in report["messages"] if each["severity"] > 1] == []
+    assert report["errors"] == []
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {
+            "ingress": {"enabled": True, "className": "nginx"},
+            "triton": {"gpu": True},
+            "service": {"traces": "http://t:4318"},
+        },
+        {"prometheus": {"enabled": False}, "grafana": {"enabled": False}, "imagePullSecrets": [{"name": "registry"}]},
+    ],
+    ids=["usual", "all", "least"],
+)
+def test_what_the_chart_makes_is_what_kubernetes_takes(values: dict[str, object], version: str) -> None:
+    manifests = rendered(**values)
+    assert len(manifests) > 10
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, version, strict=True)
+    names = [(one["kind"], one["metadata"]["name"]) for one in manifests]
+    assert len(set(names)) == len(names)
+
+
+def test_every_pod_is_without_rights_and_finds_its_files() -> None:
+    manifests = rendered()
+    made = {(one["kind"], one["metadata"]["name"]) for one in manifests}
+    assert set(pods(manifests)) == {f"demo-{each}" for each in PARTS}
+    for name, pod in pods(manifests).items():
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True, name
+        assert spec["securityContext"]["runAsUser"] > 0, name
+        assert spec["automountServiceAccountToken"] is False, name
+        [container] = spec["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
+        assert container["resources"]["limits"]["memory"], name
+        volumes = {each["name"]: each for each in spec.get("volumes", ())}
+        claims = [one for one in manifests if one["metadata"]["name"] == name and one["kind"] == "StatefulSet"]
+        known = set(volumes) | {
+            c["metadata"]["name"] for one in claims for c in one["spec"].get("volumeClaimTemplates", ())
+        }
+        assert {each["name"] for each in container["volumeMounts"]} <= known, name
+        for volume in volumes.values():
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in made
+            if "persistentVolumeClaim" in volume:
+                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in made
+
+
+def test_services_and_policies_of_the_chart_reach_the_pods_that_they_mean() -> None:
+    manifests = rendered()
+    labels = {name: pod["metadata"]["labels"] for name, pod in pods(manifests).items()}
+    ports = {name: pod["spec"]["containers"][0]["ports"] for name, pod in pods(manifests).items()}
+    for one in manifests:
+        if one["kind"] == "Service":
+            selector = one["spec"]["selector"]
+            [target] = [name for name, given in labels.items() if selector.items() <= given.items()]
+            assert target == one["metadata"]["name"]
+            named = {each["name"] for each in ports[target]}
+            assert {each["targetPort"] for each in one["spec"]["ports"]} <= named
+        if one["kind"] == "NetworkPolicy":
+            selector = one["spec"]["podSelector"]["matchLabels"]
+            [target] = [name for name, given in labels.items() if selector.items() <= given.items()]
+            numbers = {each["containerPort"] for each in ports[target]}
+            for rule in one["spec"]["ingress"]:
+                assert {each["port"] for each in rule["ports"]} <= numbers
+                for source in rule["from"]:
+                    wanted = source["podSelector"]["matchLabels"]
+                    assert any(wanted.items() <= given.items() for given in labels.values())
+
+
+def test_the_settings_of_the_chart_are_those_that_the_server_reads(tmp_path: Path) -> None:
+    indexes = {"photos": {}, "notes": {"store": "sqlite:/data", "encoder": "mock:", "reranker": "mock:"}}
+    [settings] = [one for one in rendered(service={"indexes": indexes}) if "serve.toml" in one.get("data", {})]
+    (tmp_path / "serve.toml").write_text(settings["data"]["serve.toml"], encoding="utf-8")
+    found = read_settings(tmp_path / "serve.toml")
+    assert found.tokens == "/run/vlmsearch/tokens.json"
+    assert found.stop_seconds == 30
+    assert found.indexes["photos"].store == "mongodb+chroma://demo-mongodb:27017/photos?chroma=http://demo-chroma:8000"
+    assert found.indexes["photos"].encoder == "triton://demo-triton:8001/vlm"
+    assert found.indexes["notes"].reranker == "mock:"
+
+
+def test_the_dashboard_and_the_alerts_of_the_chart_are_the_files() -> None:
+    data: dict[str, str] = {}
+    for one in rendered():
+        data |= one.get("data", {})
+    assert json.loads(data["vlmsearch.json"]) == json.loads((CHART / "files" / "dashboard.json").read_text())
+    assert yaml.safe_load(data["alerts.yml"]) == load("chart/files/alerts.yml")
+
+
+# ---- Compose
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
+def test_the_compose_files_follow_the_specification(name: str) -> None:
+    given = re.sub(r"\$\{\w+:[?-]([^}]*)\}", r"\1", (FOLDER / name).read_text(encoding="utf-8"))  # as Compose does
+    plain = yaml.safe_dump(yaml.safe_load(given), sort_keys=False)  # anchors and merges are YAML's, not Compose's
+    assert PyCompose.from_yaml(plain).service_names()
+
+
+def test_what_compose_mounts_and_builds_is_there() -> None:
+    compose = load("compose.yaml")
+    made = {"secrets", "photos"}  # by whoever follows the README
+    for name, service in compose["services"].items():
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            if source.startswith("./"):
+                place = source[2:]
+                assert place.split("/")[0] in made or (FOLDER / place).exists(), f"{name}: {source}"
+            elif not source.startswith("$"):
+                assert source in compose["volumes"], f"{name}: {source}"
+        assert set(service["networks"]) <= set(compose["networks"])
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        if "build" in service:
+            assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:"), f"{name} is reached from other machines"
+
+
+def test_compose_and_the_chart_run_the_same_versions() -> None:
+    services = load("compose.yaml")["services"]
+    values = load("chart/values.yaml")
+    for name in ("mongodb", "chroma", "prometheus", "grafana"):
+        assert services[name]["image"] == values[name]["image"]
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "triton.Dockerfile"])
+def test_an_image_is_made_of_what_is_there_and_runs_without_rights(name: str) -> None:
+    lines = (FOLDER / name).read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    context = ROOT if name == "Dockerfile" else FOLDER
+    for line in lines:
+        if line.startswith("COPY ") and "--from" not in line:
+            *sources, _ = line.split()[1:]
+            assert all(source == "repository" or (context / source).exists() for source in sources), line
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users
+    assert int(users[-1].split(":")[0]) > 0
+    [extras] = re.findall(r"\.\[([\w,]+)\]", "\n".join(lines)) or [""]
+    project: Any = read_table(ROOT / "pyproject.toml")["project"]
+    assert set(filter(None, extras.split(","))) <= project["optional-dependencies"].keys()
+
+
+# ---- the servers together
+
+
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, mongo_address: str, chroma_address: str
+) -> Iterator[RunningService]:
+    """The service with the settings of the set, on a real MongoDB and a real Chroma, without Triton and tokens."""
+    folder = tmp_path_factory.mktemp("production")
+    given = read_settings(FOLDER / "serve.toml")
+    [index] = given.indexes.values()
+    store = index.store.replace("mongodb:27017", mongo_address).replace("chroma:8000", chroma_address)
+    here = replace(index, store=store.replace("/photos?", "/production?"), encoder="mock:", allow=())
+    settings = replace(given, indexes={"photos": here}, host="127.0.0.1", tokens=None, uploads=str(folder))
+    with serving(settings) as opened:
+        opened.service.indexes["photos"].pipeline.add(Document("a", text="a dog"))
+        yield opened
+
+
+def test_the_service_searches_with_the_settings_of_the_set(running: RunningService) -> None:
+    found = running.http.post("/api/v1/indexes/photos/search", json={"text": "dog"}).json()
+    assert [match["id"] for match in found["matches"]] == ["a"]
+    assert running.http.get("/readyz").status_code == 200
+
+
+def names_in(expression: str) -> set[str]:
+    """The metrics that a query reads; it raises where PromQL cannot read the query."""
+    found: set[str] = set()
+
+    def visit(node: object) -> bool:
+        if isinstance(node, promql_parser.VectorSelector) and node.name:
+            found.add(node.name)
+        return True
+
+    promql_parser.walk(promql_parser.parse(expression.replace("$__rate_interval", "1m")), visit)
+    return found
+
+
+def queries() -> dict[str, str]:
+    """The queries of the dashboard and of the alerts, by what they are for."""
+    board = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
+    found = {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in board["panels"]
+        for target in panel.get("targets", ())
+    }
+    rules = [rule for group in load("chart/files/alerts.yml")["groups"] for rule in group["rules"]]
+    found |= {rule["alert"]: rule["expr"] for rule in rules}
+    for variable in board["templating"]["list"][1:]:
+        [found[variable["name"]]] = re.findall(r"label_values\((\w+), \w+\)", variable["query"]["query"])
+    return found
+
+
+def test_the_dashboard_and_the_alerts_read_metrics_that_there_are(running: RunningService) -> None:
+    families = list(text_string_to_metric_families(running.http.get("/metrics").text))
+    known = {family.name + end for family in families for end in SAMPLES.get(family.type, ("",))} | {"up"}
+    triton = set(re.findall(r"nv_\w+", ok("triton", "dashboard")))
+    read = {name: names_in(query) for name, query in queries().items()}
+    assert all(read.values())
+    assert len(read) > 25
+    assert set().union(*read.values()) - known - triton == set()
+    watched = {
+        name for name in known if name.startswith("vlmsearch_") and not name.endswith(("_sum", "_count", "_created"))
+    }
+    shown = set().union(*read.values())
+    assert watched - shown == set(), "figures that nobody looks at"
+
+
+def test_the_labels_that_the_dashboard_groups_by_are_there(running: RunningService) -> None:
+    running.http.post("/api/v1/indexes/photos/search", json={"text": "dog"})
+    samples = [
+        each for one in text_string_to_metric_families(running.http.get("/metrics").text) for each in one.samples
+    ]
+    labels: dict[str, set[str]] = {}
+    for sample in samples:
+        labels.setdefault(sample.name, set()).update(sample.labels)
+    added = {"instance", "job"}  # by Prometheus
+    for title, query in queries().items():
+        for name in names_in(query) & labels.keys():
+            for group in re.findall(r"by \(([\w, ]+)\)", query):
+                assert set(re.split(r", ?", group)) <= labels[name] | added, title
+
+
+def test_prometheus_reads_the_service_with_a_token() -> None:
+    settings = load("prometheus/prometheus.yml")
+    [service, triton] = settings["scrape_configs"]
+    assert service["authorization"]["credentials_file"] == "/run/prometheus-token"
+    mounted = [each.split(":")[1] for each in load("compose.yaml")["services"]["prometheus"]["volumes"]]
+    assert {service["authorization"]["credentials_file"], *settings["rule_files"]} <= set(mounted)
+    for job in (service, triton):
+        assert job["static_configs"][0]["targets"][0].split(":")[0] in load("compose.yaml")["services"]
