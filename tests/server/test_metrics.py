@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,3 +127,24 @@ def test_a_service_that_has_ended_listens_no_more(tmp_path: Path) -> None:
         mine = tracing._listeners[-1]
         assert running.http.get("/healthz").status_code == 200
     assert mine not in tracing._listeners
+
+
+def test_batches_and_the_queue_before_them_are_counted(running: RunningService) -> None:
+    running.http.post("/api/v1/indexes/notes/search", json={"text": "dog"})  # an empty index encodes nothing
+    running.service.indexes["notes"].pipeline.add(Document("a", text="a dog"))
+    before = figure(figures(running), "vlmsearch_batch_items_sum", kind="query")
+    running.http.post("/api/v1/indexes/notes/search", json={"text": "dog"})
+    found = figures(running)
+    assert figure(found, "vlmsearch_batch_items_sum", kind="query") == before + 1
+    assert figure(found, "vlmsearch_batch_requests_count", kind="document") == 1
+    [encoder] = running.service.encoders.values()
+    assert found["vlmsearch_queue_requests", (("encoder", encoder.fingerprint),)] == 0
+    assert found["vlmsearch_queue_refused_total", (("encoder", encoder.fingerprint),)] == 0
+
+
+def test_jobs_are_counted_by_their_state(running: RunningService) -> None:
+    running.service.indexes["notes"].pipeline.add(Document("a", text="a dog"))
+    job = running.http.post("/api/v1/indexes/notes/jobs", json={"kind": "check"}).json()
+    while running.http.get(f"/api/v1/jobs/{job['id']}").json()["state"] not in ("done", "failed"):
+        time.sleep(0.01)
+    assert figure(figures(running), "vlmsearch_jobs", kind="check", state="done") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +26,14 @@ class Spans:
 
     def named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.all if span.name == name]
+
+    def wait_for(self, name: str) -> ReadableSpan:
+        """The only span of a name; that of a request ends after its client has the answer."""
+        end = time.monotonic() + 10
+        while not self.named(name) and time.monotonic() < end:
+            time.sleep(0.01)
+        [span] = self.named(name)
+        return span
 
     def parent(self, span: ReadableSpan) -> str:
         """The name of the span that this one is in; "" for none."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol, TypeVar, runtime_checkable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from vlmsearch import __version__
 from vlmsearch._util.tracing import Measured, listen
+from vlmsearch.encoders.batching import Batch
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.server.service import Service
 
@@ -80,6 +80,28 @@ class Metrics:
             ("operation", "stage", "error"),
             registry=registry,
         )
+        self._batch_items = Histogram(
+            "vlmsearch_batch_items",
+            "Texts or images that were encoded together.",
+            ("kind",),
+            buckets=_ITEMS,
+            registry=registry,
+        )
+        self._batch_requests = Histogram(
+            "vlmsearch_batch_requests",
+            "Requests whose items were encoded together.",
+            ("kind",),
+            buckets=_ITEMS,
+            registry=registry,
+        )
+        self._batch_seconds = Histogram(
+            "vlmsearch_batch_duration_seconds",
+            "How long the encoder took for a batch.",
+            ("kind",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._service = service
         self._indexes = _Indexes(service)
         registry.register(self._indexes)
         registry.register(_Waiting(service))
@@ -106,38 +128,31 @@ class Metrics:
         if measured.error:
             self._stage_failures.labels(measured.operation, measured.stage, measured.error).inc()
 
+    def note_batch(self, batch: Batch) -> None:
+        """Count one batch that was encoded.
+
+        Args:
+            batch: What is known of it.
+        """
+        self._batch_items.labels(batch.kind).observe(batch.items)
+        self._batch_requests.labels(batch.kind).observe(batch.requests)
+        self._batch_seconds.labels(batch.kind).observe(batch.seconds)
+
     def page(self) -> bytes:
         """Return all figures, in Prometheus's text format. It asks the stores, so it is not for the event loop."""
         return generate_latest(self._registry)
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count the stages of the work while the ``with`` block lasts."""
+        """Count the stages of the work and the batches while the ``with`` block lasts."""
         stop = listen(self.note_stage)
+        self._service.on_batch.append(self.note_batch)
         try:
             yield
         finally:
+            self._service.on_batch.remove(self.note_batch)
             stop()
             self._indexes.close()
-
-
-class _Stats(Protocol):
-    """What an encoder that merges requests into batches counts."""
-
-    waiting: int
-    waiting_items: int
-    batches: int
-    items: int
-    refused: int
-    cancelled: int
-
-
-@runtime_checkable
-class _Batches(Protocol):
-    """An encoder that merges requests into batches."""
-
-    def stats(self) -> _Stats:
-        """Count what waits and what was done."""
 
 
 class _Waiting(Collector):
@@ -158,34 +173,17 @@ class _Waiting(Collector):
         for labels, count in Counts((job.kind, job.state) for job in self._service.jobs.all()).items():
             jobs.add_metric(labels, count)
         yield jobs
-        yield from self._batches()
-
-    def _batches(self) -> Iterable[Metric]:
-        """The sizes of batches are what `rate` gives of the items, divided by that of the batches."""
-        encoders = {id(index.pipeline.encoder): index.pipeline.encoder for index in self._service.indexes.values()}
-        stats = [(each.fingerprint, each.stats()) for each in encoders.values() if isinstance(each, _Batches)]
-        for name, said, read in (
-            ("queue_requests", "Requests that wait for a batch.", lambda found: found.waiting),
-            ("queue_items", "Texts and images that wait for a batch.", lambda found: found.waiting_items),
-        ):
-            yield _family(GaugeMetricFamily(f"vlmsearch_{name}", said, labels=["encoder"]), stats, read)
-        for name, said, read in (
-            ("batches", "Batches that were encoded.", lambda found: found.batches),
-            ("batch_items", "Texts and images that were encoded in batches.", lambda found: found.items),
-            ("queue_refused", "Requests that found no room, or waited for too long.", lambda found: found.refused),
-            ("queue_cancelled", "Requests that were given up.", lambda found: found.cancelled),
-        ):
-            yield _family(CounterMetricFamily(f"vlmsearch_{name}", said, labels=["encoder"]), stats, read)
-
-
-_Family = TypeVar("_Family", GaugeMetricFamily, CounterMetricFamily)
-
-
-def _family(family: _Family, stats: Sequence[tuple[str, _Stats]], read: Callable[[_Stats], int]) -> _Family:
-    """One figure of all encoders; those of one model are one."""
-    for encoder in dict.fromkeys(name for name, _ in stats):
-        family.add_metric([encoder], sum(read(found) for name, found in stats if name == encoder))
-    return family
+        stats = {each.fingerprint: each.stats() for each in self._service.encoders.values()}
+        requests = GaugeMetricFamily("vlmsearch_queue_requests", "Requests that wait for a batch.", labels=["encoder"])
+        items = GaugeMetricFamily("vlmsearch_queue_items", "Texts and images that wait for one.", labels=["encoder"])
+        refused = CounterMetricFamily("vlmsearch_queue_refused", "Requests without a batch.", labels=["encoder"])
+        cancelled = CounterMetricFamily("vlmsearch_queue_cancelled", "Requests given up.", labels=["encoder"])
+        for encoder, found in stats.items():
+            requests.add_metric([encoder], found.waiting)
+            items.add_metric([encoder], found.waiting_items)
+            refused.add_metric([encoder], found.refused)
+            cancelled.add_metric([encoder], found.cancelled)
+        yield from (requests, items, refused, cancelled)
 
 
 class _Indexes(Collector):
