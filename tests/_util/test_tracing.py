@@ -7,9 +7,11 @@ import sys
 import threading
 import timeit
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 from vlmsearch_mocks import MockReranker
 
@@ -21,6 +23,7 @@ from vlmsearch._util import tracing
 from vlmsearch._util.threads import Workers
 from vlmsearch._util.tracing import Measured, listen, operation, stage, staged, trace_headers, trace_id
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.encoders.batching import BatchingEncoder
 from vlmsearch.registry import open_encoder
 from vlmsearch.stores.chroma.connection import Address, ServedChroma
 
@@ -185,6 +188,24 @@ def test_triton_is_told_the_trace(spans: Spans) -> None:
         assert [each["traceparent"].split("-")[1] for each in place.scripted.headers] == [here]
         encoder.encode_texts(["a dog"])
         assert "traceparent" not in place.scripted.headers[-1]
+
+
+def test_a_batch_is_in_the_trace_of_one_request_and_linked_to_the_others(spans: Spans) -> None:
+    with serve_script() as place, BatchingEncoder(open_encoder(f"triton:{place.location}"), delay=5.0) as encoder:
+
+        def ask(text: str) -> str:
+            with operation("search"):
+                encoder.encode_texts([text], role="query")
+                return trace_id()
+
+        encoder._queues["query"].usual = 3  # so many are waited for
+        with ThreadPoolExecutor(3) as threads:
+            traces = set(threads.map(ask, ["one", "two", "three"]))
+        [batch] = spans.named("batch")
+        assert {trace_of(batch)} | {trace.format_trace_id(link.context.trace_id) for link in batch.links} == traces
+        assert len(traces) == 3
+        assert place.scripted.headers[-1]["traceparent"].split("-")[1] == trace_of(batch)
+        assert spans.parent(batch) == "search"
 
 
 def test_a_server_with_openais_interface_is_told_the_trace(pipeline: Pipeline, spans: Spans) -> None:

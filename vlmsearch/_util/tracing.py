@@ -25,7 +25,7 @@ from typing_extensions import Self
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Link, Span, Tracer
 
 T = TypeVar("T")
 Stage: TypeAlias = Literal["decode", "encode", "store", "fuse", "rerank", "generate"]
@@ -114,12 +114,12 @@ class _Span:
         self._name, self._attributes, self._tracer = name, attributes, tracer
         self._span: Span | None = None
 
-    def start(self, parent: Context | None = None, *, serves: bool = False) -> None:
+    def start(self, parent: Context | None = None, links: Sequence[Link] = (), *, serves: bool = False) -> None:
         if self._tracer is not None:
             from opentelemetry.trace import SpanKind
 
             kind = SpanKind.SERVER if serves else SpanKind.INTERNAL
-            self._span = self._tracer.start_span(self._name, parent, kind, attributes=self._attributes)
+            self._span = self._tracer.start_span(self._name, parent, kind, attributes=self._attributes, links=links)
 
     def attach(self) -> object | None:
         """Make it the current span of this context; `detach` takes what this returns."""
@@ -206,6 +206,26 @@ class _Operation(_Span):
         """Give the span the name that is known by now."""
         if self._span is not None:
             self._span.update_name(name)
+
+
+class _Together(_Span):
+    """What one thread does for several that wait: a part of the first one's trace, with links to the others."""
+
+    def __init__(self, name: str, attributes: Attributes, tracer: Tracer, waiting: Sequence[Span]) -> None:
+        super().__init__(name, attributes, tracer)
+        self._waiting = waiting
+
+    def __enter__(self) -> Self:
+        from opentelemetry import trace
+
+        first, *others = self._waiting
+        self.start(trace.set_span_in_context(first), [trace.Link(each.get_span_context()) for each in others])
+        self._token = self.attach()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
+        self.detach(self._token)
+        self.end("" if kind is None else kind.__name__)
 
 
 class _SilentOperation(_Silence):
@@ -348,6 +368,33 @@ def _each(running: _Running, pieces: Iterator[T], parent: Context | None) -> Ite
         if close:
             close()
         running.finish(seconds, kind)
+
+
+def waiting_span() -> Span | None:
+    """Return the current span, for `together` in the thread that will do the work; None where nobody listens."""
+    if _tracer() is None:
+        return None
+    from opentelemetry import trace
+
+    current = trace.get_current_span()
+    return current if current.get_span_context().is_valid else None
+
+
+def together(name: str, attributes: Attributes, waiting: Sequence[Span | None]) -> _Silence | _Together:
+    """Make work that is done for several callers at once a span.
+
+    Args:
+        name: What it is.
+        attributes: What to say of it.
+        waiting: What `waiting_span` gave each caller. The span is in the trace of the first, and the servers that are
+            asked are told that one; it has links to the others.
+
+    Returns:
+        A context manager, as `stage` does.
+    """
+    spans = [span for span in waiting if span is not None]
+    tracer = _tracer() if spans else None
+    return _SILENCE if tracer is None else _Together(name, attributes, tracer, spans)
 
 
 def trace_headers() -> dict[str, str]:

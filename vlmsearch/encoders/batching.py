@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.tracing import together, waiting_span
 from vlmsearch.encoders.base import Encoder, prepared_image
 from vlmsearch.errors import (
     BackendError,
@@ -34,6 +35,9 @@ from vlmsearch.errors import (
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import ImageSource, Role, Vectors
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 _Kind: TypeAlias = Literal["query", "document", "image"]
 """What a batch is of: texts of a role, or images."""
@@ -117,6 +121,8 @@ class _Request:
     """Vectors by the place of the first item that they are of."""
     bad: dict[int, InvalidInputError] = field(default_factory=dict)
     error: BaseException | None = None
+    span: Span | None = field(default_factory=waiting_span)
+    """What it is part of."""
     over: bool = False
     waiting: threading.Lock = field(default_factory=threading.Lock)
     """Held until the request is over; a lock wakes a thread for half of what an event costs."""
@@ -436,7 +442,8 @@ class BatchingEncoder(Encoder):
                 for part in parts:
                     part.request.under_way += 1
             begun = time.monotonic()
-            outcomes = self._outcomes(kind, parts)
+            with together("batch", {"vlmsearch.kind": kind, "vlmsearch.count": count}, [p.request.span for p in parts]):
+                outcomes = self._outcomes(kind, parts)
             seconds = time.monotonic() - begun
             with self._changed:
                 queue.note(parts, count, seconds)
