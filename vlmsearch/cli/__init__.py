@@ -39,6 +39,7 @@ _COMMANDS = {
     "models": "List the models that are built.",
     "triton": "Make, serve and watch Triton model repositories.",
     "llm": "Build, make and serve language models with TensorRT-LLM.",
+    "token": "Make, list and remove the tokens of a server.",
     "bench": "Measure, on this machine.",
 }
 """Commands and what --help says of them, so that --help loads none of them."""

@@ -1,0 +1,228 @@
+"""Access tokens: made once, kept as hashes in a file, and found again in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal, get_args
+
+from vlmsearch._util.files import replace_file
+from vlmsearch._util.locks import FileLock, LockedError
+from vlmsearch.errors import ConfigError
+
+AccessRole = Literal["read", "write", "admin"]
+"""What a token may do; each may do what those before it may."""
+ACCESS_ROLES: tuple[AccessRole, ...] = get_args(AccessRole)
+_PREFIX = "vlms_"
+"""By which tools that look for secrets in source code find tokens."""
+_RANDOM_BYTES = 32
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_VERSION = 1
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Token:
+    """Describe one token as the file keeps it; the token itself is kept nowhere.
+
+    Attributes:
+        name: Names its holder, in audit lines too.
+        role: What it may do.
+        indexes: The indexes that it may see; None for all, also those to come.
+        sha256: The hash of the token in hexadecimal digits. A token is 32 random bytes, so nobody finds it by trying,
+            however fast the hash is; what makes a hash slow protects passwords that people choose.
+        created: When it was made, in UTC, as ISO 8601 has it.
+    """
+
+    name: str
+    role: AccessRole
+    indexes: tuple[str, ...] | None
+    sha256: str
+    created: str
+
+    def sees(self, index: str) -> bool:
+        """Return whether the token may see an index."""
+        return self.indexes is None or index in self.indexes
+
+    def may(self, role: AccessRole) -> bool:
+        """Return whether the token may do what a role may."""
+        return ACCESS_ROLES.index(self.role) >= ACCESS_ROLES.index(role)
+
+
+class TokenFile:
+    """Keep tokens in a JSON file, which is replaced as a whole at each change.
+
+    Args:
+        path: The file; it need not be there.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = TokenFile(Path(folder, "tokens.json"))
+        ...     secret = file.add("page", role="read", indexes=["photos"])
+        ...     found = file.find(secret)
+        >>> found.name, found.sees("photos"), found.sees("letters"), found.may("write")
+        ('page', True, False, False)
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._state: tuple[int, ...] | None = None
+        self._tokens: tuple[Token, ...] = ()
+
+    def read(self) -> tuple[Token, ...]:
+        """Return the tokens, in the order in which they were added; none where there is no file.
+
+        Raises:
+            ConfigError: The file cannot be read, or is not one of tokens.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigError(f"the file of tokens {self.path} cannot be read: {exc}") from exc
+        try:
+            return _parse(text)
+        except (ValueError, RecursionError) as exc:
+            raise ConfigError(f"{self.path} is not a file of tokens: {exc}; `vlmsearch token add` writes one") from exc
+
+    def current(self) -> tuple[Token, ...]:
+        """Return the tokens as they are now, read again whenever the file has changed.
+
+        A file that somebody damaged leaves those before in force, with an error in the log; without a file there are
+        none.
+        """
+        try:
+            found = self.path.stat()
+        except OSError:
+            state = None
+        else:
+            state = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if state != self._state:
+            try:
+                self._tokens = self.read()
+            except ConfigError as exc:
+                _LOG.error("%s; the tokens from before stay in force", exc)  # noqa: TRY400 - its message says it all
+            self._state = state
+        return self._tokens
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token of a secret, None where there is none; in a time that depends on neither."""
+        given = _digest(secret)
+        found = None
+        for token in self.current():
+            if hmac.compare_digest(token.sha256, given):
+                found = token
+        return found
+
+    def add(self, name: str, *, role: AccessRole, indexes: Sequence[str] | None = None) -> str:
+        """Make a token.
+
+        Args:
+            name: Who holds it: 1 to 64 letters, digits, dots, dashes and underscores.
+            role: What it may do.
+            indexes: What it may see; None for all.
+
+        Returns:
+            The token, which cannot be found out again.
+
+        Raises:
+            ConfigError: There is one of that name, a value is wrong, or the file cannot be written.
+        """
+        secret = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+        created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        token = Token(name, role, None if indexes is None else tuple(indexes), _digest(secret), created)
+        _check(token)
+        with self._changing() as tokens:
+            if any(each.name == name for each in tokens):
+                raise ConfigError(f"there is a token {name!r}: remove it first, or give the new one another name")
+            self._write([*tokens, token])
+        return secret
+
+    def remove(self, name: str) -> None:
+        """Remove a token, which a running server refuses from then on.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            ConfigError: There is none of that name, or the file cannot be written.
+        """
+        with self._changing() as tokens:
+            left = [token for token in tokens if token.name != name]
+            if len(left) == len(tokens):
+                known = ", ".join(token.name for token in tokens) or "none"
+                raise ConfigError(f"there is no token {name!r} in {self.path}; there are: {known}")
+            self._write(left)
+
+    @contextmanager
+    def _changing(self) -> Iterator[tuple[Token, ...]]:
+        """The tokens, while no other process changes them: one that adds must not bring back what another removed."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
+        except LockedError as exc:
+            raise ConfigError(f"process {exc.process} is changing {self.path}: try again") from exc
+        except OSError as exc:
+            raise ConfigError(f"{self.path} cannot be changed: {exc.strerror}") from exc
+        try:
+            yield self.read()
+        finally:
+            lock.close()
+
+    def _write(self, tokens: Iterable[Token]) -> None:
+        rows = [asdict(token) for token in tokens]
+        text = json.dumps({"version": _VERSION, "tokens": rows}, indent=2) + os.linesep
+        try:
+            replace_file(self.path, text.encode())
+        except OSError as exc:
+            raise ConfigError(f"{self.path} cannot be written: {exc.strerror}") from exc
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _parse(text: str) -> tuple[Token, ...]:
+    """The tokens of a file; ValueError says what is wrong with it."""
+    found = json.loads(text)
+    if not isinstance(found, dict) or found.get("version") != _VERSION or not isinstance(found.get("tokens"), list):
+        raise ValueError(f"it has no version {_VERSION} and a list of tokens")
+    tokens = []
+    for row in found["tokens"]:
+        try:
+            token = Token(**row)
+        except TypeError as exc:
+            raise ValueError(f"a token has name, role, indexes, sha256 and created: {row!r}") from exc
+        _check(token)
+        tokens.append(replace(token, indexes=None if token.indexes is None else tuple(token.indexes)))
+    if len({token.name for token in tokens}) < len(tokens):
+        raise ValueError("two tokens have one name")
+    return tuple(tokens)
+
+
+def _check(token: Token) -> None:
+    """Raise ConfigError for what no token has."""
+    if not isinstance(token.name, str) or not _NAME.fullmatch(token.name):
+        raise ConfigError(f"a token's name has 1 to 64 letters, digits, dots, - and _, not {token.name!r}")
+    if token.role not in ACCESS_ROLES:
+        raise ConfigError(f"a token's role is one of {', '.join(ACCESS_ROLES)}, not {token.role!r}")
+    indexes = token.indexes
+    if indexes is not None and (
+        not isinstance(indexes, (list, tuple)) or not indexes or not all(isinstance(each, str) for each in indexes)
+    ):
+        raise ConfigError(f"the indexes of a token are a list of names, or null for all, not {indexes!r}")
+    if not isinstance(token.sha256, str) or not _DIGEST.fullmatch(token.sha256):
+        raise ConfigError(f"the sha256 of token {token.name!r} is not 64 hexadecimal digits")
