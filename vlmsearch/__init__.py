@@ -15,7 +15,7 @@ Example:
 from typing import TYPE_CHECKING
 
 from vlmsearch.answers.prompts import AnswerStream
-from vlmsearch.encoders.base import BatchSizes, Encoder, PreparesImages
+from vlmsearch.encoders.base import BatchSizes, Encoder, PreparesImages, TokenizesTexts
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -160,6 +160,7 @@ __all__ = [
     "Stamp",
     "Store",
     "TextTruncatedWarning",
+    "TokenizesTexts",
     "Tunable",
     "Vectors",
     "VlmsearchError",

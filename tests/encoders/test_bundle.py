@@ -13,6 +13,7 @@ import pytest
 from tests.support.checkpoints import make_bert, make_recipe
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
+from vlmsearch.errors import InvalidBatchError
 from vlmsearch.export.bundle import build_bundle
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import UNPADDED, Bundle
@@ -85,3 +86,24 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(
     assert all(mask.all() for mask in masks if mask.shape[1] >= UNPADDED)
     assert all(mask.size <= TOKENS_AT_ONCE or len(mask) == 1 for mask in masks)
     assert len(masks) >= threads
+
+
+@pytest.mark.parametrize("space", ["clip", "minilm"])
+def test_the_tokens_of_a_text_are_those_that_it_is_decoded_from(space: str) -> None:
+    texts = ["a red circle", "Two blue, green circles!", ""]
+    with OnnxEncoder("demo", threads=1) as encoder:
+        rows = encoder._texts[space]._token_ids(texts, "document")
+        decoded = encoder.decode_tokens(rows, space=space)
+        assert encoder._texts[space]._token_ids(decoded, "document") == rows
+        assert encoder.count_tokens(texts, space=space) == [len(row) for row in rows]
+        for given, again in zip(encoder.encode_texts(texts)[space], encoder.encode_texts(decoded)[space]):
+            np.testing.assert_array_equal(given, again)
+
+
+def test_what_is_no_token_is_named() -> None:
+    with OnnxEncoder("demo", threads=1) as encoder, pytest.raises(InvalidBatchError) as caught:
+        encoder.decode_tokens([[1], [99_999], [2, -1]], space="minilm")
+    assert {item: str(error) for item, error in caught.value.items.items()} == {
+        1: "99999 is not a token of demo-minilm, which has 352",
+        2: "-1 is not a token of demo-minilm, which has 352",
+    }

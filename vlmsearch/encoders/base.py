@@ -134,6 +134,51 @@ class PreparesImages(Protocol):
         """
 
 
+@runtime_checkable
+class TokenizesTexts(Protocol):
+    """Have the tokenizers of one's models at hand, and know how their vectors may be cut.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> with open_encoder("onnx:demo") as encoder:
+        ...     counts = encoder.count_tokens(["a red circle", "blue"], space=encoder.spaces[0].name)
+        >>> isinstance(encoder, TokenizesTexts), counts
+        (True, [3, 1])
+    """
+
+    shorter: Mapping[str, tuple[int, ...]]
+    """By space, the lengths that its vectors may be cut to: those that its model was trained for (Matryoshka)."""
+
+    def count_tokens(self, texts: Sequence[str], *, space: str, role: Role = "document") -> list[int]:
+        """Count the tokens of texts, without those that the model puts before and after them.
+
+        Args:
+            texts: Any number of them.
+            space: Whose model counts.
+            role: What they are encoded as.
+
+        Returns:
+            How many each has, also where the model reads fewer.
+
+        Raises:
+            InvalidBatchError: Some texts are not valid Unicode.
+        """
+
+    def decode_tokens(self, rows: Sequence[Sequence[int]], *, space: str) -> list[str]:
+        """Turn token ids into texts.
+
+        Args:
+            rows: The ids of each text; those of special tokens are left out.
+            space: Whose model has these tokens.
+
+        Returns:
+            The texts.
+
+        Raises:
+            InvalidBatchError: Some rows have an id that is not a token of the model.
+        """
+
+
 def prepared_image(encoder: Encoder, image: ImageSource, limits: ImageLimits) -> ImageSource:
     """Return what `Encoder.encode_images` takes, of an image within the limits; InvalidInputError for any other."""
     if isinstance(encoder, PreparesImages):

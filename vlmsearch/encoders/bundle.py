@@ -48,6 +48,10 @@ class BundleEncoder(Encoder):
             if bundle.space.name not in given.names
             for modality, fit in bundle.relevance.items()
         }
+        self.shorter = {
+            bundle.space.name: tuple(length for length in bundle.dims if length < space.dim)
+            for bundle, space in zip(bundles, self.spaces)
+        }
         self._picture = pictures[0] if pictures else None
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
         self._batch_size = batch_size
@@ -107,6 +111,15 @@ class BundleEncoder(Encoder):
         if self._picture is None:
             raise ConfigError(f"{self.fingerprint} encodes no images")
         return PIL.Image.fromarray(to_pixels(image, _preprocess_of(self._picture), limits))
+
+    def count_tokens(self, texts: Sequence[str], *, space: str, role: Role = "document") -> list[int]:
+        """How many tokens each text has; see `TokenizesTexts`."""
+        apply_to_each(utf8_bytes, texts)
+        return self._texts[space].count_tokens(texts, role)
+
+    def decode_tokens(self, rows: Sequence[Sequence[int]], *, space: str) -> list[str]:
+        """The texts of token ids; see `TokenizesTexts`."""
+        return self._texts[space].decode_tokens(rows)
 
     def check_open(self) -> None:
         """Raise BackendError once the encoder is closed."""

@@ -16,7 +16,14 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as NormalizerSequence
 
-from vlmsearch.errors import ConfigError, TextTruncatedWarning, VlmsearchError, one_line
+from vlmsearch.errors import (
+    ConfigError,
+    InvalidInputError,
+    TextTruncatedWarning,
+    VlmsearchError,
+    apply_to_each,
+    one_line,
+)
 from vlmsearch.media.images import Preprocess, opened_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, TextInput
@@ -232,6 +239,25 @@ class TextBatches:
         for place, found in zip(places, run([self._arrays(chunks[place]) for place in places])):
             vectors[place] = check_length(self._bundle, found)
         return pool_chunks(vectors, [chunk.text for chunk in chunks], [chunk.tokens for chunk in chunks], len(texts))
+
+    def count_tokens(self, texts: Sequence[str], role: Role) -> list[int]:
+        """How many tokens each text has, its prompt aside."""
+        head = len(self._input.prompt(role).ids)
+        return [max(len(ids) - head, 0) for ids in self._token_ids(texts, role)]
+
+    def decode_tokens(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of some token ids, special tokens left out; InvalidBatchError names those with an unknown id."""
+        known = self._tokenizer.get_vocab_size()
+
+        def check(row: Sequence[int]) -> Sequence[int]:
+            wrong = next((id for id in row if not 0 <= id < known), None)
+            if wrong is not None:
+                raise InvalidInputError("invalid", f"{wrong} is not a token of {self._bundle.name}, which has {known:,}")
+            return row
+
+        ending = getattr(self._tokenizer.model, "end_of_word_suffix", None)  # of CLIP's, which has no decoder for it
+        texts = self._tokenizer.decode_batch(apply_to_each(check, rows))
+        return [text.replace(ending, " ").strip() if ending else text for text in texts]
 
     def _length(self, chunk: Chunk) -> int:
         """How many tokens the tower gets."""
