@@ -41,7 +41,7 @@ def test_each_role_may_do_what_those_before_it_may(path: Path) -> None:
     for role in ("read", "write", "admin"):
         token = file.find(file.add(role, role=role))
         assert token is not None
-        may[role] = [token.may(each) for each in ("read", "write", "admin")]
+        may[role] = [token.caller.may(each) for each in ("read", "write", "admin")]
     assert may == {"read": [True, False, False], "write": [True, True, False], "admin": [True, True, True]}
 
 

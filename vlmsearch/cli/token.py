@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
-from vlmsearch.server.tokens import ACCESS_ROLES, AccessRole, Token, TokenFile
+from vlmsearch.server.caller import Right
+from vlmsearch.server.tokens import ROLES, Token, TokenFile
 
 _tokens_option = option(
     "--tokens",
@@ -29,7 +30,7 @@ def token() -> None:
 @token.command()
 @click.argument("name")
 @_tokens_option
-@option("--role", type=click.Choice(ACCESS_ROLES), default="read", show_default=True, help="What it may do.")
+@option("--role", type=click.Choice(ROLES), default="read", show_default=True, help="What it may do.")
 @option(
     "--index",
     "indexes",
@@ -37,7 +38,7 @@ def token() -> None:
     metavar="NAME",
     help="An index that it may see; may be given several times.  [default: all]",
 )
-def add(name: str, tokens: Path, role: AccessRole, indexes: tuple[str, ...]) -> None:
+def add(name: str, tokens: Path, role: Right, indexes: tuple[str, ...]) -> None:
     """Make a token for NAME, who holds it, and print it: it is kept nowhere and cannot be shown again."""
     click.echo(TokenFile(tokens).add(name, role=role, indexes=indexes or None))
 

@@ -252,7 +252,8 @@ class TextBatches:
         def check(row: Sequence[int]) -> Sequence[int]:
             wrong = next((id for id in row if not 0 <= id < known), None)
             if wrong is not None:
-                raise InvalidInputError("invalid", f"{wrong} is not a token of {self._bundle.name}, which has {known:,}")
+                name = self._bundle.name
+                raise InvalidInputError("invalid", f"{wrong} is not a token of {name}, which has {known:,}")
             return row
 
         ending = getattr(self._tokenizer.model, "end_of_word_suffix", None)  # of CLIP's, which has no decoder for it

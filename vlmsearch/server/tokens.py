@@ -14,15 +14,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from vlmsearch._util.files import replace_file
 from vlmsearch._util.locks import FileLock, LockedError
 from vlmsearch.errors import ConfigError
+from vlmsearch.server.caller import Caller, Right
 
-AccessRole = Literal["read", "write", "admin"]
-"""What a token may do; each may do what those before it may."""
-ACCESS_ROLES: tuple[AccessRole, ...] = get_args(AccessRole)
+ROLES: tuple[Right, ...] = get_args(Right)
 _PREFIX = "vlms_"
 """By which tools that look for secrets in source code find tokens."""
 _RANDOM_BYTES = 32
@@ -46,18 +45,15 @@ class Token:
     """
 
     name: str
-    role: AccessRole
+    role: Right
     indexes: tuple[str, ...] | None
     sha256: str
     created: str
 
-    def sees(self, index: str) -> bool:
-        """Return whether the token may see an index."""
-        return self.indexes is None or index in self.indexes
-
-    def may(self, role: AccessRole) -> bool:
-        """Return whether the token may do what a role may."""
-        return ACCESS_ROLES.index(self.role) >= ACCESS_ROLES.index(role)
+    @property
+    def caller(self) -> Caller:
+        """Who sends a request with this token."""
+        return Caller(self.name, self.role, None if self.indexes is None else frozenset(self.indexes))
 
 
 class TokenFile:
@@ -71,8 +67,8 @@ class TokenFile:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = TokenFile(Path(folder, "tokens.json"))
         ...     secret = file.add("page", role="read", indexes=["photos"])
-        ...     found = file.find(secret)
-        >>> found.name, found.sees("photos"), found.sees("letters"), found.may("write")
+        ...     caller = file.find(secret).caller
+        >>> caller.name, caller.sees("photos"), caller.sees("letters"), caller.may("write")
         ('page', True, False, False)
     """
 
@@ -114,7 +110,7 @@ class TokenFile:
             try:
                 self._tokens = self.read()
             except ConfigError as exc:
-                _LOG.error("%s; the tokens from before stay in force", exc)  # noqa: TRY400 - its message says it all
+                _LOG.error("%s; the tokens from before stay in force", exc)
             self._state = state
         return self._tokens
 
@@ -127,7 +123,7 @@ class TokenFile:
                 found = token
         return found
 
-    def add(self, name: str, *, role: AccessRole, indexes: Sequence[str] | None = None) -> str:
+    def add(self, name: str, *, role: Right, indexes: Sequence[str] | None = None) -> str:
         """Make a token.
 
         Args:
@@ -217,8 +213,8 @@ def _check(token: Token) -> None:
     """Raise ConfigError for what no token has."""
     if not isinstance(token.name, str) or not _NAME.fullmatch(token.name):
         raise ConfigError(f"a token's name has 1 to 64 letters, digits, dots, - and _, not {token.name!r}")
-    if token.role not in ACCESS_ROLES:
-        raise ConfigError(f"a token's role is one of {', '.join(ACCESS_ROLES)}, not {token.role!r}")
+    if token.role not in ROLES:
+        raise ConfigError(f"a token's role is one of {', '.join(ROLES)}, not {token.role!r}")
     indexes = token.indexes
     if indexes is not None and (
         not isinstance(indexes, (list, tuple)) or not indexes or not all(isinstance(each, str) for each in indexes)
