@@ -12,11 +12,12 @@ from pydantic.json_schema import models_json_schema
 
 from vlmsearch import __version__
 from vlmsearch.server import forms
+from vlmsearch.server.access import add_access
 from vlmsearch.server.endings import Endings
 from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.forms import ErrorAnswer
 from vlmsearch.server.metrics import Metrics
-from vlmsearch.server.routes import answers, documents, health, jobs, metrics, search
+from vlmsearch.server.routes import answers, documents, health, jobs, metrics, search, session
 from vlmsearch.server.service import Service
 from vlmsearch.server.watching import Watching
 
@@ -64,7 +65,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.metrics = Metrics(service)
     add_handlers(app)
     add_middleware(app, service)
-    for routes in (health, metrics, search, documents, answers, jobs):
+    for routes in (health, metrics, search, documents, answers, jobs, session):
         app.include_router(routes.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
@@ -77,10 +78,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-def add_middleware(app: FastAPI, service: Service) -> None:  # noqa: ARG001 - what limits requests reads the settings
+def add_middleware(app: FastAPI, service: Service) -> None:
     """Put what every request passes around the routes: what is added last is outermost."""
     app.add_middleware(Endings)
-    # limits of body and rate, access
+    add_access(app, service.settings)
     app.add_middleware(Watching, metrics=app.state.metrics)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, one_line
+from vlmsearch.server.connection import GuardedProtocol
 from vlmsearch.server.service import Service
 from vlmsearch.server.settings import ServerSettings
 
@@ -18,6 +20,7 @@ _BACKLOG = 2048
 def listen(settings: ServerSettings) -> socket.socket:
     """Return a socket that listens where the settings say; ConfigError where that cannot be."""
     settings.check_address()
+    _check_tls(settings)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -28,6 +31,16 @@ def listen(settings: ServerSettings) -> socket.socket:
         listening.close()
         raise ConfigError(f"cannot listen on {settings.host}:{settings.port}: {exc.strerror or exc}") from exc
     return listening
+
+
+def _check_tls(settings: ServerSettings) -> None:
+    """Raise ConfigError where the certificate and its key cannot be used."""
+    if settings.tls_cert and settings.tls_key:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+        except OSError as exc:  # which errors of TLS are, too
+            given = f"{settings.tls_cert} and {settings.tls_key}"
+            raise ConfigError(f"`tls_cert` and `tls_key` cannot be used, {given}: {one_line(exc)}") from exc
 
 
 class HttpServer(uvicorn.Server):
@@ -42,6 +55,8 @@ class HttpServer(uvicorn.Server):
         settings = service.settings
         config = uvicorn.Config(
             app,
+            http=GuardedProtocol,
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,

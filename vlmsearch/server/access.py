@@ -1,0 +1,229 @@
+"""Who may ask for what: tokens, sessions of the page, where a request comes from, and a line about each request."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vlmsearch._util.address import is_loopback, parse_address
+from vlmsearch.server.caller import Caller
+from vlmsearch.server.errors import ApiError, error_answer
+from vlmsearch.server.limits import BodyLimits, TokenBuckets
+from vlmsearch.server.settings import ServerSettings
+from vlmsearch.server.tokens import Token, TokenFile
+
+SESSION_SECONDS = 12 * 3600
+SESSION_COOKIE = "vlmsearch_session"
+_MOST_SESSIONS = 10_000
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
+_PUBLIC_FOLDER = "/page/"
+_AUDIT = logging.getLogger("vlmsearch.audit")
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Nothing is run or shown but what the server itself gives, and no other site shows any of it."""
+
+
+class Sessions:
+    """Keep who has entered a token into the page; a session ends with its token, or after twelve hours.
+
+    They are kept in memory alone: a server that is started again asks for the token once more.
+
+    Args:
+        tokens: Those in force.
+        clock: What tells the time in seconds.
+    """
+
+    def __init__(self, tokens: TokenFile, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._open: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def start(self, secret: str) -> tuple[str, Caller] | None:
+        """Return what names a new session, 32 random bytes, and who began it; None where there is no such token."""
+        token = self._tokens.find(secret)
+        if token is None:
+            return None
+        while len(self._open) >= _MOST_SESSIONS:
+            self._open.popitem(last=False)
+        session = secrets.token_urlsafe(32)
+        self._open[session] = token.sha256, self._clock() + SESSION_SECONDS
+        return session, token.caller
+
+    def find(self, session: str) -> Token | None:
+        """Return the token that a session was started with, while both are in force."""
+        sha256, ends = self._open.get(session, ("", 0.0))
+        if self._clock() >= ends:
+            self.end(session)
+            return None
+        return next((token for token in self._tokens.current() if token.sha256 == sha256), None)
+
+    def end(self, session: str) -> None:
+        """End a session, if there is such."""
+        self._open.pop(session, None)
+
+
+def add_access(app: FastAPI, settings: ServerSettings) -> None:
+    """Put an application behind tokens and limits, as an operator set them; see `Access` and `BodyLimits`.
+
+    Args:
+        app: The application, which finds the sessions in ``app.state.sessions``.
+        settings: What the operator set.
+    """
+    tokens = TokenFile(Path(settings.tokens)) if settings.tokens else None
+    app.state.sessions = sessions = Sessions(tokens) if tokens else None
+    app.add_middleware(BodyLimits, most=settings.max_body * 2**20)
+    app.add_middleware(Access, tokens=tokens, sessions=sessions, origins=settings.cors, rate=settings.rate)
+    if settings.cors:  # around the others, so that pages of these sites can read why they are refused
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After", "X-Request-ID"],
+        )
+
+
+class Access:
+    """Refuse requests that may not be made, say who makes the others, and write a line about each.
+
+    Middleware of ASGI, around all of an application: what a route forgets is refused all the same. What it lets pass
+    without a token is the files of the page, the health of the server and the beginning of a session. Routes find who
+    is calling in ``request.state.caller``.
+
+    Args:
+        app: What is asked with what passes.
+        tokens: Those in force; None for a server that only programs on this machine reach, who may all.
+        sessions: Those of the page; None where there are no tokens.
+        origins: Sites whose pages may ask with a token of theirs (CORS), such as ``https://photos.example.com``.
+        rate: Requests a second of each token; None for any number.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: TokenFile | None,
+        sessions: Sessions | None,
+        origins: Collection[str] = (),
+        rate: float | None = None,
+    ) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._sessions = sessions
+        self._origins = origins
+        self._rate = rate
+        self._buckets = TokenBuckets(rate) if rate else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        state = scope.setdefault("state", {})
+        state["caller"] = caller = self._caller(scope)
+        status = 500
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope, caller)
+            app = error_answer(refusal, state.get("request_id")) if refusal else self._app
+            await app(scope, receive, answer)
+        finally:
+            _audit(scope, caller, status, time.perf_counter() - started)
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        """Who sends a request: by its header where it has one, whether that token is in force or not."""
+        if self._tokens is None or self._sessions is None:
+            return Caller()
+        headers = Headers(scope=scope)
+        if "authorization" in headers:
+            scheme, _, secret = headers["authorization"].partition(" ")
+            token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+        else:
+            token = self._sessions.find(Request(scope).cookies.get(SESSION_COOKIE, ""))
+        return token.caller if token else None
+
+    def _refusal(self, scope: Scope, caller: Caller | None) -> ApiError | None:
+        """Why a request may not be made; None for one that may."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if self._tokens is None and not _is_local(host):
+            return ApiError(
+                403,
+                "forbidden",
+                f"this server has no tokens and answers to localhost alone, not to {host[:100]!r}: "
+                "start it with --tokens to serve it under another name",
+            )
+        if scope["method"] not in _SAFE_METHODS and self._is_foreign(headers):
+            return ApiError(403, "forbidden", "a page of another site may not ask for this: --cors allows sites")
+        if _is_public(scope):
+            return None
+        if caller is None:
+            given = "the token is not in force" if "authorization" in headers else "a token is needed"
+            return ApiError(401, "unauthenticated", f"{given}: send one as `Authorization: Bearer TOKEN`")
+        wait = self._buckets.take(caller.name) if self._buckets else 0.0
+        if wait:
+            who = caller.name or "this server"
+            said = f"{who} has {self._rate:g} requests a second: wait for {wait:.1f} seconds"
+            return ApiError(429, "rate_limited", said, retry_after=wait)
+        return None
+
+    def _is_foreign(self, headers: Headers) -> bool:
+        """Whether a browser sends this for a page of another site, which it says in a header that no page can set.
+
+        Programs send none; but what comes with a cookie comes from a browser.
+        """
+        if "authorization" in headers:  # a page has a token only from somebody who holds it
+            return False
+        origin = headers.get("origin")
+        if origin is None:
+            return SESSION_COOKIE in headers.get("cookie", "")
+        host = headers.get("host", "").lower()
+        return origin not in (*self._origins, f"http://{host}", f"https://{host}")
+
+
+def _is_local(host: str) -> bool:
+    """Whether a Host header names this machine: a page whose own name leads here (DNS rebinding) sends that name."""
+    found = parse_address(host)
+    return found is not None and is_loopback(found[0])
+
+
+def _is_public(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return path in _PUBLIC or (path.startswith(_PUBLIC_FOLDER) and scope["method"] in _SAFE_METHODS)
+
+
+def _audit(scope: Scope, caller: Caller | None, status: int, seconds: float) -> None:
+    """Write who did what, and nothing of what it was done with: a path that no route has may be anything."""
+    who = "-" if caller is None else caller.name or "local"
+    action = f"{scope['method']} {getattr(scope.get('route'), 'path', '-')}"
+    index = scope["state"].get("index") or scope.get("path_params", {}).get("index") or "-"
+    ms = round(seconds * 1000, 1)
+    said = {"who": who, "action": action, "index": index, "status": status, "ms": ms}
+    _AUDIT.info("%s %s %s %d %s ms", *said.values(), extra=said)

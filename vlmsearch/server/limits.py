@@ -1,0 +1,138 @@
+"""What a client may send and how fast: bytes of a body, the pace at which they come, requests a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vlmsearch.server.errors import ApiError, error_answer
+
+GRACE_SECONDS = 20.0
+"""For a body of any length to arrive."""
+LEAST_RATE = 4096.0
+"""Bytes a second that a body has on average beyond that."""
+BURST_SECONDS = 10.0
+"""So many seconds' worth of requests may come at once: a page asks for all its thumbnails together."""
+_GONE: Message = {"type": "http.disconnect"}
+
+
+class BodyLimits:
+    """Refuse bodies that are too long, also those that do not say how long they are, and those that come too slowly.
+
+    Middleware of ASGI. A body is counted as it is read, so that no more than the limit is ever in memory.
+
+    Args:
+        app: What is asked with what passes.
+        most: The most bytes of a body.
+        grace: Seconds that a body may take, however short it is.
+        least_rate: Bytes a second that it has on average beyond that.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, most: int, grace: float = GRACE_SECONDS, least_rate: float = LEAST_RATE
+    ) -> None:
+        self._app = app
+        self.most = most
+        self.grace = grace
+        self.least_rate = least_rate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(self, scope, receive, send)
+        if int(Headers(scope=scope).get("content-length", "0")) > self.most:  # uvicorn lets only numbers pass
+            await exchange.refuse_length()
+        else:
+            await self._app(scope, exchange.receive, exchange.send)
+
+
+class _Exchange:
+    """One request. Once it is refused, the application is told that the client has gone, and cannot answer."""
+
+    def __init__(self, limits: BodyLimits, scope: Scope, receive: Receive, send: Send) -> None:
+        self._limits = limits
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._received = 0
+        self._started: float | None = None
+        self._is_whole = self._has_begun = self._is_refused = False
+
+    async def receive(self) -> Message:
+        """The next part of the body, and what comes after it."""
+        if self._is_refused:
+            return _GONE
+        if self._is_whole:
+            return await self._receive()
+        now = time.monotonic()
+        self._started = self._started or now
+        allowed = self._limits.grace + self._received / self._limits.least_rate - (now - self._started)
+        message: Message | None = None
+        with anyio.move_on_after(max(allowed, 0)):
+            message = await self._receive()
+        if message is None:
+            return await self._refuse(
+                ApiError(408, "timeout", f"the body came at less than {self._limits.least_rate:,.0f} bytes a second")
+            )
+        self._received += len(message.get("body", b""))
+        self._is_whole = not message.get("more_body", False)
+        return await self.refuse_length() if self._received > self._limits.most else message
+
+    async def send(self, message: Message) -> None:
+        """Pass on what the application answers."""
+        self._has_begun = True
+        if not self._is_refused:
+            await self._send(message)
+
+    async def refuse_length(self) -> Message:
+        """Answer that the body is too long."""
+        most = self._limits.most
+        return await self._refuse(
+            ApiError(413, "too_large", f"the body of a request has at most {most:,} bytes: send less at once")
+        )
+
+    async def _refuse(self, error: ApiError) -> Message:
+        self._is_refused = True
+        if not self._has_begun:
+            answer = error_answer(error, self._scope.get("state", {}).get("request_id"))
+            await answer(self._scope, self._receive, self._send)
+        return _GONE
+
+
+class TokenBuckets:
+    """Share out requests: each name has so many a second, and may save up those of ten seconds.
+
+    Args:
+        rate: Requests a second.
+        clock: What tells the time in seconds.
+
+    Example:
+        >>> now = [0.0]
+        >>> buckets = TokenBuckets(0.5, clock=lambda: now[0])
+        >>> [buckets.take("page") for _ in range(6)]
+        [0.0, 0.0, 0.0, 0.0, 0.0, 2.0]
+        >>> now[0] = 2.0
+        >>> buckets.take("page"), buckets.take("script")
+        (0.0, 0.0)
+    """
+
+    def __init__(self, rate: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._most = max(1.0, rate * BURST_SECONDS)
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, name: str) -> float:
+        """Return 0.0 where a request may come now, else after how many seconds it may."""
+        now = self._clock()
+        left, since = self._left.get(name, (self._most, now))
+        left = min(self._most, left + (now - since) * self._rate)
+        is_free = left >= 1
+        self._left[name] = (left - is_free, now)
+        return 0.0 if is_free else (1 - left) / self._rate
