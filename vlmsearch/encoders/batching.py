@@ -351,6 +351,11 @@ class BatchingEncoder(Encoder):
         """
         return prepared_image(self._encoder, image, limits)
 
+    @property
+    def encoder(self) -> Encoder:
+        """Return what computes."""
+        return self._encoder
+
     def stats(self) -> BatchingStats:
         """Count what waits and what was done.
 
