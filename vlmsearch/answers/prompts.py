@@ -134,6 +134,11 @@ class AnswerStream(Closable, Iterator[Union[str, Citation]]):
         """Return the sources, best first; they are known before the first piece of the text."""
         return self._prompt.matches
 
+    @property
+    def prompt(self) -> str:
+        """Return what the generator was given; "" where there is no source, so that none was asked."""
+        return self._prompt.text
+
     def answer(self) -> Answer:
         """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
 

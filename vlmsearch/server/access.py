@@ -28,6 +28,8 @@ _MOST_SESSIONS = 10_000
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 _PUBLIC_FOLDER = "/page/"
+_CLIENT_GONE = 499
+"""What the line about a request says where its client did not wait for the answer, as nginx has it."""
 _AUDIT = logging.getLogger("vlmsearch.audit")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -139,7 +141,7 @@ class Access:
         started = time.perf_counter()
         state = scope.setdefault("state", {})
         state["caller"] = caller = self._caller(scope)
-        status = 500
+        status = _CLIENT_GONE
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -154,6 +156,9 @@ class Access:
             refusal = self._refusal(scope, caller)
             app = error_answer(refusal, state.get("request_id")) if refusal else self._app
             await app(scope, receive, answer)
+        except Exception:
+            status = 500
+            raise
         finally:
             _audit(scope, caller, status, time.perf_counter() - started)
 

@@ -17,7 +17,7 @@ from vlmsearch.server.endings import Endings
 from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.forms import ErrorAnswer
 from vlmsearch.server.metrics import Metrics
-from vlmsearch.server.routes import answers, documents, health, jobs, metrics, search, session
+from vlmsearch.server.routes import answers, documents, health, jobs, metrics, openai, rerank, search, session
 from vlmsearch.server.service import Service
 from vlmsearch.server.watching import Watching
 
@@ -65,7 +65,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.metrics = Metrics(service)
     add_handlers(app)
     add_middleware(app, service)
-    for routes in (health, metrics, search, documents, answers, jobs, session):
+    for routes in (health, metrics, search, documents, answers, jobs, session, openai, rerank):
         app.include_router(routes.router)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app

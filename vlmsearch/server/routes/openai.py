@@ -1,30 +1,42 @@
 """OpenAI's interface: embeddings of the indexes' encoders, and answers from the indexes as chat completions.
 
 The forms are those of OpenAI's API reference, with infinity's ``modality`` for images
-(https://github.com/michaelfeil/infinity); what is not known is ignored, as OpenAI's clients send more with each release.
+(https://github.com/michaelfeil/infinity).
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Literal, Union
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Union
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Body, Request
-from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
+from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.encoders.base import Encoder, TokenizesTexts, prepared_image
+from vlmsearch.encoders.batching import BatchingEncoder
 from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
+from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
+from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
+from vlmsearch.search.query import LONGEST_PAGE
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
-from vlmsearch.server.errors import ApiError
-from vlmsearch.server.forms import image_bytes
+from vlmsearch.server.errors import ApiError, api_error, error_json, request_id
+from vlmsearch.server.events import EventStream
+from vlmsearch.server.forms import MatchAnswer, Where, image_bytes
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import ImageLimits, Space, Vectors
+from vlmsearch.types import Answer, ImageSource, Match, Role, Space, Vectors
+from vlmsearch.wire import match_json
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 MOST_INPUTS = 2048
@@ -32,7 +44,7 @@ MOST_INPUTS = 2048
 
 
 class OpenForm(BaseModel):
-    """A request in the form of another API: what we do not know is left out, as its clients send more than we read."""
+    """A request in the form of another API: what is not known is ignored, as its clients send ever more."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
@@ -86,12 +98,12 @@ class SpaceModel:
     Attributes:
         index: The index.
         space: The space.
-        source: The name of the encoder's model for it, where it has one.
+        source: The name of the encoder's model for it, or "" where it has none.
     """
 
     index: OpenIndex
     space: Space
-    source: str | None
+    source: str
 
     @property
     def id(self) -> str:
@@ -99,8 +111,8 @@ class SpaceModel:
         return f"{self.index.name}/{self.space.name}"
 
     def is_called(self, name: str) -> bool:
-        """Return whether a name is its own, or one that it may share."""
-        return name in (self.id, self.space.name, self.source)
+        """Return whether a name is one of those that it may share with others."""
+        return name != "" and name in (self.space.name, self.source)
 
 
 def _space_models(service: Service, caller: Caller) -> Iterator[SpaceModel]:
@@ -109,7 +121,7 @@ def _space_models(service: Service, caller: Caller) -> Iterator[SpaceModel]:
             encoder = index.pipeline.encoder
             # a bundle has one part of the fingerprint, NAME:DIGEST, and one space
             names = [part.partition(":")[0] for part in encoder.fingerprint.split("+")]
-            sources = names if len(names) == len(encoder.spaces) else [None] * len(encoder.spaces)
+            sources = names if len(names) == len(encoder.spaces) else [""] * len(encoder.spaces)
             yield from (SpaceModel(index, *each) for each in zip(encoder.spaces, sources))
 
 
@@ -206,13 +218,12 @@ def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> byte
 
 def _check_length(encoder: Encoder, space: Space, wanted: int | None) -> int:
     """The length of the vectors; ConfigError for one that the model was not trained to be cut to."""
-    shorter = encoder.shorter.get(space.name, ()) if isinstance(encoder, TokenizesTexts) else ()
+    tokenizer = _tokenizer_of(encoder)
+    shorter = tokenizer.shorter.get(space.name, ()) if tokenizer else ()
     if wanted is None or wanted == space.dim or wanted in shorter:
         return wanted or space.dim
     lengths = ", ".join(map(str, (space.dim, *shorter)))
-    raise ConfigError(
-        f"`dimensions` of {space.name} is one of {lengths}, not {wanted}: its model was trained for no other"
-    )
+    raise ConfigError(f"`dimensions` of {space.name}, by what its model was trained for: {lengths}; not {wanted}")
 
 
 def _written(row: Vectors, form: Literal["float", "base64"]) -> list[float] | str:
@@ -222,15 +233,303 @@ def _written(row: Vectors, form: Literal["float", "base64"]) -> list[float] | st
     return values
 
 
+def _tokenizer_of(encoder: Encoder) -> TokenizesTexts | None:
+    beneath = encoder.encoder if isinstance(encoder, BatchingEncoder) else encoder
+    return beneath if isinstance(beneath, TokenizesTexts) else None
+
+
 def _embed_images(given: object, encoder: Encoder, space: Space, limits: ImageLimits) -> Vectors:
     """The vectors of images that are written as data URLs."""
-    urls = [given] if isinstance(given, str) else given
 
-    def prepare(url: object) -> object:
+    def prepare(url: object) -> ImageSource:
         if not isinstance(url, str) or not url.startswith("data:"):
-            raise InvalidInputError(
-                "unsupported", "an image is a data URL, data:image/...;base64,...: nothing is fetched"
-            )
+            raise InvalidInputError("unsupported", "an image is sent as a data URL, data:image/...;base64,...")
         return prepared_image(encoder, image_bytes(url), limits)
 
-    return encoder.encode_images(apply_to_each(prepare, urls))[space.name]
+    images = apply_to_each(prepare, given if isinstance(given, list) else [given])
+    return encoder.encode_images(images)[space.name]
+
+
+def _embed_texts(given: Any, encoder: Encoder, space: Space, role: Role) -> tuple[Vectors, int]:
+    """The vectors of texts, or of token ids, and how many tokens these have."""
+    items = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
+    tokenizer = _tokenizer_of(encoder)
+    if isinstance(items[0], str):
+        tokens = sum(tokenizer.count_tokens(items, space=space.name, role=role)) if tokenizer else 0
+    elif tokenizer is None:
+        raise ConfigError(f"{space.name} takes texts, not token ids: the tokenizer of its model is not on this server")
+    else:
+        tokens = sum(map(len, items))
+        items = tokenizer.decode_tokens(items, space=space.name)
+    return encoder.encode_texts(items, role=role)[space.name], tokens
+
+
+# ------------------------------------------------------------------------------------------------ chat completions
+
+
+class UrlForm(OpenForm):
+    """Where an image is."""
+
+    url: str = Field(description="A data URL.")
+
+
+class PartForm(OpenForm):
+    """A part of a message."""
+
+    type: str
+    text: str | None = None
+    image_url: UrlForm | None = None
+
+
+class MessageForm(OpenForm):
+    """A message of a conversation."""
+
+    role: str
+    content: Union[str, list[PartForm], None] = None
+
+
+class TypeForm(OpenForm):
+    """What an answer looks like."""
+
+    type: str
+
+
+class StreamForm(OpenForm):
+    """What a stream has beside the text."""
+
+    include_usage: bool | None = None
+
+
+class ChatForm(OpenForm):
+    """A conversation, whose last message by a user is the question; those before it are not read."""
+
+    model: str = Field(description="The name of an index.")
+    messages: list[MessageForm] = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: StreamForm | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0)
+    top_p: float | None = Field(None, gt=0, le=1)
+    stop: Union[str, list[str], None] = None
+    seed: int | None = None
+    n: int | None = None
+    logprobs: bool | None = None
+    response_format: TypeForm | None = None
+    tool_choice: Union[str, dict[str, Any], None] = None
+    limit: int = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources; not of OpenAI's interface.")
+    where: Where = None
+
+
+class UrlCitationAnswer(BaseModel):
+    """A place of the answer that cites a source."""
+
+    start_index: int
+    end_index: int
+    title: str = Field(description="The id of the document.")
+    url: str = Field(description="Where the document is.")
+
+
+class AnnotationAnswer(BaseModel):
+    """A citation."""
+
+    type: Literal["url_citation"]
+    url_citation: UrlCitationAnswer
+
+
+class MessageAnswer(BaseModel):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+    annotations: list[AnnotationAnswer]
+
+
+class ChoiceAnswer(BaseModel):
+    """The one answer."""
+
+    index: int
+    message: MessageAnswer
+    finish_reason: Literal["stop"]
+    logprobs: None
+
+
+class ChatUsageAnswer(BaseModel):
+    """The tokens of the prompt with its sources, and of the answer."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatAnswer(BaseModel):
+    """An answer to the question, with its sources."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChoiceAnswer]
+    usage: Union[ChatUsageAnswer, None] = Field(description="None where the generator does not count tokens.")
+    matches: list[MatchAnswer] = Field(description="The sources, best first; not of OpenAI's interface.")
+
+
+_CHUNKS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "The answer; with `stream` in chunks, of which the last has the citations and the sources.",
+    }
+}
+
+
+@router.post("/chat/completions", response_model=ChatAnswer, responses=_CHUNKS)
+async def chat(
+    form: Annotated[ChatForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+) -> Response:
+    """Answer the last question of a conversation from an index, with citations."""
+    index = service.indexes.get(form.model)
+    if index is None or not caller.sees(form.model):
+        raise _no_model(form.model)
+    request.state.index = index.name
+    generator = index.pipeline.generator
+    if generator is None:
+        raise ApiError(501, "not_available", f"the index {index.name!r} answers no questions: it has no generator")
+    question, image = _question(form)
+    options = _options(form, generator)
+    parts = await service.threads.run(
+        lambda: index.pipeline.ask(
+            question, image=image, limit=form.limit, where=form.where, options=options, stream=True
+        ),
+        unwanted=AnswerStream.close,
+    )
+    reply = _Reply(form, index, parts, f"{request.base_url}api/v1/indexes/{index.name}")
+    if form.stream:
+        return EventStream(reply.chunks(service, request_id(request)))
+    data = await service.call(lambda: json.dumps(reply.whole(parts.answer())).encode())
+    return Response(data, media_type="application/json")
+
+
+def _question(form: ChatForm) -> tuple[str, bytes | None]:
+    """The text and the image of the last message of a user."""
+    refused = {
+        "n": form.n not in (None, 1),
+        "logprobs": bool(form.logprobs),
+        "response_format": form.response_format is not None and form.response_format.type != "text",
+        "tool_choice": form.tool_choice not in (None, "none", "auto"),
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise ApiError(400, "invalid_request", f"`{name}`: an answer from an index is one text", param=name)
+    content = next((each.content for each in reversed(form.messages) if each.role == "user"), None)
+    if content is None:
+        raise ApiError(
+            400, "invalid_request", "the last message of a `user` is the question: there is none", param="messages"
+        )
+    if isinstance(content, str):
+        return content, None
+    texts = [part.text for part in content if part.type == "text" and part.text]
+    images = [part.image_url.url for part in content if part.image_url is not None]
+    if len(images) > 1 or any(not url.startswith("data:") for url in images):
+        raise ApiError(400, "invalid_request", "a question has at most one image, as a data URL", param="messages")
+    return "\n".join(texts), image_bytes(images[0]) if images else None
+
+
+def _options(form: ChatForm, generator: Generator) -> GenerationOptions | None:
+    given: dict[str, Any] = {
+        "max_tokens": form.max_completion_tokens or form.max_tokens,
+        "temperature": form.temperature,
+        "top_p": form.top_p,
+        "stop": (form.stop,) if isinstance(form.stop, str) else tuple(form.stop or ()) or None,
+        "seed": form.seed,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    return replace(default_options(generator), **given) if given else None
+
+
+class _Reply:
+    """The forms of one answer."""
+
+    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerStream, where: str) -> None:
+        self._form = form
+        self._generator = index.pipeline.generator
+        self._parts = parts
+        self._where = where
+        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+        self._created = int(time.time())
+
+    def whole(self, answer: Answer) -> dict[str, object]:
+        """The answer at once."""
+        message = {
+            "role": "assistant",
+            "content": answer.text,
+            "refusal": None,
+            "annotations": self._annotations(answer),
+        }
+        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+        return {
+            **self._head("chat.completion"),
+            "choices": [choice],
+            "usage": self._usage(answer),
+            "matches": list(map(match_json, answer.matches)),
+        }
+
+    async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
+        """The answer as it is made; a client that goes stops the generator."""
+        async with AsyncAnswerStream(self._parts, service.threads) as stream:
+            try:
+                yield self._chunk({"role": "assistant", "content": ""})
+                async for part in stream:
+                    if isinstance(part, str):
+                        yield self._chunk({"content": part})
+                answer = await stream.answer()
+                last = {"annotations": self._annotations(answer)}
+                yield self._chunk(last, "stop", matches=list(map(match_json, answer.matches)))
+                if self._form.stream_options and self._form.stream_options.include_usage:
+                    usage = await service.call(self._usage, answer)
+                    yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
+                yield b"data: [DONE]\n\n"
+            except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
+                yield _data(error_json(api_error(exc), request))
+
+    def _head(self, kind: str) -> dict[str, object]:
+        return {"id": self._id, "object": kind, "created": self._created, "model": self._form.model}
+
+    def _chunk(self, delta: Mapping[str, object], finish: str | None = None, **more: object) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return _data({**self._head("chat.completion.chunk"), "choices": [choice], **more})
+
+    def _annotations(self, answer: Answer) -> list[dict[str, object]]:
+        """Each place of the text that cites a source: `CitationChecker` writes them as ``[1, 3]``."""
+        cited = {citation.number: answer.matches[citation.number - 1] for citation in answer.citations}
+        return [
+            {
+                "type": "url_citation",
+                "url_citation": {
+                    "start_index": place.start(),
+                    "end_index": place.end(),
+                    "title": cited[number].document.id,
+                    "url": self._address(cited[number]),
+                },
+            }
+            for place in re.finditer(r"\[(\d+(?:, \d+)*)\]", answer.text)
+            for number in map(int, place[1].split(", "))
+            if number in cited
+        ]
+
+    def _address(self, match: Match) -> str:
+        document = match.document
+        part = "documents" if document.image is None else "image"
+        return f"{self._where}/{part}?{urlencode({'id': document.id})}"
+
+    def _usage(self, answer: Answer) -> dict[str, int] | None:
+        if not isinstance(self._generator, CountsTokens):
+            return None
+        prompt = self._generator.count_tokens(self._parts.prompt) if self._parts.prompt else 0
+        # what a template adds to a prompt is not part of an answer
+        completion = self._generator.count_tokens(answer.text) - self._generator.count_tokens("")
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _data(value: object) -> bytes:
+    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

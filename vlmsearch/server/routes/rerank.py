@@ -1,0 +1,214 @@
+"""Re-ranking as others' clients ask for it: Cohere's, that of text-embeddings-inference, and infinity's.
+
+The forms are those of Cohere's API reference (v1 and v2), of the OpenAPI document of text-embeddings-inference
+(https://github.com/huggingface/text-embeddings-inference) and of infinity (https://github.com/michaelfeil/infinity).
+All scores are probabilities from 0 to 1; a text that cannot be judged, such as an empty one, has 0.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Union
+
+from fastapi import APIRouter, Body, Request
+from pydantic import BaseModel, Field, RootModel
+
+from vlmsearch.rerankers.base import Reranker
+from vlmsearch.server.caller import Caller
+from vlmsearch.server.dependencies import CallerHere, ServiceHere
+from vlmsearch.server.errors import ApiError, Json
+from vlmsearch.server.routes.openai import OpenForm
+from vlmsearch.server.service import Service
+from vlmsearch.types import Document
+
+router = APIRouter(tags=["rerank"])
+MOST_DOCUMENTS = 10_000
+"""As Cohere has it."""
+_ANY_MODEL = "default/not-specified"
+"""What infinity calls the model of a request that names none."""
+
+
+class DocumentOfText(OpenForm):
+    """A document of Cohere's first version."""
+
+    text: str
+
+
+Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+TextsOrObjects = Annotated[list[Union[str, DocumentOfText]], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+MostAnswers = Annotated[Union[int, None], Field(ge=1, description="How many of the best are answered.")]
+
+
+class CohereForm(OpenForm):
+    """A request of Cohere's second version."""
+
+    model: str = Field(description="The name of an index that has a re-ranker, or of its re-ranker.")
+    query: str
+    documents: Texts
+    top_n: MostAnswers = None
+
+
+class CohereFirstForm(OpenForm):
+    """A request of Cohere's first version."""
+
+    model: str | None = None
+    query: str
+    documents: TextsOrObjects
+    top_n: MostAnswers = None
+    return_documents: bool | None = None
+
+
+class InfinityForm(OpenForm):
+    """A request of infinity's."""
+
+    query: str
+    documents: Texts
+    model: str = _ANY_MODEL
+    top_n: MostAnswers = None
+    return_documents: bool = False
+    raw_scores: Literal[False] = False
+
+
+class TeiForm(OpenForm):
+    """A request of text-embeddings-inference's; its `truncate` is always so, from the right."""
+
+    query: str
+    texts: Texts
+    return_text: bool = False
+    raw_scores: Literal[False] = False
+    truncation_direction: Literal["Right", "right"] = "Right"
+
+
+class RerankForm(RootModel[Union[TeiForm, InfinityForm]]):
+    """A request of text-embeddings-inference's, with `texts`, or of infinity's, with `documents`."""
+
+
+class RankAnswer(BaseModel):
+    """How relevant one of the documents is."""
+
+    index: int = Field(description="Its place in the request, from 0.")
+    relevance_score: float
+    document: Union[DocumentOfText, str, None] = None
+
+
+class CohereAnswer(BaseModel):
+    """The documents, best first."""
+
+    id: str
+    results: list[RankAnswer]
+    meta: dict[str, Any]
+
+
+class InfinityAnswer(BaseModel):
+    """The documents, best first."""
+
+    object: Literal["rerank"]
+    results: list[RankAnswer]
+    model: str
+    usage: dict[str, int]
+    id: str
+    created: int
+
+
+class TeiRankAnswer(BaseModel):
+    """How relevant one of the texts is."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class RerankAnswer(RootModel[Union[list[TeiRankAnswer], InfinityAnswer]]):
+    """The answer in the form of the request."""
+
+
+@router.post("/v2/rerank", response_model=CohereAnswer)
+async def cohere(
+    form: Annotated[CohereForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+) -> Json:
+    """Order texts by how relevant they are to a query, as Cohere's second version has it."""
+    _, reranker = _find(service, caller, form.model, request)
+    ranks = await service.call(_rank, reranker, form.query, form.documents, form.top_n)
+    return Json(_cohere([{"index": place, "relevance_score": score} for place, score in ranks], "2"))
+
+
+@router.post("/v1/rerank", response_model=CohereAnswer)
+async def cohere_first(
+    form: Annotated[CohereFirstForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+) -> Json:
+    """Order texts by how relevant they are to a query, as Cohere's first version has it."""
+    _, reranker = _find(service, caller, form.model, request)
+    texts = [each if isinstance(each, str) else each.text for each in form.documents]
+    results: list[dict[str, object]] = []
+    for place, score in await service.call(_rank, reranker, form.query, texts, form.top_n):
+        document = {"document": {"text": texts[place]}} if form.return_documents else {}
+        results.append({**document, "index": place, "relevance_score": score})
+    return Json(_cohere(results, "1"))
+
+
+def _cohere(results: Sequence[dict[str, object]], version: str) -> dict[str, object]:
+    return {"id": str(uuid.uuid4()), "results": results, "meta": {"api_version": {"version": version}}}
+
+
+@router.post("/rerank", response_model=RerankAnswer)
+async def rerank(
+    form: Annotated[RerankForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+) -> Json:
+    """Order texts by how relevant they are to a query, as text-embeddings-inference and infinity have it."""
+    asked = form.root
+    if isinstance(asked, TeiForm):
+        _, reranker = _find(service, caller, None, request)
+        ranks = await service.call(_rank, reranker, asked.query, asked.texts, None)
+        return Json(
+            [
+                {"index": place, "score": score, **({"text": asked.texts[place]} if asked.return_text else {})}
+                for place, score in ranks
+            ]
+        )
+    name, reranker = _find(service, caller, asked.model, request)
+    ranks = await service.call(_rank, reranker, asked.query, asked.documents, asked.top_n)
+    return Json(
+        {
+            "object": "rerank",
+            "results": [
+                {
+                    "relevance_score": score,
+                    "index": place,
+                    **({"document": asked.documents[place]} if asked.return_documents else {}),
+                }
+                for place, score in ranks
+            ],
+            "model": name if asked.model == _ANY_MODEL else asked.model,
+            "usage": {"prompt_tokens": 0, "total_tokens": 0},
+            "id": f"rerank-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+        }
+    )
+
+
+def _find(service: Service, caller: Caller, model: str | None, request: Request) -> tuple[str, Reranker]:
+    """The re-ranker that is meant, the only one where none is named, and an index that has it."""
+    able = [(name, one.reranker) for name, one in service.indexes.items() if one.reranker and caller.sees(name)]
+    if not able:
+        raise ApiError(501, "not_available", "no index that you may see has a re-ranker: the operator sets one")
+    names = ", ".join(name for name, _ in able)
+    if model is None or model == _ANY_MODEL:
+        named = able
+        if len({id(reranker) for _, reranker in able}) > 1:
+            raise ApiError(400, "invalid_request", f"name the `model`: there are those of {names}", param="model")
+    else:
+        named = [(name, reranker) for name, reranker in able if model in (name, reranker.name)]
+        if not named:
+            message = f"no re-ranker {model!r} for you: there are those of {names}"
+            raise ApiError(404, "not_found", message, code="model_not_found", param="model")
+    request.state.index = named[0][0]
+    return named[0]
+
+
+def _rank(reranker: Reranker, query: str, texts: Sequence[str], most: int | None) -> list[tuple[int, float]]:
+    """The places of the texts with their scores, best first."""
+    scores = reranker.score(query, [Document(str(place), text=text) for place, text in enumerate(texts)])
+    ranks = sorted(enumerate(score or 0.0 for score in scores), key=lambda rank: -rank[1])
+    return [(place, round(score, 6)) for place, score in ranks[:most]]
