@@ -118,6 +118,59 @@ def test_listings_show_what_a_token_may_see(guarded: GuardedService) -> None:
     assert names == {"reader": ["notes"], "all": ["notes", "secret"]}
 
 
+CHANGES = {
+    "documents": {"documents": [{"id": "z", "text": "z"}]},
+    "documents/delete": {"ids": ["z"]},
+    "documents/metadata": {"ids": ["z"], "set": {"n": 1}},
+    "label": {"labels": ["dog"], "write": True},
+    "jobs": {"kind": "label", "labels": ["dog"], "write": True},
+}
+"""What changes documents, by the end of its path."""
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_reader_changes_nothing(guarded: GuardedService, path: str) -> None:
+    said = {
+        by: guarded.send("POST", f"/api/v1/indexes/notes/{path}", by=by, json=CHANGES[path])
+        for by in ("reader", "writer")
+    }
+    assert said["reader"].status_code == 403, said["reader"].text
+    assert said["reader"].json()["error"]["type"] == "forbidden"
+    assert said["writer"].status_code in (200, 202), said["writer"].text
+
+
+def test_what_may_change_documents_is_in_the_list_above(guarded: GuardedService) -> None:
+    reading = {"", "search", "search_many", "explain", "ask", "eval", "image", "thumbnail", "rejects"}
+    prefix = "/api/v1/indexes/secret"
+    about = {
+        path.removeprefix(prefix).strip("/")
+        for _, path in requests_for(create_app(guarded.running.service))
+        if path.startswith(prefix)
+    }
+    assert about == reading | set(CHANGES)
+
+
+def test_repairing_needs_an_admin(guarded: GuardedService) -> None:
+    job = {"kind": "check", "repair": True}
+    assert guarded.send("POST", "/api/v1/indexes/notes/jobs", by="writer", json=job).status_code == 403
+    assert guarded.send("POST", "/api/v1/indexes/notes/jobs", by="all", json=job).status_code == 202
+
+
+def test_jobs_of_an_index_that_a_token_may_not_see_are_not_there(guarded: GuardedService) -> None:
+    job = guarded.send("POST", "/api/v1/indexes/secret/jobs", by="all", json={"kind": "check"}).json()["id"]
+    listed = {by: guarded.send("GET", "/api/v1/jobs", by=by).json()["jobs"] for by in ("reader", "all")}
+    assert job in [each["id"] for each in listed["all"]]
+    assert all(each["index"] == "notes" for each in listed["reader"])
+    for method, path in (
+        ("GET", f"/api/v1/jobs/{job}"),
+        ("GET", f"/api/v1/jobs/{job}/events"),
+        ("DELETE", f"/api/v1/jobs/{job}"),
+    ):
+        assert guarded.send(method, path, by="reader").status_code == 404
+        assert guarded.send(method, path.replace(job, "nothing"), by="reader").status_code == 404
+    assert guarded.send("GET", f"/api/v1/jobs/{job}", by="all").status_code == 200
+
+
 def test_a_change_of_the_file_holds_at_once(guarded: GuardedService) -> None:
     secret = guarded.tokens.add("guest", role="read", indexes=["notes"])
     headers = {"Authorization": f"Bearer {secret}"}
