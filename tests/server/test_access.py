@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import re
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import trustme
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from PIL import Image
 from starlette.routing import BaseRoute
 
-from tests.support.service import RunningService, serving
+from tests.support.cli import assert_one_line, run
+from tests.support.service import RunningService, free_socket, serving
 from vlmsearch import Document
 from vlmsearch.server.access import SESSION_SECONDS, Sessions
 from vlmsearch.server.app import create_app
@@ -375,3 +381,78 @@ def test_a_caller_is_needed_by_each_route_of_an_index(guarded: GuardedService) -
     for route in about:
         called: list[Callable[..., Any] | None] = [each.call for each in route.dependant.dependencies]
         assert any(getattr(call, "__name__", "") == "get_index" for call in called), route.path
+
+
+# ------------------------------------------------------------------------------------------------- starting
+
+
+def test_a_file_without_tokens_is_said_when_the_service_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tokens.json"
+    settings = ServerSettings(
+        indexes={"notes": IndexSettings("mock:", "mock:")}, tokens=str(path), uploads=str(tmp_path)
+    )
+    with serving(settings) as running:
+        assert "holds no tokens" in caplog.text
+        assert running.http.get("/api/v1/indexes").status_code == 401
+        secret = TokenFile(path).add("first", role="read")
+        headers = {"Authorization": f"Bearer {secret}"}
+        assert running.http.get("/api/v1/indexes", headers=headers).status_code == 200
+
+
+def test_what_keeps_a_service_from_starting_is_one_line(tmp_path: Path) -> None:
+    damaged = tmp_path / "tokens.json"
+    damaged.write_text("{")
+    with free_socket() as free:
+        port = str(free.getsockname()[1])
+    index = ("--store", "mock:", "--encoder", "mock:", "--port", port, "--uploads", tmp_path / "uploads")
+    assert_one_line(run("serve", *index, "--tokens", damaged), "is not a file of tokens")
+    assert_one_line(run("serve", *index, "--host", "0.0.0.0"), "vlmsearch token add")
+    assert_one_line(
+        run("serve", *index, "--tls-cert", damaged, "--tls-key", tmp_path / "none.pem"), "--tls-cert and --tls-key"
+    )
+    assert_one_line(run("serve", *index, "--tls-cert", damaged), "--tls-key")
+
+
+def test_tls_is_served_and_its_sessions_are_for_tls_alone(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    identity = authority.issue_cert("localhost")
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    identity.private_key_pem.write_to_path(key)
+    for part in identity.cert_chain_pems:
+        part.write_to_path(certificate, append=True)
+    tokens = TokenFile(tmp_path / "tokens.json")
+    secret = tokens.add("page", role="read")
+    settings = ServerSettings(
+        indexes={"notes": IndexSettings("mock:", "mock:")},
+        tokens=str(tokens.path),
+        tls_cert=str(certificate),
+        tls_key=str(key),
+        uploads=str(tmp_path),
+    )
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)
+    with serving(settings) as running:
+        url = running.url.replace("http://127.0.0.1", "https://localhost")
+        with httpx.Client(base_url=url, verify=trusted) as http:
+            started = http.post("/api/v1/session", json={"token": secret}, headers={"Origin": url})
+            assert started.status_code == 200
+            assert "Secure" in started.headers["set-cookie"]
+            found = http.post(SEARCH, json={"text": "dog"}, headers={"Origin": url})
+            assert found.status_code == 200
+        with pytest.raises(httpx.HTTPError):
+            running.http.get("/healthz")
+
+
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(running_service: RunningService) -> None:
+    data = BytesIO()
+    Image.new("1", (20_000, 20_000)).save(data, "PNG")
+    encoded = base64.b64encode(data.getvalue()).decode()
+    refused = running_service.http.post(SEARCH, json={"image": encoded})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_large")
+    embedded = running_service.http.post(
+        "/v1/embeddings",
+        json={"model": "notes/clip", "input": f"data:image/png;base64,{encoded}", "modality": "image"},
+    )
+    assert (embedded.status_code, embedded.json()["error"]["code"]) == (400, "too_large")

@@ -30,6 +30,7 @@ _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 _PUBLIC_FOLDER = "/page/"
 _CLIENT_GONE = 499
 """What the line about a request says where its client did not wait for the answer, as nginx has it."""
+_LOG = logging.getLogger(__name__)
 _AUDIT = logging.getLogger("vlmsearch.audit")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -87,8 +88,13 @@ def add_access(app: FastAPI, settings: ServerSettings) -> None:
     Args:
         app: The application, which finds the sessions in ``app.state.sessions``.
         settings: What the operator set.
+
+    Raises:
+        ConfigError: The file of tokens is not one.
     """
     tokens = TokenFile(Path(settings.tokens)) if settings.tokens else None
+    if tokens and not tokens.read():
+        _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", tokens.path)
     app.state.sessions = sessions = Sessions(tokens) if tokens else None
     app.add_middleware(BodyLimits, most=settings.max_body * 2**20)
     app.add_middleware(Access, tokens=tokens, sessions=sessions, origins=settings.cors, rate=settings.rate)
