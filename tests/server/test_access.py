@@ -44,7 +44,9 @@ class GuardedService:
         headers = {**given.pop("headers", {})}
         if by is not None:
             headers["Authorization"] = f"Bearer {self.secrets[by]}"
-        with httpx.Client(base_url=self.running.url, cookies=given.pop("cookies", None), timeout=30) as http:
+        cookies = given.pop("cookies", None)
+        # no certificates are loaded for plain HTTP
+        with httpx.Client(base_url=self.running.url, cookies=cookies, timeout=30, verify=False) as http:
             return http.request(method, path, headers=headers, **given)
 
 
@@ -226,6 +228,11 @@ def test_a_page_of_another_site_cannot_use_a_session(
     assert guarded.send("DELETE", "/api/v1/session", cookies=session, headers=headers).status_code == 403
 
 
+def test_a_body_without_a_token_is_short(guarded: GuardedService) -> None:
+    refused = guarded.send("POST", "/api/v1/session", json={"token": "x" * 70_000})
+    assert refused.status_code == 413
+
+
 def test_a_session_ends_by_time_and_with_its_token(tmp_path: Path) -> None:
     now = [0.0]
     tokens = TokenFile(tmp_path / "tokens.json")
@@ -360,13 +367,15 @@ def test_each_request_leaves_a_line_without_its_contents(
     guarded.send("POST", SEARCH, by="reader", json={"text": "private words"})
     guarded.send("GET", "/private/words?private=words", by="all")
     guarded.send("GET", "/api/v1/indexes")
+    guarded.send("POST", "/api/v1/indexes/private%0Awords/search", by="reader", json={"text": "private"})
     lines = [record.getMessage() for record in caplog.records if record.name == "vlmsearch.audit"]
     patterns = [
         r"reader POST /api/v1/indexes/\{index\}/search notes 200 [\d.]+ ms",
         r"all GET - - 404 [\d.]+ ms",
         r"- GET - - 401 [\d.]+ ms",
+        r"reader POST /api/v1/indexes/\{index\}/search - 404 [\d.]+ ms",
     ]
-    assert len(lines) == 3
+    assert len(lines) == len(patterns)
     for line, pattern in zip(lines, patterns):
         assert re.fullmatch(pattern, line), line
     assert caplog.records[0].__dict__["who"] == "reader"
@@ -438,6 +447,7 @@ def test_tls_is_served_and_its_sessions_are_for_tls_alone(tmp_path: Path) -> Non
         with httpx.Client(base_url=url, verify=trusted) as http:
             started = http.post("/api/v1/session", json={"token": secret}, headers={"Origin": url})
             assert started.status_code == 200
+            assert started.headers["set-cookie"].startswith("__Host-")
             assert "Secure" in started.headers["set-cookie"]
             found = http.post(SEARCH, json={"text": "dog"}, headers={"Origin": url})
             assert found.status_code == 200

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from random import Random
 
 import httpx
 import pytest
@@ -257,6 +259,46 @@ def test_the_service_refuses_bodies_beyond_its_setting(running_service: RunningS
         said = connection.recv(65536)
     assert said.startswith(b"HTTP/1.1 413 ")
     assert b"x-content-type-options: nosniff" in said
+
+
+def damaged_requests(count: int) -> Iterator[bytes]:
+    """Requests of the service with some bytes changed, left out, put in or repeated, the same at each run."""
+    random = Random(0)
+    body = b'{"text": "a dog", "limit": 3, "where": {"n": {"$lt": 3}}, "model": "notes/clip", "input": "a"}'
+    paths = [b"/api/v1/indexes/notes/search", b"/v1/embeddings", b"/rerank", b"/api/v1/indexes/notes/image?id=a", b"/"]
+    for _ in range(count):
+        start = random.choice([b"POST", b"GET"]) + b" " + random.choice(paths) + b" HTTP/1.1\r\nHost: localhost\r\n"
+        data = bytearray(start + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        for _ in range(random.randint(1, 6)):
+            at, other = random.randrange(len(data)), random.randrange(len(data))
+            piece = random.choice([random.randbytes(3), data[min(at, other) : max(at, other)], b"", b"\r\n", b"\x00"])
+            data[at : at + random.randint(0, 3)] = piece
+        yield bytes(data)
+
+
+def check_damaged_requests(service: RunningService, count: int) -> None:
+    url = httpx.URL(service.url)
+    answered = 0
+    for data in damaged_requests(count):
+        with closing(connect((url.host, url.port or 0))) as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            said = read_all(connection)
+        answered += bool(said)
+        assert not re.search(rb"HTTP/1.1 5\d\d", said), (data, said)
+        assert b"Traceback" not in said
+    assert answered > count / 3
+    assert service.http.get("/readyz").status_code == 200
+
+
+def test_damaged_requests_are_no_errors_of_the_server(running_service: RunningService) -> None:
+    check_damaged_requests(running_service, 300)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+def test_ten_thousand_damaged_requests_are_no_errors_of_the_server(running_service: RunningService) -> None:
+    check_damaged_requests(running_service, 10_000)
 
 
 def test_a_bucket_fills_again() -> None:

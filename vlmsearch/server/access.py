@@ -19,11 +19,11 @@ from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import ApiError, error_answer
 from vlmsearch.server.limits import BodyLimits, TokenBuckets
-from vlmsearch.server.settings import ServerSettings
+from vlmsearch.server.settings import INDEX_NAME, ServerSettings
 from vlmsearch.server.tokens import Token, TokenFile
 
 SESSION_SECONDS = 12 * 3600
-SESSION_COOKIE = "vlmsearch_session"
+_SESSION_COOKIE = "vlmsearch_session"
 _MOST_SESSIONS = 10_000
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
@@ -41,6 +41,11 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 """Nothing is run or shown but what the server itself gives, and no other site shows any of it."""
+
+
+def session_cookie(scheme: str) -> str:
+    """Return what the cookie of a session is called: over TLS so that no other host of the domain can set it."""
+    return f"__Host-{_SESSION_COOKIE}" if scheme == "https" else _SESSION_COOKIE
 
 
 class Sessions:
@@ -177,7 +182,7 @@ class Access:
             scheme, _, secret = headers["authorization"].partition(" ")
             token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
         else:
-            token = self._sessions.find(Request(scope).cookies.get(SESSION_COOKIE, ""))
+            token = self._sessions.find(Request(scope).cookies.get(session_cookie(scope["scheme"]), ""))
         return token.caller if token else None
 
     def _refusal(self, scope: Scope, caller: Caller | None) -> ApiError | None:
@@ -214,7 +219,7 @@ class Access:
             return False
         origin = headers.get("origin")
         if origin is None:
-            return SESSION_COOKIE in headers.get("cookie", "")
+            return _SESSION_COOKIE in headers.get("cookie", "")
         host = headers.get("host", "").lower()
         return origin not in (*self._origins, f"http://{host}", f"https://{host}")
 
@@ -234,7 +239,8 @@ def _audit(scope: Scope, caller: Caller | None, status: int, seconds: float) -> 
     """Write who did what, and nothing of what it was done with: a path that no route has may be anything."""
     who = "-" if caller is None else caller.name or "local"
     action = f"{scope['method']} {getattr(scope.get('route'), 'path', '-')}"
-    index = scope["state"].get("index") or scope.get("path_params", {}).get("index") or "-"
+    index = scope["state"].get("index") or scope.get("path_params", {}).get("index", "")
     ms = round(seconds * 1000, 1)
-    said = {"who": who, "action": action, "index": index, "status": status, "ms": ms}
+    named = index if INDEX_NAME.fullmatch(index) else "-"
+    said = {"who": who, "action": action, "index": named, "status": status, "ms": ms}
     _AUDIT.info("%s %s %s %d %s ms", *said.values(), extra=said)

@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlmsearch.server.errors import ApiError, error_answer
 
+WITHOUT_TOKEN = 65536
+"""Bytes of a body that is sent without a token, as that of the request for a session is."""
 GRACE_SECONDS = 20.0
 """For a body of any length to arrive."""
 LEAST_RATE = 4096.0
@@ -45,8 +47,9 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(self, scope, receive, send)
-        if int(Headers(scope=scope).get("content-length", "0")) > self.most:  # uvicorn lets only numbers pass
+        is_known = scope.get("state", {}).get("caller", True)
+        exchange = _Exchange(self, self.most if is_known else WITHOUT_TOKEN, scope, receive, send)
+        if int(Headers(scope=scope).get("content-length", "0")) > exchange.most:  # uvicorn lets only numbers pass
             await exchange.refuse_length()
         else:
             await self._app(scope, exchange.receive, exchange.send)
@@ -55,8 +58,9 @@ class BodyLimits:
 class _Exchange:
     """One request. Once it is refused, the application is told that the client has gone, and cannot answer."""
 
-    def __init__(self, limits: BodyLimits, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, limits: BodyLimits, most: int, scope: Scope, receive: Receive, send: Send) -> None:
         self._limits = limits
+        self.most = most
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -82,7 +86,7 @@ class _Exchange:
             )
         self._received += len(message.get("body", b""))
         self._is_whole = not message.get("more_body", False)
-        return await self.refuse_length() if self._received > self._limits.most else message
+        return await self.refuse_length() if self._received > self.most else message
 
     async def send(self, message: Message) -> None:
         """Pass on what the application answers."""
@@ -92,9 +96,8 @@ class _Exchange:
 
     async def refuse_length(self) -> Message:
         """Answer that the body is too long."""
-        most = self._limits.most
         return await self._refuse(
-            ApiError(413, "too_large", f"the body of a request has at most {most:,} bytes: send less at once")
+            ApiError(413, "too_large", f"the body of a request has at most {self.most:,} bytes: send less at once")
         )
 
     async def _refuse(self, error: ApiError) -> Message:

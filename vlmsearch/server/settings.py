@@ -18,7 +18,7 @@ from vlmsearch.pipeline import DEFAULT_GENERATOR, DEFAULT_STORE
 
 DEFAULT_INDEX = "default"
 """What an index is called that is the only one, and was not given a name."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Log = Literal["text", "json"]
 
 
@@ -90,7 +90,7 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         for name in self.indexes:
-            if not _NAME.fullmatch(name):
+            if not INDEX_NAME.fullmatch(name):
                 raise ConfigError(
                     f"an index is named by 1 to 64 letters, digits, '.', '_' and '-', which it does not begin with: "
                     f"not {name!r}"

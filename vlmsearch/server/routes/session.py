@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vlmsearch.server.access import SESSION_COOKIE, SESSION_SECONDS, Sessions
+from vlmsearch.server.access import SESSION_SECONDS, Sessions, session_cookie
 from vlmsearch.server.caller import Caller, Right
 from vlmsearch.server.errors import ApiError
 
@@ -51,7 +51,7 @@ async def start_session(
             raise ApiError(401, "unauthenticated", "this token is not in force: `vlmsearch token add` makes one")
         session, caller = started
         response.set_cookie(
-            SESSION_COOKIE,
+            session_cookie(request.url.scheme),
             session,
             max_age=SESSION_SECONDS,
             httponly=True,
@@ -65,6 +65,7 @@ async def start_session(
 @router.delete("/session", status_code=204)
 async def end_session(request: Request, response: Response, sessions: SessionsHere) -> None:
     """End the session that the request comes with, if there is one."""
+    name = session_cookie(request.url.scheme)
     if sessions is not None:
-        sessions.end(request.cookies.get(SESSION_COOKIE, ""))
-    response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
+        sessions.end(request.cookies.get(name, ""))
+    response.delete_cookie(name, secure=request.url.scheme == "https", httponly=True, samesite="strict")
