@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +89,7 @@ def test_a_damaged_file_leaves_the_tokens_before_in_force(path: Path, caplog: py
         (lambda found: found["tokens"].insert(0, "page"), "a token has name, role"),
     ],
 )
-def test_what_is_no_file_of_tokens_is_refused(path: Path, change, said: str) -> None:
+def test_what_is_no_file_of_tokens_is_refused(path: Path, change: Callable[[Any], object], said: str) -> None:
     TokenFile(path).add("page", role="read")
     found = json.loads(path.read_text())
     change(found)
