@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -302,6 +304,26 @@ def test_an_index_without_a_generator_answers_nothing(service: OpenAIService) ->
     with pytest.raises(openai.APIStatusError) as caught:
         service.clients["all"].chat.completions.create(model="hidden", messages=QUESTION)
     assert caught.value.status_code == 501
+
+
+def test_a_client_that_goes_stops_the_generator(service: OpenAIService, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+
+    def endless(*_: object) -> Iterator[str]:
+        try:
+            while True:
+                yield "more "
+                time.sleep(0.01)
+        finally:
+            stopped.set()
+
+    monkeypatch.setattr(service.running.service.indexes["gallery"].pipeline.generator, "stream", endless)
+    asked = [{"role": "user", "content": "a red star"}]
+    with service.client.chat.completions.create(model="gallery", messages=asked, stream=True) as stream:
+        for number, _ in enumerate(stream):
+            if number == 3:
+                break
+    assert stopped.wait(10)
 
 
 def test_an_error_in_the_middle_of_a_stream_reaches_the_client(
