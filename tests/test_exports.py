@@ -71,16 +71,31 @@ def test_the_interfaces_are_exported() -> None:
         _ = vlmsearch.Index
 
 
-def test_importing_loads_numpy_and_nothing_that_takes_long() -> None:
-    code = (
-        "import sys, numpy.typing, typing_extensions; before = set(sys.modules); import vlmsearch;"
-        "print(*sorted(set(sys.modules) - before))"
-    )
+def test_what_is_exported_has_a_home_and_nothing_else() -> None:
+    assert sorted(vlmsearch._MODULES) == sorted(vlmsearch.__all__)
+    assert set(vlmsearch.__all__) <= set(dir(vlmsearch))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import vlmsearch",
+        "from vlmsearch import Document, Matches, Explanation, ImageLimits, Query, connect",
+        "import vlmsearch.cli.search, vlmsearch.cli.info, vlmsearch.cli.delete, vlmsearch.cli.ask, vlmsearch.cli.why",
+    ],
+)
+def test_no_numpy_is_loaded_before_something_takes_it(code: str) -> None:
+    loaded = set(run(f"import sys; {code}; print(*sys.modules)").split())
+    third = {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names)
+    assert "vlmsearch" in third
+    assert not third & {"numpy", "onnxruntime", "PIL", "simsimd", "tokenizers", "rich"}
+
+
+def test_importing_loads_nothing_that_takes_long() -> None:
+    code = "import sys; before = set(sys.modules); import vlmsearch; print(*sorted(set(sys.modules) - before))"
     loaded = set(run(code).split())
-    assert {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names) == {"vlmsearch"}
-    python = {name for name in loaded if not name.startswith("vlmsearch")}
-    assert not python & SLOW
-    assert len(python) < 40, python
+    assert {name for name in loaded if name not in sys.stdlib_module_names} == {"vlmsearch"}
+    assert not loaded & SLOW
 
 
 def test_importing_changes_nothing() -> None:

@@ -12,78 +12,79 @@ Example:
     'a'
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from vlmsearch.answers.prompts import AnswerStream
-from vlmsearch.encoders.base import BatchSizes, Encoder, PreparesImages, TokenizesTexts
-from vlmsearch.errors import (
-    BackendError,
-    BackendUnavailableError,
-    ConfigError,
-    IndexMismatchError,
-    InvalidBatchError,
-    InvalidInputError,
-    MissingDependencyError,
-    ModelUnavailableError,
-    OperationCancelledError,
-    OverloadedError,
-    QualityError,
-    RejectCode,
-    TextTruncatedWarning,
-    VlmsearchError,
-)
-from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
-from vlmsearch.media.limits import ImageLimits
-from vlmsearch.pipeline import Pipeline
-from vlmsearch.rerankers.base import Reranker
-from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
-from vlmsearch.search.query import Query
-from vlmsearch.search.relevance import Basis
-from vlmsearch.stores.base import (
-    Checkable,
-    CheckReport,
-    Described,
-    DiskUse,
-    OnDisk,
-    Quarantine,
-    Replaceable,
-    Store,
-    Tunable,
-    WordSearch,
-)
-from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, Operator
-from vlmsearch.types import (
-    Answer,
-    Citation,
-    Document,
-    DuplicateGroup,
-    Duplicates,
-    Field,
-    Hit,
-    ImageFile,
-    ImageSource,
-    IndexReport,
-    Labelled,
-    Leg,
-    Manifest,
-    Match,
-    Matches,
-    Modality,
-    Record,
-    Reject,
-    RelevanceFit,
-    Role,
-    Scalar,
-    Space,
-    Stamp,
-    Vectors,
-    WordHits,
-)
-
 if TYPE_CHECKING:
+    from vlmsearch.answers.prompts import AnswerStream
     from vlmsearch.async_pipeline import AsyncAnswerStream, AsyncPipeline
+    from vlmsearch.client import RemotePipeline, connect
+    from vlmsearch.encoders.base import BatchSizes, Encoder, PreparesImages, TokenizesTexts
     from vlmsearch.encoders.batching import Batch, BatchingEncoder, BatchingStats
+    from vlmsearch.errors import (
+        BackendError,
+        BackendUnavailableError,
+        ConfigError,
+        IndexMismatchError,
+        InvalidBatchError,
+        InvalidInputError,
+        MissingDependencyError,
+        ModelUnavailableError,
+        OperationCancelledError,
+        OverloadedError,
+        QualityError,
+        RejectCode,
+        TextTruncatedWarning,
+        VlmsearchError,
+    )
+    from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
     from vlmsearch.indexing.sources import Paths
+    from vlmsearch.media.limits import ImageLimits
+    from vlmsearch.pipeline import Pipeline
+    from vlmsearch.rerankers.base import Reranker
+    from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
+    from vlmsearch.search.query import Query
+    from vlmsearch.search.relevance import Basis
+    from vlmsearch.stores.base import (
+        Checkable,
+        CheckReport,
+        Described,
+        DiskUse,
+        OnDisk,
+        Quarantine,
+        Replaceable,
+        Store,
+        Tunable,
+        WordSearch,
+    )
+    from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, Operator
+    from vlmsearch.types import (
+        Answer,
+        Citation,
+        Document,
+        DuplicateGroup,
+        Duplicates,
+        Field,
+        Hit,
+        ImageFile,
+        ImageSource,
+        IndexReport,
+        Labelled,
+        Leg,
+        Manifest,
+        Match,
+        Matches,
+        Modality,
+        Record,
+        Reject,
+        RelevanceFit,
+        Role,
+        Scalar,
+        Space,
+        Stamp,
+        Vectors,
+        WordHits,
+    )
 
 __version__ = "0.1.0"
 
@@ -152,6 +153,7 @@ __all__ = [
     "Reject",
     "RejectCode",
     "RelevanceFit",
+    "RemotePipeline",
     "Replaceable",
     "Reranker",
     "Role",
@@ -167,23 +169,48 @@ __all__ = [
     "WordEvidence",
     "WordHits",
     "WordSearch",
+    "connect",
 ]
 
-
-_LATE = {
-    "AsyncAnswerStream": "vlmsearch.async_pipeline",
-    "AsyncPipeline": "vlmsearch.async_pipeline",
-    "Batch": "vlmsearch.encoders.batching",
-    "BatchingEncoder": "vlmsearch.encoders.batching",
-    "BatchingStats": "vlmsearch.encoders.batching",
-    "Paths": "vlmsearch.indexing.sources",
+_HOMES = {
+    "answers.prompts": "AnswerStream",
+    "async_pipeline": "AsyncAnswerStream AsyncPipeline",
+    "client": "RemotePipeline connect",
+    "encoders.base": "BatchSizes Encoder PreparesImages TokenizesTexts",
+    "encoders.batching": "Batch BatchingEncoder BatchingStats",
+    "errors": (
+        "BackendError BackendUnavailableError ConfigError IndexMismatchError InvalidBatchError InvalidInputError "
+        "MissingDependencyError ModelUnavailableError OperationCancelledError OverloadedError QualityError "
+        "RejectCode TextTruncatedWarning VlmsearchError"
+    ),
+    "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate",
+    "indexing.sources": "Paths",
+    "media.limits": "ImageLimits",
+    "pipeline": "Pipeline",
+    "rerankers.base": "Reranker",
+    "search.explanation": "Explanation LegEvidence Outcome PassageEvidence Regions WordEvidence",
+    "search.query": "Query",
+    "search.relevance": "Basis",
+    "stores.base": "Checkable CheckReport Described DiskUse OnDisk Quarantine Replaceable Store Tunable WordSearch",
+    "stores.filters": "Comparison Filter FilterGroup Operator",
+    "types": (
+        "Answer Citation Document DuplicateGroup Duplicates Field Hit ImageFile ImageSource IndexReport Labelled "
+        "Leg Manifest Match Matches Modality Record Reject RelevanceFit Role Scalar Space Stamp Vectors WordHits"
+    ),
 }
+_MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
+"""Where each name is, so that `import vlmsearch` loads nothing that is not used: a client takes no numpy."""
 
 
 def __getattr__(name: str) -> object:
-    """Return what loads asyncio, or Pillow, when it is asked for."""
-    if name not in _LATE:
+    """Return what is exported, from the module that it is written in: loaded when it is asked for."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
-    return getattr(import_module(_LATE[name]), name)
+
+def __dir__() -> list[str]:
+    """Return what there is, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -26,7 +26,15 @@ from vlmsearch.answers.prompts import (
 )
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.registry import (
+    DEFAULT_ENCODER,
+    DEFAULT_GENERATOR,
+    DEFAULT_STORE,
+    open_encoder,
+    open_generator,
+    open_reranker,
+    open_store,
+)
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, SearchOptions, make_query
 from vlmsearch.search.relevance import Backgrounds, Judge
 from vlmsearch.stores.base import CheckReport, Replaceable, check_manifest, check_store, quarantine_of
@@ -50,9 +58,6 @@ if TYPE_CHECKING:
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import Store
 
-DEFAULT_ENCODER = "onnx:default"
-DEFAULT_STORE = "sqlite:./vlmsearch-index"
-DEFAULT_GENERATOR = "extractive:"
 T = TypeVar("T")
 
 

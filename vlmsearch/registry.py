@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from vlmsearch.rerankers.base import Reranker
     from vlmsearch.stores.base import Store
 
+DEFAULT_ENCODER = "onnx:default"
+DEFAULT_STORE = "sqlite:./vlmsearch-index"
+DEFAULT_GENERATOR = "extractive:"
+
 Kind = Literal["encoder", "store", "generator", "reranker"]
 T = TypeVar("T")
 _Group: TypeAlias = tuple[str, Callable[..., object]]

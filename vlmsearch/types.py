@@ -14,13 +14,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, Union
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vlmsearch.errors import InvalidInputError, RejectCode
 
 if TYPE_CHECKING:
+    import numpy as np
     import PIL.Image
+    from numpy.typing import NDArray
+
+    Vectors: TypeAlias = NDArray[np.float32]
+    """Embeddings: float32, shape (n, dim), every row of length one."""
 
 Modality = Literal["text", "image"]
 """What a vector was made of."""
@@ -28,8 +30,6 @@ Role = Literal["query", "document"]
 """What a text is encoded as: some models put another prefix before each."""
 Scalar: TypeAlias = Union[str, int, float, bool]
 """A value of metadata: finite, and a whole number within 64 bits."""
-Vectors: TypeAlias = NDArray[np.float32]
-"""Embeddings: float32, shape (n, dim), every row of length one."""
 ImageSource: TypeAlias = Union[Path, bytes, "PIL.Image.Image"]
 """A file, the encoded bytes of one, or a decoded image. A string is never taken for a path."""
 
@@ -213,6 +213,7 @@ class Record:
         fingerprint: That of the encoder that made the vectors; "" where the caller answers for it.
 
     Example:
+        >>> import numpy as np
         >>> vector = np.array([0.6, 0.8], np.float32)
         >>> record = Record(Document("a", text="a dog"), {Field("tiny", "text"): vector})
         >>> record.vectors[Field("tiny", "text")].shape
@@ -565,3 +566,13 @@ class IndexReport:
     def seen(self) -> int:
         """Return how many inputs the run looked at."""
         return self.added + self.updated + self.unchanged + len(self.rejects)
+
+
+def __getattr__(name: str) -> object:
+    """Return `Vectors` when it is asked for: numpy, which it takes, is not loaded before something needs it."""
+    if name == "Vectors":
+        import numpy as np
+        from numpy.typing import NDArray
+
+        return NDArray[np.float32]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,8 +12,8 @@ from pathlib import Path
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.indexing.sources import Paths, Sourced
-from vlmsearch.pipeline import DEFAULT_STORE, Pipeline
-from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.pipeline import Pipeline
+from vlmsearch.registry import DEFAULT_STORE, open_encoder, open_store
 
 _SCHEME = DEFAULT_STORE.partition(":")[0]
 

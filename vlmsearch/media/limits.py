@@ -14,8 +14,6 @@ from dataclasses import dataclass, fields
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from vlmsearch.errors import ConfigError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -180,6 +178,8 @@ def check_structure(kind: str, data: bytes, name: str) -> tuple[bytes, Structure
     if kind == "TIFF":
         check_directory(data, name)
     if kind == "WebP":  # whose decoder, for two canvases that it has no memory for, only says that it was not made
+        import numpy as np
+
         np.empty(2 * _RESULT * _webp_pixels(data), np.uint8)
     if kind == "AVIF":  # Pillow parses Exif, and then takes the orientation from the container all the same
         return _AVIF_EXIF.sub(rb"\1skip", data), Structure()
@@ -195,6 +195,8 @@ def check_directory(data: bytes, name: str) -> None:
     """
     if data[:2] not in (b"II", b"MM"):
         return
+    import numpy as np
+
     order, is_big = "<" if data[:1] == b"I" else ">", data[2:3] == b"+"
     short, pointer, counter = f"{order}u2", f"{order}u{8 if is_big else 4}", f"{order}u{8 if is_big else 2}"
     form = np.dtype([("tag", short), ("type", short), ("count", pointer), ("value", pointer)])
@@ -211,6 +213,8 @@ def check_directory(data: bytes, name: str) -> None:
 
 
 def _number(data: bytes, at: int, form: str) -> int:
+    import numpy as np
+
     size = np.dtype(form).itemsize
     return int(np.frombuffer(data, form, 1, at)[0]) if at + size <= len(data) else 0
 
@@ -307,6 +311,8 @@ def check_image(
 
 def _strip_bytes(image: Image.Image) -> int:
     """What libtiff has in memory of a compressed TIFF: one strip, or one tile."""
+    import numpy as np
+
     tags = getattr(image, "tag_v2", {})
 
     def tag(number: int, default: int) -> int:

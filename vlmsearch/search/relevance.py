@@ -28,14 +28,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit, Vectors
+from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.stores.base import Store
+    from vlmsearch.types import Vectors
 
 PRIOR = -3.5
 """The log-odds that a document which a leg found is relevant, before anything else is known of it."""
@@ -82,6 +83,8 @@ class IndexBackground:
 
     def against(self, query: NDArray[np.float32]) -> tuple[float, float]:
         """Return the median and the standard deviation of the sample's cosines with a query of shape (dim,)."""
+        import numpy as np
+
         if not len(self.sample):
             return 0.0, 0.0
         cosines = self.sample @ query
@@ -90,6 +93,8 @@ class IndexBackground:
     @cached_property
     def within(self) -> tuple[float, float]:
         """The median and the standard deviation of the cosines between the documents themselves."""
+        import numpy as np
+
         if len(self.sample) < 2:
             return 0.0, 0.0
         cosines = (self.sample @ self.sample.T)[np.triu_indices(len(self.sample), 1)]
@@ -175,7 +180,7 @@ def standing_out(
     share = len(background.sample) / (len(background.sample) + _FEW)
     median, deviation = background.against(query)
     if alike:  # between what the query is to documents and what they are to each other, which may be near to it or not
-        median, deviation = (float(np.mean(both)) for both in zip((median, deviation), background.within))
+        median, deviation = (sum(both) / 2 for both in zip((median, deviation), background.within))
     mean = share * median + (1 - share) * usual[0]
     spread = max(share * deviation + (1 - share) * usual[1], _LEAST_DEVIATION)
     slope = _SLOPE / spread
