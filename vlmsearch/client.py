@@ -1,0 +1,874 @@
+"""A `Pipeline` on another machine: the same verbs, over the HTTP interface of `vlmsearch serve`.
+
+It takes nothing but Python: no numpy, no model and no store are loaded where it runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict, fields
+from http import HTTPStatus
+from http.client import HTTPResponse
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, overload
+from urllib.parse import quote, urlencode
+
+from vlmsearch._util.batching import pages
+from vlmsearch._util.closable import Closable
+from vlmsearch._util.credentials import check_unencrypted
+from vlmsearch._util.http import HttpConnections
+from vlmsearch._util.retry import pauses
+from vlmsearch.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    IndexMismatchError,
+    InvalidInputError,
+    MissingDependencyError,
+    RejectCode,
+    VlmsearchError,
+)
+from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, split_text
+from vlmsearch.types import Answer, Citation, Document, Duplicates, ImageSource, IndexReport, Labelled, Matches, Reject
+from vlmsearch.wire import (
+    answer_from,
+    document_from,
+    duplicates_from,
+    explanation_from,
+    matches_from,
+    reject_from,
+    report_from,
+)
+
+if TYPE_CHECKING:
+    from vlmsearch.generators.base import GenerationOptions
+    from vlmsearch.search.explanation import Explanation
+
+TOKEN = "VLMSEARCH_TOKEN"  # noqa: S105 - the name of a variable
+DEFAULT_INDEX = "default"
+_API = "/api/v1"
+_RETRIES = 3
+_MOST_WAIT = 60.0
+"""Seconds; a server that asks to be left alone for longer is reported at once."""
+_BATCH_DOCUMENTS = 256
+_BATCH_BYTES = 8 * 2**20
+"""Of the images, texts and metadata that one request carries."""
+_BATCH_IDS = 100
+_PAGE = 500
+_CODES = frozenset(get_args(RejectCode))
+T = TypeVar("T")
+
+
+def connect(
+    url: str,
+    *,
+    index: str = DEFAULT_INDEX,
+    token: str | None = None,
+    timeout: float = 60.0,
+    allow_plain_http: bool = False,
+) -> RemotePipeline:
+    """Use an index of a running `vlmsearch serve` as a pipeline. Nothing is sent before the first call.
+
+    Args:
+        url: Such as ``http://127.0.0.1:8080`` or ``https://search.example.org/photos``.
+        index: The index, of several.
+        token: What `vlmsearch token add` printed; by default that in ``VLMSEARCH_TOKEN``, if it is set.
+        timeout: After how many seconds without an answer a call fails.
+        allow_plain_http: Whether the token may go to another machine over a connection that all can read.
+
+    Returns:
+        The pipeline, to be closed after use.
+
+    Raises:
+        ConfigError: The URL is wrong, or the token would leave this machine unencrypted.
+
+    Example:
+        >>> connect("http://127.0.0.1:8080", index="photos")
+        RemotePipeline('http://127.0.0.1:8080', index='photos')
+    """
+    return RemotePipeline(url, index=index, token=token, timeout=timeout, allow_plain_http=allow_plain_http)
+
+
+class RemotePipeline(Closable):
+    """Index, search and ask on a server, as `Pipeline` does here; see `connect` for the arguments.
+
+    It may be used from several threads. What a method raises is what `Pipeline` would raise there;
+    `BackendUnavailableError` also where the server cannot be reached, and `ConfigError` for a wrong token or an index
+    that the token may not see. Calls that the server was too busy for are tried again when it says so, and so are calls
+    that change nothing or can be repeated when the connection failed.
+
+    Example:
+        >>> pipeline = connect("http://127.0.0.1:1")
+        >>> try:
+        ...     pipeline.search("a dog in the snow")
+        ... except VlmsearchError as exc:
+        ...     print(type(exc).__name__)
+        BackendUnavailableError
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        index: str = DEFAULT_INDEX,
+        token: str | None = None,
+        timeout: float = 60.0,
+        allow_plain_http: bool = False,
+    ) -> None:
+        self._server = HttpConnections(url, timeout=timeout)
+        self._index = index
+        self._timeout = timeout
+        token = os.environ.get(TOKEN) if token is None else token
+        if token and not (self._server.is_encrypted or allow_plain_http):
+            advice = "give an https:// URL, or connect(..., allow_plain_http=True) where the network is trusted"
+            check_unencrypted(TOKEN, self._server.host, advice)
+        self._headers = {"Accept": "application/json", "User-Agent": "vlmsearch"}
+        self._headers |= {"Authorization": f"Bearer {token}"} if token else {}
+
+    def __repr__(self) -> str:
+        return f"RemotePipeline({self._server.url!r}, index={self._index!r})"
+
+    # ------------------------------------------------------------------------------------------------------- queries
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: ImageSource | None = None,
+        like: str | Iterable[str] = (),
+        without: str | ImageSource | Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        cursor: str | None = None,
+        sort: str = "relevance",
+        diversity: float = 0.0,
+        min_score: float | None = None,
+        weights: Mapping[str, float] | None = None,
+        count: bool = False,
+        facets: Collection[str] = (),
+        rerank: bool = False,
+        rerank_first: int = RERANK_FIRST,
+        rerank_seconds: float = RERANK_SECONDS,
+    ) -> Matches:
+        """Return the best matches, as `Pipeline.search` does.
+
+        Args:
+            text: What to look for.
+            image: What to look for: a path here, encoded bytes or a decoded image.
+            like: Ids of documents whose vectors to look for.
+            without: What the matches must not be.
+            where: A filter on metadata.
+            limit: The most matches.
+            offset: How many of the best to pass over.
+            cursor: The ``cursor`` of the page before.
+            sort: ``relevance``, a key of the metadata, or ``-KEY``.
+            diversity: How far a match is put behind for being like those before it.
+            min_score: The lowest score that is shown.
+            weights: How much some legs count.
+            count: Whether to count the relevant documents.
+            facets: Keys of the metadata whose values to count.
+            rerank: Whether the server's re-ranker judges the first matches anew.
+            rerank_first: How many matches it reads.
+            rerank_seconds: After how long it reads no more.
+
+        Returns:
+            The matches. The image of a document is a path on the server; `image` fetches what is there.
+
+        Raises:
+            VlmsearchError: As for `Pipeline.search`.
+        """
+        form = {
+            **_query_form(text, image, like, without),
+            "where": where,
+            "limit": limit,
+            "offset": offset,
+            "cursor": cursor,
+            "sort": sort,
+            "diversity": diversity,
+            "min_score": min_score,
+            "weights": weights,
+            "count": count,
+            "facets": _keys(facets),
+            "rerank": rerank,
+            "rerank_first": rerank_first,
+            "rerank_seconds": rerank_seconds,
+        }
+        return matches_from(self._post("search", form))
+
+    def search_many(
+        self,
+        queries: Iterable[str | Query],
+        *,
+        where: Mapping[str, object] | None = None,
+        limit: int = 10,
+        sort: str = "relevance",
+        diversity: float = 0.0,
+        min_score: float | None = None,
+        weights: Mapping[str, float] | None = None,
+        count: bool = False,
+        facets: Collection[str] = (),
+        rerank: bool = False,
+        rerank_first: int = RERANK_FIRST,
+        rerank_seconds: float = RERANK_SECONDS,
+    ) -> list[Matches]:
+        """Return the matches of several queries in one request, as `Pipeline.search_many` does.
+
+        Args:
+            queries: Strings, as `search` takes them, or queries of other kinds that leave out one thing at most.
+            where: As in `search`, for all of them, and so are all other options.
+            limit: The most matches of each query.
+            sort: What their order is.
+            diversity: How far matches that are like others are put behind.
+            min_score: The lowest score that is shown.
+            weights: How much some legs count.
+            count: Whether to count the relevant documents of each.
+            facets: Keys of the metadata whose values to count.
+            rerank: Whether the server's re-ranker judges the first matches of each anew.
+            rerank_first: How many matches of each query it reads.
+            rerank_seconds: After how long it reads no more of a query's matches.
+
+        Returns:
+            The matches of each query, in the order of the queries.
+
+        Raises:
+            VlmsearchError: As for `Pipeline.search_many`.
+        """
+        if isinstance(queries, (str, Query)):
+            raise TypeError("search_many takes a list of queries; `search` takes one")
+        form = {
+            "queries": [{"text": each} if isinstance(each, str) else _form_of(each) for each in queries],
+            "where": where,
+            "limit": limit,
+            "sort": sort,
+            "diversity": diversity,
+            "min_score": min_score,
+            "weights": weights,
+            "count": count,
+            "facets": _keys(facets),
+            "rerank": rerank,
+            "rerank_first": rerank_first,
+            "rerank_seconds": rerank_seconds,
+        }
+        return [matches_from(found) for found in self._post("search_many", form)["results"]]
+
+    def explain(
+        self,
+        text: str | None,
+        id: str,
+        *,
+        image: ImageSource | None = None,
+        like: str | Iterable[str] = (),
+        without: str | ImageSource | Sequence[str] | None = None,
+        where: Mapping[str, object] | None = None,
+        limit: int = 10,
+        min_score: float | None = None,
+        weights: Mapping[str, float] | None = None,
+        rerank: bool = False,
+        rerank_first: int = RERANK_FIRST,
+        rerank_seconds: float = RERANK_SECONDS,
+        parts: bool = False,
+        seconds: float = 10.0,
+    ) -> Explanation:
+        """Return why `search` shows a document for a query, or what takes it out, as `Pipeline.explain` does.
+
+        Args:
+            text: What is asked for; None for an image or documents alone.
+            id: The document's.
+            image: As in `search`, and so are the options up to ``rerank_seconds``.
+            like: Ids of documents whose vectors are looked for.
+            without: What the matches must not be.
+            where: A filter on metadata.
+            limit: The most matches that the search would show.
+            min_score: The lowest score that it would show.
+            weights: How much some legs count.
+            rerank: Whether the server's re-ranker judges the first matches anew.
+            rerank_first: How many matches it reads.
+            rerank_seconds: After how long it reads no more.
+            parts: Whether to find the sentences and the regions of the image that mattered.
+            seconds: After how long to look for no more regions.
+
+        Returns:
+            The explanation, also of an id that is not in the index.
+
+        Raises:
+            VlmsearchError: As for `Pipeline.explain`.
+        """
+        form = {
+            **_query_form(text, image, like, without),
+            "id": id,
+            "where": where,
+            "limit": limit,
+            "min_score": min_score,
+            "weights": weights,
+            "rerank": rerank,
+            "rerank_first": rerank_first,
+            "rerank_seconds": rerank_seconds,
+            "parts": parts,
+            "seconds": seconds,
+        }
+        return explanation_from(self._post("explain", form))
+
+    @overload
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+        stream: Literal[False] = False,
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> Answer: ...
+
+    @overload
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+        stream: Literal[True],
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> RemoteAnswerStream: ...
+
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 5,
+        where: Mapping[str, object] | None = None,
+        stream: bool = False,
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+    ) -> Answer | RemoteAnswerStream:
+        """Answer a question from the best matches, as `Pipeline.ask` does.
+
+        Args:
+            question: What to answer, and to search for.
+            image: What to search for beside the question.
+            limit: The most sources.
+            where: A filter on metadata.
+            stream: Return a stream, which gives the pieces of the text as they are made, then the citations.
+            options: How to generate.
+            template: A prompt of one's own with ``$sources`` and ``$question``.
+
+        Returns:
+            The answer with its sources, or a stream of it.
+
+        Raises:
+            VlmsearchError: As for `Pipeline.ask`.
+        """
+        form = {
+            "question": question,
+            "image": image if image is None else _encoded(image),
+            "limit": limit,
+            "where": where,
+            "options": options and asdict(options),
+            "template": template,
+        }
+        if stream:
+            return RemoteAnswerStream(self._events("POST", self._path("ask"), {**form, "stream": True}))
+        return answer_from(self._post("ask", form))
+
+    # ----------------------------------------------------------------------------------------------------- documents
+
+    def add(
+        self,
+        documents: Document | Iterable[Document],
+        *,
+        retry_failed: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> IndexReport:
+        """Index documents, as `Pipeline.add` does; their images are sent along, in requests of a few MiB.
+
+        Args:
+            documents: One document, or any number of them; they are read as they are needed.
+            retry_failed: Try those in quarantine again, too.
+            on_progress: Called with the number of documents that are done.
+
+        Returns:
+            What was done, with each document that could not be used.
+
+        Raises:
+            InvalidInputError: The image of a document is a file that cannot be read here.
+            VlmsearchError: As for `Pipeline.add`.
+        """
+        given = [documents] if isinstance(documents, Document) else documents
+        whole = IndexReport()
+        for batch in _batches(map(_document_form, given)):
+            report = report_from(self._post("documents", {"documents": batch, "retry_failed": retry_failed}))
+            whole = _sum(whole, report)
+            if on_progress is not None:
+                on_progress(whole.seen)
+        return whole
+
+    def index(
+        self,
+        paths: str | Path | Iterable[str | Path],
+        *,
+        prune: bool = False,
+        retry_failed: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> IndexReport:
+        """Index files of the server, as `Pipeline.index` does there; `add` sends what is here.
+
+        The server reads below the folders that its operator allowed. An error, or Ctrl-C, cancels the job.
+
+        Args:
+            paths: One path on the server or several: folders, files, globs and tables.
+            prune: Remove the documents that came from these folders and tables and are there no longer.
+            retry_failed: Try those in quarantine again, too.
+            on_progress: Called with the number of inputs that are done.
+
+        Returns:
+            What was done, with each input that could not be used.
+
+        Raises:
+            ConfigError: A path is not below an allowed folder, or does not exist.
+            VlmsearchError: As for `Pipeline.index`.
+        """
+        given = [paths] if isinstance(paths, (str, Path)) else paths
+        form = {"paths": [str(path) for path in given], "prune": prune, "retry_failed": retry_failed}
+        return report_from(self._job("index", form, on_progress))
+
+    def delete(self, ids: str | Iterable[str]) -> int:
+        """Remove documents with their vectors.
+
+        Args:
+            ids: One id or several; those that are not there are ignored.
+
+        Returns:
+            How many were there.
+
+        Raises:
+            VlmsearchError: As for `Pipeline.delete`.
+        """
+        given = [ids] if isinstance(ids, str) else list(ids)
+        return int(self._post("documents/delete", {"ids": given})["deleted"])
+
+    def get(self, ids: str | Iterable[str]) -> list[Document]:
+        """Return documents of the index.
+
+        Args:
+            ids: One id or several; those that are not there are left out.
+
+        Returns:
+            The documents, in the order of the ids.
+
+        Raises:
+            VlmsearchError: The server refused, or cannot be reached.
+        """
+        given = [ids] if isinstance(ids, str) else list(ids)
+        found: dict[str, Document] = {}
+        for batch in pages(given, _BATCH_IDS):
+            forms = self._get("documents", [("id", id) for id in batch])["documents"]
+            found |= {form["id"]: document_from(form) for form in forms}
+        return [found[id] for id in given if id in found]
+
+    def documents(self) -> Iterator[Document]:
+        """Yield all documents of the index, by id.
+
+        Returns:
+            The documents, fetched page by page.
+
+        Raises:
+            VlmsearchError: The server refused, or cannot be reached.
+        """
+        after: str | None = None
+        while True:
+            page = self._get("documents", [("limit", str(_PAGE)), *([("after", after)] if after is not None else [])])
+            yield from map(document_from, page["documents"])
+            after = page["after"]
+            if after is None:
+                return
+
+    def image(self, id: str) -> bytes:
+        """Return the image of a document, as its file is.
+
+        Args:
+            id: The document's.
+
+        Returns:
+            The encoded bytes.
+
+        Raises:
+            ConfigError: The document is not there, or has no image.
+            VlmsearchError: The server refused, or cannot be reached.
+        """
+        return self._fetch("image", [("id", id)])
+
+    def thumbnail(self, id: str, *, size: int = 256) -> bytes:
+        """Return the image of a document, scaled.
+
+        Args:
+            id: The document's.
+            size: The longer side, in pixels.
+
+        Returns:
+            The bytes of a JPEG.
+
+        Raises:
+            ConfigError: The document is not there, or has no image.
+            VlmsearchError: The server refused, or cannot be reached.
+        """
+        return self._fetch("thumbnail", [("id", id), ("size", str(size))])
+
+    # --------------------------------------------------------------------------------------------------- whole index
+
+    def info(self) -> Mapping[str, Any]:
+        """Return what is in the index and what built it.
+
+        Returns:
+            What ``vlmsearch info --json`` prints, and ``can``: what the token may do.
+
+        Raises:
+            VlmsearchError: The server refused, or cannot be reached.
+        """
+        found: Mapping[str, Any] = self._get("", [])
+        return found
+
+    def indexes(self) -> list[Mapping[str, Any]]:
+        """Return what indexes the server has.
+
+        Returns:
+            For each that the token may see: ``name``, ``documents``, ``spaces`` and ``can``.
+
+        Raises:
+            VlmsearchError: The server refused, or cannot be reached.
+        """
+        return list(self._json("GET", f"{_API}/indexes")["indexes"])
+
+    def rejects(self) -> list[Reject]:
+        """Return the quarantine list of the index.
+
+        Returns:
+            The inputs that could not be used.
+
+        Raises:
+            VlmsearchError: The server refused, or cannot be reached.
+        """
+        return [reject_from(form) for form in self._get("rejects", [])["rejects"]]
+
+    # ------------------------------------------------------------------------------------------------------ transport
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._server.close()
+
+    def _path(self, verb: str) -> str:
+        return f"{_API}/indexes/{quote(self._index, safe='')}" + (f"/{verb}" if verb else "")
+
+    def _post(self, verb: str, form: Mapping[str, object]) -> Any:
+        return self._json("POST", self._path(verb), form)
+
+    def _get(self, verb: str, query: Sequence[tuple[str, str]]) -> Any:
+        return self._json("GET", _with_query(self._path(verb), query))
+
+    def _fetch(self, verb: str, query: Sequence[tuple[str, str]]) -> bytes:
+        return self._send("GET", _with_query(self._path(verb), query))
+
+    def _json(self, method: str, target: str, form: Mapping[str, object] | None = None, **options: bool) -> Any:
+        said = self._send(method, target, form, **options)
+        try:
+            return json.loads(said)
+        except ValueError as exc:
+            raise BackendError(f"{self._server.url} answers with something else than JSON: is it vlmsearch?") from exc
+
+    def _send(
+        self, method: str, target: str, form: Mapping[str, object] | None = None, *, is_repeatable: bool = True
+    ) -> bytes:
+        """The body of the answer, after as many attempts as it takes; the server's error where there is one."""
+
+        def attempt() -> bytes:
+            with self._exchange(method, target, form) as response:
+                return response.read()
+
+        return self._retrying(attempt, is_repeatable=is_repeatable)
+
+    def _exchange(
+        self, method: str, target: str, form: Mapping[str, object] | None = None
+    ) -> AbstractContextManager[HTTPResponse]:
+        body = None if form is None else json.dumps(form, separators=(",", ":")).encode()
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        return self._checked(method, target, body, headers)
+
+    @contextmanager
+    def _checked(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Iterator[HTTPResponse]:
+        """The answer, unread; the error that it stands for."""
+        with self._server.exchange(method, target, body=body, headers=headers) as response:
+            if response.status >= HTTPStatus.BAD_REQUEST:
+                error = _error(response.status, response.read(), self._server.url)
+                wait = response.headers.get("Retry-After", "")
+                raise _RefusedError(error, float(wait), response.status) if wait.isdecimal() else error
+            yield response
+
+    def _retrying(self, attempt: Callable[[], T], *, is_repeatable: bool) -> T:
+        """What an attempt returns: again where the server says when, and where nothing can have been done twice."""
+        for pause in (*pauses(_RETRIES), None):
+            try:
+                return attempt()
+            except _RefusedError as exc:  # one that came too early was not looked at
+                is_safe = is_repeatable or exc.status == HTTPStatus.TOO_MANY_REQUESTS
+                if pause is None or not is_safe or exc.seconds > _MOST_WAIT:
+                    raise exc.error from None
+                time.sleep(max(exc.seconds, pause))
+            except BackendUnavailableError as exc:
+                if pause is None or not is_repeatable or isinstance(exc.__cause__, TimeoutError):
+                    raise
+                time.sleep(pause)
+        raise AssertionError
+
+    def _events(self, method: str, target: str, form: Mapping[str, object] | None = None) -> _Events:
+        return self._retrying(lambda: _Events(self._exchange(method, target, form)), is_repeatable=True)
+
+    def _job(self, kind: str, form: Mapping[str, object], on_progress: Callable[[int], None] | None) -> Any:
+        """The result of a job, which is cancelled where this is given up."""
+        job = self._json("POST", self._path("jobs"), {"kind": kind, **form}, is_repeatable=False)["id"]
+        path = f"{_API}/jobs/{quote(job, safe='')}"
+        try:
+            return self._follow(path, on_progress)
+        except BaseException:
+            with suppress(VlmsearchError):
+                self._send("DELETE", path)
+            raise
+
+    def _follow(self, path: str, on_progress: Callable[[int], None] | None) -> Any:
+        while True:
+            with self._events("GET", f"{path}/events") as events:
+                for kind, data in events:
+                    if kind == "progress" and on_progress is not None:
+                        on_progress(data["done"])
+                    elif kind == "done":
+                        return data["result"]
+                    elif kind == "failed":
+                        raise _error_of(data["error"])
+                    elif kind == "cancelled":
+                        raise BackendError("the job was cancelled on the server; what it did until then stays")
+            time.sleep(1)  # the connection was closed, by a proxy for example
+
+
+class RemoteAnswerStream(Closable, Iterator[Union[str, Citation]]):
+    """Iterate over an answer as a server makes it, as `AnswerStream` does: pieces of its text, then its citations.
+
+    Closing it, or leaving the ``with`` block, stops the generator on the server. Use it from one thread.
+
+    Attributes:
+        matches: The sources, best first; they are known before the first piece of the text.
+    """
+
+    def __init__(self, events: _Events) -> None:
+        self._events = events
+        self._text: list[str] = []
+        self._answer: Answer | None = None
+        self._parts = self._run()
+
+    def __next__(self) -> str | Citation:
+        return next(self._parts)
+
+    def answer(self) -> Answer:
+        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+
+        Returns:
+            The answer with its sources.
+
+        Raises:
+            BackendError: The generator failed, or the server went away.
+        """
+        for _ in self:
+            pass
+        return self._answer or Answer("".join(self._text), (), ())
+
+    def _run(self) -> Iterator[str | Citation]:
+        for kind, data in self._events:
+            if kind == "token":
+                self._text.append(data["text"])
+                yield data["text"]
+            elif kind == "answer":
+                self._answer = answer_from(data)
+                yield from self._answer.citations
+                return
+            elif kind == "error":
+                raise _error_of(data["error"])
+        raise BackendUnavailableError("the server went away in the middle of the answer")
+
+    def close(self) -> None:
+        """Stop the generator."""
+        self._events.close()
+
+
+class _Events(Closable, Iterator[tuple[str, Any]]):
+    """The server-sent events of an answer: what each is, and its data.
+
+    As the WHATWG's HTML standard has them (9.2), from a server that writes an event's data on one line.
+    """
+
+    def __init__(self, exchange: AbstractContextManager[HTTPResponse]) -> None:
+        self._entered = ExitStack()
+        self._response = self._entered.enter_context(exchange)
+
+    def __next__(self) -> tuple[str, Any]:
+        kind = ""
+        with ExitStack() as stack:  # an error ends the exchange, which says what it was about
+            stack.push(self._entered.__exit__)
+            for line in self._response:
+                name, _, value = line.decode().rstrip("\r\n").partition(":")
+                if name == "event":
+                    kind = value.strip()
+                elif name == "data":
+                    stack.pop_all()
+                    return kind, json.loads(value)
+        raise StopIteration
+
+    def close(self) -> None:
+        """Close the connection, which the server takes for having been given up."""
+        self._entered.close()
+
+
+# --------------------------------------------------------------------------------------------------------------- forms
+
+
+def _with_query(path: str, query: Sequence[tuple[str, str]]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _query_form(
+    text: str | None,
+    image: ImageSource | None,
+    like: str | Iterable[str],
+    without: str | ImageSource | Sequence[str] | None,
+) -> dict[str, object]:
+    """A query as it is sent, with what it leaves out."""
+    left_out: object = without
+    if isinstance(without, Sequence) and not isinstance(without, (str, bytes)):
+        left_out = list(without)
+    elif without is not None and not isinstance(without, str):
+        left_out = {"image": _encoded(without)}
+    return {
+        "text": text,
+        "image": None if image is None else _encoded(image),
+        "like": [like] if isinstance(like, str) else list(like),
+        "without": left_out,
+    }
+
+
+def _form_of(query: Query) -> dict[str, object]:
+    """A `Query` as it is sent; ConfigError where it leaves out more than one thing."""
+    left_out = query.without[0] if query.without else None
+    parts = [] if left_out is None else [left_out.text, left_out.image, left_out.like or None]
+    given = [part for part in parts if part is not None]
+    if len(query.without) > 1 or len(given) > 1 or (query.text and split_text(query.text)[1]):
+        raise ConfigError("a server takes a query that leaves out one text, one image or ids: give `without` only once")
+    return _query_form(query.text, query.image, query.like, given[0] if given else None)
+
+
+def _keys(facets: Collection[str]) -> list[str]:
+    if isinstance(facets, str):
+        raise ConfigError(f"`facets` is a list of keys of the metadata, such as [{facets!r}]")
+    return list(facets)
+
+
+def _encoded(image: ImageSource) -> str:
+    """An image in Base64: the bytes of its file, or a PNG of what is decoded."""
+    if isinstance(image, Path):
+        try:
+            data = image.read_bytes()
+        except OSError as exc:
+            raise InvalidInputError("unreadable", f"{str(image)!r} cannot be read: {exc.strerror}") from exc
+        if not data:
+            raise InvalidInputError("empty", f"{str(image)!r} is empty: 0 bytes")
+    elif isinstance(image, bytes):
+        data = image
+    elif isinstance(image, str):
+        raise TypeError(f"an image is a Path, bytes or a decoded image, not the string {image!r}")
+    else:
+        buffer = BytesIO()
+        image.save(buffer, "PNG")
+        data = buffer.getvalue()
+    return base64.b64encode(data).decode()
+
+
+def _document_form(document: Document) -> dict[str, object]:
+    if not isinstance(document, Document):
+        raise TypeError(f"a Document is added, not {type(document).__name__}: Document(id, text=..., image=...)")
+    return {
+        "id": document.id,
+        "text": document.text,
+        "image": None if document.image is None else _encoded(document.image),
+        "metadata": dict(document.metadata),
+    }
+
+
+def _batches(forms: Iterable[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+    """Forms in lists that one request carries."""
+    batch: list[dict[str, object]] = []
+    size = 0
+    for form in forms:
+        length = len(str(form["image"] or "")) + len(json.dumps({**form, "image": None}))
+        if batch and (size + length > _BATCH_BYTES or len(batch) == _BATCH_DOCUMENTS):
+            yield batch
+            batch, size = [], 0
+        batch.append(form)
+        size += length
+    if batch:
+        yield batch
+
+
+def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
+    """What two runs did together."""
+    names = [field.name for field in fields(IndexReport)]
+    return IndexReport(**{name: getattr(first, name) + getattr(second, name) for name in names})
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+_KINDS: Mapping[str, type[VlmsearchError]] = {
+    "index_mismatch": IndexMismatchError,
+    "not_available": MissingDependencyError,
+    "backend_failed": BackendError,
+    "internal": BackendError,
+    "backend_unavailable": BackendUnavailableError,
+    "shutting_down": BackendUnavailableError,
+    "timeout": BackendUnavailableError,
+    "overloaded": BackendUnavailableError,
+    "rate_limited": BackendUnavailableError,
+}
+"""What an error of the server is here; what is not named is a `ConfigError`."""
+
+
+class _RefusedError(Exception):
+    """An error that may pass, and after how many seconds."""
+
+    def __init__(self, error: VlmsearchError, seconds: float, status: int) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.seconds = seconds
+        self.status = status
+
+
+def _error(status: int, body: bytes, url: str) -> VlmsearchError:
+    """The error that an answer stands for."""
+    try:
+        return _error_of(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        kind = BackendUnavailableError if status in (429, 502, 503, 504) else BackendError
+        return kind(f"{url} answers {status}, and not as vlmsearch does: is it something else, or a proxy before it?")
+
+
+def _error_of(detail: Mapping[str, Any]) -> VlmsearchError:
+    kind, message, code = detail["type"], detail["message"], detail.get("code")
+    if kind == "too_large":
+        return InvalidInputError("too_large", message)
+    if code in _CODES:
+        return InvalidInputError(code, message)
+    return _KINDS.get(kind, ConfigError)(message)
