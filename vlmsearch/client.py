@@ -35,11 +35,10 @@ from vlmsearch.errors import (
     VlmsearchError,
 )
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, split_text
-from vlmsearch.types import Answer, Citation, Document, Duplicates, ImageSource, IndexReport, Labelled, Matches, Reject
+from vlmsearch.types import Answer, Citation, Document, ImageSource, IndexReport, Matches, Reject
 from vlmsearch.wire import (
     answer_from,
     document_from,
-    duplicates_from,
     explanation_from,
     matches_from,
     reject_from,

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vlmsearch.search.explanation import Explanation, LegEvidence, PassageEvidence, Regions, WordEvidence
 from vlmsearch.search.relevance import Basis
-from vlmsearch.stores.base import CheckReport
 from vlmsearch.types import (
     Answer,
     Citation,
@@ -29,6 +28,9 @@ from vlmsearch.types import (
     Matches,
     Reject,
 )
+
+if TYPE_CHECKING:
+    from vlmsearch.stores.base import CheckReport
 
 Json: TypeAlias = dict[str, object]
 """A JSON object that is written."""
@@ -243,6 +245,8 @@ def check_json(report: CheckReport) -> Json:
 
 def check_from(form: Read) -> CheckReport:
     """Return the report of a form."""
+    from vlmsearch.stores.base import CheckReport
+
     lists = ("orphans", "stale", "missing", "unfinished", "unindexed")
     given: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in form.items()}
     del given["clean"]

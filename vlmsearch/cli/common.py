@@ -17,7 +17,7 @@ import click
 from vlmsearch._util.text import visible
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
+from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS
 from vlmsearch.stores.filters import TOO_DEEP
 from vlmsearch.types import Leg, Manifest, Match
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vlmsearch.encoders.base import Encoder
+    from vlmsearch.pipeline import Pipeline
     from vlmsearch.stores.base import Store
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -265,6 +266,7 @@ def open_index(
     image_limits: ImageLimits = DEFAULT_LIMITS,
 ) -> Iterator[Pipeline]:
     """A pipeline on an index; without ``create``, the index must be there. The encoder defaults to what built it."""
+    from vlmsearch.pipeline import Pipeline
     from vlmsearch.registry import open_encoder, open_generator, open_store
 
     with ExitStack() as stack:

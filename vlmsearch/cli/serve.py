@@ -12,7 +12,7 @@ import click
 from vlmsearch.cli.common import PORT, SECONDS, PlainText, command, encoder_option, limits_option, option
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.pipeline import DEFAULT_GENERATOR, DEFAULT_STORE
+from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
 
 if TYPE_CHECKING:
     from vlmsearch.server.settings import ServerSettings

@@ -17,8 +17,8 @@ from vlmsearch._util.text import visible
 from vlmsearch.encoders.batching import Batch, BatchingEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.bundle import encoder_url
-from vlmsearch.pipeline import DEFAULT_ENCODER, Pipeline
-from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store
+from vlmsearch.pipeline import Pipeline
+from vlmsearch.registry import DEFAULT_ENCODER, open_encoder, open_generator, open_reranker, open_store
 from vlmsearch.server.errors import Json
 from vlmsearch.server.images import Thumbnails, Uploads
 from vlmsearch.server.jobs import Jobs

@@ -14,7 +14,7 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.pipeline import DEFAULT_GENERATOR, DEFAULT_STORE
+from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
 
 DEFAULT_INDEX = "default"
 """What an index is called that is the only one, and was not given a name."""
