@@ -9,6 +9,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +27,7 @@ from vlmsearch.types import Leg, Manifest, Match
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vlmsearch.client import RemotePipeline
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.pipeline import Pipeline
     from vlmsearch.stores.base import Store
@@ -91,6 +94,8 @@ def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
     return click.option(*names, envvar=variable, **settings)
 
 
+OWN_RERANKER = "server"
+"""What --rerank names with --server."""
 PORT = click.IntRange(1, 65535)
 SECONDS = click.FloatRange(0, min_open=True)
 SHARE = click.FloatRange(0, 1)
@@ -275,6 +280,91 @@ def open_index(
         model = stack.enter_context(open_encoder(encoder) if encoder else _usual_encoder(opened.name, manifest))
         writer = stack.enter_context(open_generator(generator)) if generator else None
         yield Pipeline(model, opened, writer, image_limits=image_limits)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Name an index of a running `vlmsearch serve`."""
+
+    url: str
+    index: str
+
+    def connect(self) -> RemotePipeline:
+        """Open it."""
+        from vlmsearch.client import connect
+
+        return connect(self.url, index=self.index)
+
+
+_LOCAL = ("store", "encoder", "generator", "image_limits")
+"""What a server has of its own."""
+
+
+def server_option(function: Callable[..., object]) -> Callable[..., object]:
+    """Where the index is, if not here: the function gets a `Server` or None as ``server``."""
+
+    @option("--server", metavar="URL", help="Ask this `vlmsearch serve`; VLMSEARCH_TOKEN holds the token.")
+    @option("--index", default="default", show_default=True, metavar="NAME", help="Which index of --server.")
+    @wraps(function)
+    def wrapper(*args: object, server: str | None, index: str, **kwargs: object) -> object:
+        chosen = Server(server, index) if server and _is_asked(kwargs) else None
+        return function(*args, server=chosen, **kwargs)
+
+    return wrapper
+
+
+def _is_asked(given: Mapping[str, object]) -> bool:
+    """Whether a server is asked: one in the environment is not where the command line names an index here."""
+    context = click.get_current_context()
+
+    def on_command_line(name: str) -> bool:
+        return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+    local = [f"--{name.replace('_', '-')}" for name in _LOCAL if name in given and on_command_line(name)]
+    if local and on_command_line("server"):
+        raise click.UsageError(f"--server has its own: leave out {' and '.join(local)}")
+    return not local
+
+
+@contextmanager
+def open_here_or_there(
+    server: Server | None,
+    store: str,
+    encoder: str | None,
+    generator: str | None = None,
+    *,
+    create: bool = False,
+    image_limits: ImageLimits = DEFAULT_LIMITS,
+) -> Iterator[Pipeline | RemotePipeline]:
+    """An index on a server where one is asked, else as `open_index` opens it."""
+    if server is not None:
+        with server.connect() as remote:
+            yield remote
+        return
+    with open_index(store, encoder, generator, create=create, image_limits=image_limits) as pipeline:
+        yield pipeline
+
+
+def reranker_of(server: Server | None, given: str | None) -> Any:
+    """What ``rerank=`` takes: the URL of a re-ranker here, and whether a server asks its own."""
+    if server is None:
+        return given
+    if given not in (None, OWN_RERANKER):
+        raise click.UsageError(f"--server has a re-ranker of its own: give --rerank {OWN_RERANKER}")
+    return given is not None
+
+
+def pictured(pipeline: Pipeline | RemotePipeline, matches: Sequence[Match]) -> Sequence[Match]:
+    """The matches with their pictures: scaled where those are on a server."""
+    remote: Any = pipeline
+    if not hasattr(remote, "thumbnail"):
+        return matches
+    return [
+        replace(match, document=replace(document, image=remote.thumbnail(document.id, size=512)))
+        if (document := match.document).image is not None
+        else match
+        for match in matches
+    ]
 
 
 def need_manifest(store: Store) -> Manifest:

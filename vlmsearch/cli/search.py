@@ -10,6 +10,7 @@ import click
 from vlmsearch.cli.common import (
     SHARE,
     PlainText,
+    Server,
     command,
     encoder_option,
     image_option,
@@ -18,13 +19,16 @@ from vlmsearch.cli.common import (
     limit_option,
     limits_option,
     one_of,
-    open_index,
+    open_here_or_there,
     option,
+    pictured,
     print_json,
     print_matches,
     print_table,
     query_options,
     rerank_options,
+    reranker_of,
+    server_option,
     short_path,
     store_option,
     where_option,
@@ -65,6 +69,7 @@ _MOST = 10_000
 @store_option
 @encoder_option
 @limits_option(DEFAULT_LIMITS)
+@server_option
 @json_option
 @option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a contact sheet.")
 def search(
@@ -89,6 +94,7 @@ def search(
     store: str,
     encoder: str | None,
     image_limits: ImageLimits,
+    server: Server | None,
     as_json: bool,
     html: Path | None,
 ) -> None:
@@ -102,7 +108,7 @@ def search(
         raise click.UsageError("give --page or --cursor")
     if show_all and min_score is not None:
         raise click.UsageError("give --all or --min-score")
-    with open_index(store, encoder, image_limits=image_limits) as pipeline:
+    with open_here_or_there(server, store, encoder, image_limits=image_limits) as pipeline:
         matches = pipeline.search(
             text,
             image=image,
@@ -116,15 +122,16 @@ def search(
             diversity=diversity,
             min_score=0.0 if show_all else min_score,
             facets=facets,
-            rerank=rerank,
+            rerank=reranker_of(server, rerank),
             rerank_first=rerank_first,
             rerank_seconds=rerank_seconds,
         )
+        shown = pictured(pipeline, matches) if html is not None else ()
     if html is not None:
         from vlmsearch.cli.contact_sheet import Section, write_sheet
 
         given = [text, image.name if image else None, *map(short_path, like)]
-        write_sheet(html, [Section(" + ".join(part for part in given if part), matches, image)])
+        write_sheet(html, [Section(" + ".join(part for part in given if part), shown, image)])
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
         print_json(matches_json(matches))
