@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vlmsearch.answers.prompts import AnswerStream
     from vlmsearch.async_pipeline import AsyncAnswerStream, AsyncPipeline
-    from vlmsearch.client import RemotePipeline, connect
+    from vlmsearch.client import RemoteAnswerStream, RemotePipeline, connect
     from vlmsearch.encoders.base import BatchSizes, Encoder, PreparesImages, TokenizesTexts
     from vlmsearch.encoders.batching import Batch, BatchingEncoder, BatchingStats
     from vlmsearch.errors import (
@@ -153,6 +153,7 @@ __all__ = [
     "Reject",
     "RejectCode",
     "RelevanceFit",
+    "RemoteAnswerStream",
     "RemotePipeline",
     "Replaceable",
     "Reranker",
@@ -175,13 +176,13 @@ __all__ = [
 _HOMES = {
     "answers.prompts": "AnswerStream",
     "async_pipeline": "AsyncAnswerStream AsyncPipeline",
-    "client": "RemotePipeline connect",
+    "client": "RemoteAnswerStream RemotePipeline connect",
     "encoders.base": "BatchSizes Encoder PreparesImages TokenizesTexts",
     "encoders.batching": "Batch BatchingEncoder BatchingStats",
     "errors": (
         "BackendError BackendUnavailableError ConfigError IndexMismatchError InvalidBatchError InvalidInputError "
-        "MissingDependencyError ModelUnavailableError OperationCancelledError OverloadedError QualityError "
-        "RejectCode TextTruncatedWarning VlmsearchError"
+        "MissingDependencyError ModelUnavailableError OperationCancelledError OverloadedError QualityError RejectCode "
+        "TextTruncatedWarning VlmsearchError"
     ),
     "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate",
     "indexing.sources": "Paths",

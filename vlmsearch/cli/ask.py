@@ -11,16 +11,19 @@ import click
 
 from vlmsearch.cli.common import (
     PlainText,
+    ServerIndex,
     command,
     encoder_option,
     generator_option,
     image_option,
+    is_remote,
     is_terminal,
     json_option,
     limits_option,
-    open_index,
+    open_here_or_there,
     option,
     print_json,
+    server_option,
     short_path,
     store_option,
     where_option,
@@ -30,6 +33,7 @@ from vlmsearch.wire import answer_json
 
 if TYPE_CHECKING:
     from vlmsearch.answers.prompts import AnswerStream
+    from vlmsearch.client import RemoteAnswerStream
     from vlmsearch.generators.base import GenerationOptions, Generator
     from vlmsearch.types import Answer, Citation
 
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 @store_option
 @encoder_option
 @generator_option
+@server_option
 @option("--stream/--no-stream", "stream", default=None, help="Show the text as it is made.  [default: on a terminal]")
 @option("--max-tokens", type=int, metavar="N", help="The most tokens of the answer.  [default: 256]")
 @option("--temperature", type=float, metavar="T", help="0 for the likeliest text, more for more variety.  [default: 0]")
@@ -66,6 +71,7 @@ def ask(
     store: str,
     encoder: str | None,
     generator: str,
+    server: ServerIndex | None,
     stream: bool | None,
     template: Path | None,
     image_limits: ImageLimits,
@@ -78,8 +84,9 @@ def ask(
     if stream and as_json:
         raise click.UsageError("--json prints the whole answer: leave out --stream")
     text = _read(template) if template else None
-    with open_index(store, encoder, generator, image_limits=image_limits) as pipeline:
-        options = _options(pipeline.generator, sampling)
+    with open_here_or_there(server, store, encoder, generator, image_limits=image_limits) as pipeline:
+        writer = None if is_remote(pipeline) else pipeline.generator
+        options = _options(writer, sampling)
         if is_terminal() and not as_json if stream is None else stream:
             with pipeline.ask(
                 question, image=image, limit=limit, where=where, stream=True, options=options, template=text
@@ -92,14 +99,16 @@ def ask(
                 print_json(answer_json(answer))
             else:
                 print_answer(answer)
-        _note(answer, pipeline.generator)
+        _note(answer, writer)
 
 
 def _options(generator: Generator | None, sampling: Mapping[str, object]) -> GenerationOptions | None:
     from vlmsearch.answers.prompts import default_options
+    from vlmsearch.generators.base import GenerationOptions
 
     given = {name: value for name, value in sampling.items() if value not in (None, ())}
-    return replace(default_options(generator), **given) if generator and given else None  # type: ignore[arg-type]
+    usual = default_options(generator) if generator else GenerationOptions()
+    return replace(usual, **given) if given else None  # type: ignore[arg-type]
 
 
 def _read(template: Path) -> str:
@@ -111,7 +120,7 @@ def _read(template: Path) -> str:
         raise ConfigError(f"the template {template} cannot be read: {exc}") from exc
 
 
-def _show(parts: AnswerStream) -> None:
+def _show(parts: AnswerStream | RemoteAnswerStream) -> None:
     """The text as it comes, then a line a source."""
     from vlmsearch.errors import VlmsearchError
 
@@ -139,7 +148,7 @@ def _source(citation: Citation) -> str:
 
 def _note(answer: Answer, generator: Generator | None) -> None:
     """What the reader should know of the answer."""
-    name = generator.name if generator else ""
+    name = generator.name if generator else "the server's generator"
     if answer.dropped:
         found, ids = len(answer.matches) + len(answer.dropped), [match.document.id for match in answer.dropped]
         click.echo(

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import click
 
@@ -22,7 +22,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS
 from vlmsearch.stores.filters import TOO_DEEP
-from vlmsearch.types import Leg, Manifest, Match
+from vlmsearch.types import Document, Leg, Manifest, Match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -283,7 +283,7 @@ def open_index(
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerIndex:
     """Name an index of a running `vlmsearch serve`."""
 
     url: str
@@ -298,16 +298,18 @@ class Server:
 
 _LOCAL = ("store", "encoder", "generator", "image_limits")
 """What a server has of its own."""
+_PICTURE = 720
+"""The longer side of pictures that come from a server, in pixels."""
 
 
 def server_option(function: Callable[..., object]) -> Callable[..., object]:
-    """Where the index is, if not here: the function gets a `Server` or None as ``server``."""
+    """Where the index is, if not here: the function gets a `ServerIndex` or None as ``server``."""
 
     @option("--server", metavar="URL", help="Ask this `vlmsearch serve`; VLMSEARCH_TOKEN holds the token.")
     @option("--index", default="default", show_default=True, metavar="NAME", help="Which index of --server.")
     @wraps(function)
     def wrapper(*args: object, server: str | None, index: str, **kwargs: object) -> object:
-        chosen = Server(server, index) if server and _is_asked(kwargs) else None
+        chosen = ServerIndex(server, index) if server and _is_asked(kwargs) else None
         return function(*args, server=chosen, **kwargs)
 
     return wrapper
@@ -328,7 +330,7 @@ def _is_asked(given: Mapping[str, object]) -> bool:
 
 @contextmanager
 def open_here_or_there(
-    server: Server | None,
+    server: ServerIndex | None,
     store: str,
     encoder: str | None,
     generator: str | None = None,
@@ -345,7 +347,7 @@ def open_here_or_there(
         yield pipeline
 
 
-def reranker_of(server: Server | None, given: str | None) -> Any:
+def reranker_of(server: ServerIndex | None, given: str | None) -> Any:
     """What ``rerank=`` takes: the URL of a re-ranker here, and whether a server asks its own."""
     if server is None:
         return given
@@ -354,17 +356,26 @@ def reranker_of(server: Server | None, given: str | None) -> Any:
     return given is not None
 
 
-def pictured(pipeline: Pipeline | RemotePipeline, matches: Sequence[Match]) -> Sequence[Match]:
-    """The matches with their pictures: scaled where those are on a server."""
-    remote: Any = pipeline
-    if not hasattr(remote, "thumbnail"):
-        return matches
-    return [
-        replace(match, document=replace(document, image=remote.thumbnail(document.id, size=512)))
-        if (document := match.document).image is not None
-        else match
-        for match in matches
-    ]
+def is_remote(pipeline: Pipeline | RemotePipeline) -> TypeGuard[RemotePipeline]:
+    """Whether it is on a server."""
+    from vlmsearch.client import RemotePipeline
+
+    return isinstance(pipeline, RemotePipeline)
+
+
+def with_picture(pipeline: Pipeline | RemotePipeline, document: Document) -> Document:
+    """A document with its picture at hand: of one on a server, the bytes of a smaller one."""
+    if document.image is None or not is_remote(pipeline):
+        return document
+    return replace(document, image=pipeline.thumbnail(document.id, size=_PICTURE))
+
+
+def language_of(pipeline: Pipeline | RemotePipeline) -> str:
+    """How the words of an index are compared; "" where they are not."""
+    if is_remote(pipeline):
+        return pipeline.info()["words"] or ""
+    manifest = pipeline.store.manifest()
+    return manifest.language if manifest else ""
 
 
 def need_manifest(store: Store) -> Manifest:

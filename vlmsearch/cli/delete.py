@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, print_json, store_option
-from vlmsearch.indexing.sources import file_id
-from vlmsearch.registry import open_store
+from vlmsearch.cli.common import (
+    ServerIndex,
+    command,
+    json_option,
+    need_manifest,
+    print_json,
+    server_option,
+    store_option,
+)
 from vlmsearch.types import is_id
 
 
 @command()
 @click.argument("ids", nargs=-1, required=True)
 @store_option
+@server_option
 @json_option
-def delete(ids: tuple[str, ...], store: str, as_json: bool) -> None:
+def delete(ids: tuple[str, ...], store: str, server: ServerIndex | None, as_json: bool) -> None:
     """Remove documents by id; a file may be named by its path as it is from here."""
-    with open_store(store) as opened:
-        need_manifest(opened)
-        names = {name for id in ids for name in (id, file_id(id))}
-        count = opened.delete([name for name in names if is_id(name)])
+    from vlmsearch.indexing.sources import file_id
+    from vlmsearch.registry import open_store
+
+    names = [name for name in {name for id in ids for name in (id, file_id(id))} if is_id(name)]
+    if server is not None:
+        with server.connect() as remote:
+            count = remote.delete(names)
+    else:
+        with open_store(store) as opened:
+            need_manifest(opened)
+            count = opened.delete(names)
     if as_json:
         print_json({"deleted": count})
     else:

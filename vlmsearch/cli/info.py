@@ -3,59 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, TypeAlias
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
-from vlmsearch.registry import open_store
-from vlmsearch.search.info import index_info
-from vlmsearch.stores.base import Described, Quarantine, WordSearch
-from vlmsearch.types import Manifest, Reject
+from vlmsearch.cli.common import (
+    ServerIndex,
+    command,
+    json_option,
+    need_manifest,
+    option,
+    print_json,
+    server_option,
+    store_option,
+)
+from vlmsearch.types import Reject
 from vlmsearch.wire import reject_json
+
+_Found: TypeAlias = tuple[Mapping[str, Any], Sequence[Reject], str]
+"""What `index_info` says, the quarantine list, and whether it is up to the index or the store to rank words."""
 
 
 @command()
 @store_option
+@server_option
 @option("--rejects", is_flag=True, help="List the quarantined files.")
 @json_option
-def info(store: str, rejects: bool, as_json: bool) -> None:
+def info(store: str, server: ServerIndex | None, rejects: bool, as_json: bool) -> None:
     """Show what is in an index and what built it."""
-    with open_store(store) as opened:
-        manifest = need_manifest(opened)
-        found = index_info(opened, manifest)
-        listed = opened.rejects() if rejects and isinstance(opened, Quarantine) else []
-        ranks_words = isinstance(opened, WordSearch)
-        details = opened.describe() if isinstance(opened, Described) else {}
+    found, listed, ranker = _of_server(server, rejects) if server else _of_store(store, rejects)
     if as_json:
         print_json({**found, **({"rejects": [reject_json(each) for each in listed]} if rejects else {})})
     else:
-        _print(found, manifest, details, listed, ranks_words=ranks_words)
+        _print(found, listed, ranker)
 
 
-def _print(
-    found: Mapping[str, object],
-    manifest: Manifest,
-    details: Mapping[str, str],
-    listed: Sequence[Reject],
-    *,
-    ranks_words: bool,
-) -> None:
-    click.echo(f"store       {found['store']}")
-    click.echo(f"documents   {found['documents']}")
-    for name, value in details.items():
-        click.echo(f"{name:<11} {value}")
-    click.echo(f"built with  {manifest.fingerprint}, {manifest.created}")
-    for space in manifest.spaces:
-        click.echo(f"space       {space.name}: {' and '.join(sorted(space.modalities))}, {space.dim} dimensions")
-    words = manifest.language or "not ranked by this index"
-    click.echo(f"words       {words if ranks_words else 'not ranked by this store'}")
-    for field, basis in cast("Mapping[str, str]", found["relevance"]).items():
+def _of_store(store: str, rejects: bool) -> _Found:
+    from vlmsearch.registry import open_store
+    from vlmsearch.search.info import index_info
+    from vlmsearch.stores.base import Quarantine, WordSearch
+
+    with open_store(store) as opened:
+        found = index_info(opened, need_manifest(opened))
+        listed = opened.rejects() if rejects and isinstance(opened, Quarantine) else []
+        return found, listed, "index" if isinstance(opened, WordSearch) else "store"
+
+
+def _of_server(server: ServerIndex, rejects: bool) -> _Found:
+    with server.connect() as remote:
+        return remote.info(), remote.rejects() if rejects else [], "index"
+
+
+def _print(found: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> None:
+    known = {"fingerprint", "created", "spaces", "words", "tuning", "relevance", "threshold", "failed", "name", "can"}
+    for name, value in found.items():
+        if name not in known:
+            click.echo(f"{name:<11} {value}")
+    click.echo(f"built with  {found['fingerprint']}, {found['created']}")
+    for space in found["spaces"]:
+        click.echo(f"space       {space['name']}: {' and '.join(space['modalities'])}, {space['dim']} dimensions")
+    click.echo(f"words       {found['words'] or f'not ranked by this {ranker}'}")
+    for field, basis in found["relevance"].items():
         click.echo(f"relevance   {field}: {basis}")
     click.echo(f"threshold   {found['threshold']:g}")
-    if manifest.tuning:
-        click.echo(f"tuning      {', '.join(f'{name} {value:g}' for name, value in manifest.tuning.items())}")
-    codes = cast("Mapping[str, int] | None", found["failed"])
+    if found["tuning"]:
+        click.echo(f"tuning      {', '.join(f'{name} {value:g}' for name, value in found['tuning'].items())}")
+    codes = found["failed"]
     failed = "not kept by this store" if codes is None else ", ".join(f"{n} {code}" for code, n in codes.items())
     click.echo(f"failed      {failed or 'none'}")
     for reject in listed:

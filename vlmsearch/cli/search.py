@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ import click
 from vlmsearch.cli.common import (
     SHARE,
     PlainText,
-    Server,
+    ServerIndex,
     command,
     encoder_option,
     image_option,
@@ -21,7 +22,6 @@ from vlmsearch.cli.common import (
     one_of,
     open_here_or_there,
     option,
-    pictured,
     print_json,
     print_matches,
     print_table,
@@ -32,6 +32,7 @@ from vlmsearch.cli.common import (
     short_path,
     store_option,
     where_option,
+    with_picture,
 )
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import Matches
@@ -94,7 +95,7 @@ def search(
     store: str,
     encoder: str | None,
     image_limits: ImageLimits,
-    server: Server | None,
+    server: ServerIndex | None,
     as_json: bool,
     html: Path | None,
 ) -> None:
@@ -126,7 +127,7 @@ def search(
             rerank_first=rerank_first,
             rerank_seconds=rerank_seconds,
         )
-        shown = pictured(pipeline, matches) if html is not None else ()
+        shown = [replace(match, document=with_picture(pipeline, match.document)) for match in (matches if html else ())]
     if html is not None:
         from vlmsearch.cli.contact_sheet import Section, write_sheet
 

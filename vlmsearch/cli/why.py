@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,29 +12,32 @@ import click
 from vlmsearch.cli.common import (
     SECONDS,
     SHARE,
+    ServerIndex,
     command,
     encoder_option,
     image_option,
     json_option,
+    language_of,
     limit_option,
     limits_option,
     one_of,
-    open_index,
+    open_here_or_there,
     option,
     print_json,
     print_table,
     query_options,
     rerank_options,
+    reranker_of,
+    server_option,
     short_path,
     store_option,
     where_option,
+    with_picture,
 )
 from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
 from vlmsearch.cli.index import progress
-from vlmsearch.indexing.sources import file_id
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.search.explanation import LEAST_FALL, Explanation, LegEvidence
-from vlmsearch.search.occlusion import WINDOWS
+from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, LegEvidence
 from vlmsearch.types import WORDS
 from vlmsearch.wire import explanation_json
 
@@ -52,6 +56,7 @@ _MOST_PASSAGES = 5
 @store_option
 @encoder_option
 @limits_option(DEFAULT_LIMITS)
+@server_option
 @option("--parts", is_flag=True, help="Find the sentences and the regions of the image that mattered; --html does.")
 @option("--seconds", default=10.0, show_default=True, type=SECONDS, help="How long to look for regions.")
 @json_option
@@ -73,6 +78,7 @@ def why(
     store: str,
     encoder: str | None,
     image_limits: ImageLimits,
+    server: ServerIndex | None,
     parts: bool,
     seconds: float,
     as_json: bool,
@@ -87,10 +93,10 @@ def why(
         raise click.UsageError("give a QUERY, an --image, --like or several of them")
     left_out = one_of(without, without_image, without_like)
     has_parts = parts or html is not None
-    with open_index(store, encoder, image_limits=image_limits) as pipeline:
-        manifest = pipeline.store.manifest()
-        with progress(WINDOWS, quiet=as_json or not has_parts, what="covering") as advance:
-            explain = partial(
+    with open_here_or_there(server, store, encoder, image_limits=image_limits) as pipeline:
+        is_quiet = as_json or not has_parts or server is not None
+        with progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
+            explain: Callable[[str], Explanation] = partial(
                 pipeline.explain,
                 text if text.strip() else None,
                 image=image,
@@ -99,28 +105,36 @@ def why(
                 where=where,
                 limit=limit,
                 min_score=min_score,
-                rerank=rerank,
+                rerank=reranker_of(server, rerank),
                 rerank_first=rerank_first,
                 rerank_seconds=rerank_seconds,
                 parts=has_parts,
                 seconds=seconds,
-                on_progress=advance,
+                **({} if advance is None else {"on_progress": advance}),
             )
             found = explain(id)
-            if found.outcome == "absent" and (of_file := explain(file_id(id))).outcome != "absent":
+            if found.outcome == "absent" and (of_file := explain(_file_id(id))).outcome != "absent":
                 found = of_file
+        if html is not None:
+            language = language_of(pipeline)
+            if found.document is not None:
+                found = replace(found, document=with_picture(pipeline, found.document))
     if html is not None:
         from vlmsearch.cli.why_page import write_explanation
 
         given = [text.strip(), image.name if image else "", *map(short_path, like)]
-        write_explanation(
-            html, found, " + ".join(part for part in given if part), manifest.language if manifest else ""
-        )
+        write_explanation(html, found, " + ".join(part for part in given if part), language)
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
         print_json(explanation_json(found))
     else:
         _print(found)
+
+
+def _file_id(path: str) -> str:
+    from vlmsearch.indexing.sources import file_id
+
+    return file_id(path)
 
 
 def _print(found: Explanation) -> None:

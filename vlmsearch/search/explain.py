@@ -14,8 +14,16 @@ from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search.engine import Examined, examine, run
-from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
-from vlmsearch.search.occlusion import WINDOWS, find_passages, find_regions
+from vlmsearch.search.explanation import (
+    WINDOWS,
+    Explanation,
+    LegEvidence,
+    Outcome,
+    PassageEvidence,
+    Regions,
+    WordEvidence,
+)
+from vlmsearch.search.occlusion import find_passages, find_regions
 from vlmsearch.search.query import Query, SearchOptions
 from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
 from vlmsearch.search.rerank import rerank

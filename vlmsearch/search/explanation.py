@@ -12,6 +12,9 @@ from vlmsearch.types import Document
 
 LEAST_FALL = 0.05
 """What a part of a document adds to the evidence, in nats, where it mattered at all."""
+SIDE = 7
+"""How many windows of an image are covered in a row, and rows."""
+WINDOWS = SIDE**2
 Outcome = Literal[
     "shown", "absent", "quarantined", "named", "filter", "without", "threshold", "reranker", "limit", "depth"
 ]

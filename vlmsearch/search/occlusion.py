@@ -16,14 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.search.explanation import PassageEvidence, Regions
+from vlmsearch.search.explanation import SIDE, WINDOWS, PassageEvidence, Regions
 
 if TYPE_CHECKING:
     from PIL import Image
 
-_SIDE = 7
-"""How many windows there are in a row, and rows."""
-WINDOWS = _SIDE**2
 _MOST_PASSAGES = 64
 """How many parts of a text are left out in turn: the first ones."""
 _MOST_WORDS = 40
@@ -57,8 +54,8 @@ def find_regions(
     image.thumbnail((_EDGE, _EDGE))
     pixels = np.asarray(image)
     mean = pixels.mean((0, 1)).round().astype(np.uint8)
-    rows, columns = (np.linspace(0, side, _SIDE + 2).round().astype(int) for side in pixels.shape[:2])
-    at = [(y, x) for y in range(_SIDE) for x in range(_SIDE)]
+    rows, columns = (np.linspace(0, side, SIDE + 2).round().astype(int) for side in pixels.shape[:2])
+    at = [(y, x) for y in range(SIDE) for x in range(SIDE)]
     at.sort(key=lambda place: (place[0] % 2 + 2 * (place[1] % 2), place))  # the first ones are spread over the image
     blank = np.full_like(pixels, mean)
     adds: dict[tuple[int, int], float] = {}
@@ -69,7 +66,7 @@ def find_regions(
         covered = worth([_paste(pixels, blank, box) for box in boxes])
         alone = worth([_paste(blank, pixels, box) for box in boxes])
         adds |= {place: float(add) for place, add in zip(batch, (whole - covered + alone - nothing) / 2)}
-    return Regions(tuple(tuple(adds.get((y, x)) for x in range(_SIDE)) for y in range(_SIDE)))
+    return Regions(tuple(tuple(adds.get((y, x)) for x in range(SIDE)) for y in range(SIDE)))
 
 
 def _paste(pixels: NDArray[np.uint8], others: NDArray[np.uint8], box: tuple[slice, slice]) -> Image.Image:
