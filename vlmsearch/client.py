@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, overload
 from urllib.parse import quote, urlencode
 
-from vlmsearch._util.batching import pages
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted
 from vlmsearch._util.http import HttpConnections
@@ -30,15 +29,27 @@ from vlmsearch.errors import (
     ConfigError,
     IndexMismatchError,
     InvalidInputError,
-    MissingDependencyError,
     RejectCode,
     VlmsearchError,
 )
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, split_text
-from vlmsearch.types import Answer, Citation, Document, ImageSource, IndexReport, Matches, Reject
+from vlmsearch.types import (
+    Answer,
+    Citation,
+    Document,
+    Duplicates,
+    ImageSource,
+    IndexReport,
+    Labelled,
+    Matches,
+    Reject,
+    check_id,
+    check_metadata,
+)
 from vlmsearch.wire import (
     answer_from,
     document_from,
+    duplicates_from,
     explanation_from,
     matches_from,
     reject_from,
@@ -48,6 +59,7 @@ from vlmsearch.wire import (
 if TYPE_CHECKING:
     from vlmsearch.generators.base import GenerationOptions
     from vlmsearch.search.explanation import Explanation
+    from vlmsearch.search.judged import JudgedQuery
 
 TOKEN = "VLMSEARCH_TOKEN"  # noqa: S105 - the name of a variable
 DEFAULT_INDEX = "default"
@@ -387,6 +399,7 @@ class RemotePipeline(Closable):
         documents: Document | Iterable[Document],
         *,
         retry_failed: bool = False,
+        strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
         """Index documents, as `Pipeline.add` does; their images are sent along, in requests of a few MiB.
@@ -394,20 +407,24 @@ class RemotePipeline(Closable):
         Args:
             documents: One document, or any number of them; they are read as they are needed.
             retry_failed: Try those in quarantine again, too.
+            strict: Raise for the first document that cannot be used; those in the same request are indexed.
             on_progress: Called with the number of documents that are done.
 
         Returns:
-            What was done, with each document that could not be used.
+            What was done, with each document that could not be used. One that cannot be sent, since its file cannot be
+            read here for example, is not in the quarantine list of the index.
 
         Raises:
-            InvalidInputError: The image of a document is a file that cannot be read here.
             VlmsearchError: As for `Pipeline.add`.
         """
-        given = [documents] if isinstance(documents, Document) else documents
         whole = IndexReport()
-        for batch in _batches(map(_document_form, given)):
-            report = report_from(self._post("documents", {"documents": batch, "retry_failed": retry_failed}))
-            whole = _sum(whole, report)
+        for batch, rejects in _batches([documents] if isinstance(documents, Document) else documents):
+            whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
+            if batch and not (strict and rejects):
+                form = {"documents": batch, "retry_failed": retry_failed}
+                whole = _sum(whole, report_from(self._post("documents", form)))
+            if strict and whole.rejects:
+                raise InvalidInputError(whole.rejects[0].code, whole.rejects[0].message)
             if on_progress is not None:
                 on_progress(whole.seen)
         return whole
@@ -425,7 +442,7 @@ class RemotePipeline(Closable):
         The server reads below the folders that its operator allowed. An error, or Ctrl-C, cancels the job.
 
         Args:
-            paths: One path on the server or several: folders, files, globs and tables.
+            paths: Folders, files and tables of the server, absolute or relative to an allowed folder.
             prune: Remove the documents that came from these folders and tables and are there no longer.
             retry_failed: Try those in quarantine again, too.
             on_progress: Called with the number of inputs that are done.
@@ -470,7 +487,7 @@ class RemotePipeline(Closable):
         """
         given = [ids] if isinstance(ids, str) else list(ids)
         found: dict[str, Document] = {}
-        for batch in pages(given, _BATCH_IDS):
+        for batch in _chunks(given, _BATCH_IDS):
             forms = self._get("documents", [("id", id) for id in batch])["documents"]
             found |= {form["id"]: document_from(form) for form in forms}
         return [found[id] for id in given if id in found]
@@ -524,6 +541,114 @@ class RemotePipeline(Closable):
         return self._fetch("thumbnail", [("id", id), ("size", str(size))])
 
     # --------------------------------------------------------------------------------------------------- whole index
+
+    def label(
+        self,
+        labels: Iterable[str],
+        *,
+        templates: Sequence[str] = ("{}",),
+        where: Mapping[str, object] | None = None,
+        min_score: float | None = None,
+        single: bool = False,
+        write: bool = False,
+        key: str = "label",
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Iterator[Labelled]:
+        """Yield the documents of the index with those of some labels that fit them, as `Pipeline.label` does.
+
+        It is a job of the server, whose end the first document waits for.
+
+        Args:
+            labels: Such as ``["cat", "dog", "receipt"]``; none, with ``write``, to take the labels of a key off.
+            templates: What images are described by, each with ``{}`` for the label.
+            where: A filter on metadata.
+            min_score: The least relevance of a label.
+            single: Whether a document gets the most relevant label alone.
+            write: Whether to put the labels into the index.
+            key: The key of the metadata.
+            limit: The most documents; None for all.
+            on_progress: Called with the number of documents that were looked at.
+
+        Returns:
+            The documents, in the order of their ids; one that was removed meanwhile has its id alone.
+
+        Raises:
+            VlmsearchError: As for `Pipeline.label`.
+        """
+        if isinstance(labels, str):
+            raise TypeError(f"labels are a list of strings, such as [{labels!r}]")
+        form = {
+            "labels": list(labels),
+            "templates": list(templates),
+            "where": where,
+            "min_score": min_score,
+            "single": single,
+            "write": write,
+            "key": key,
+            "limit": limit,
+        }
+        found = {each["id"]: each for each in self._job("label", form, on_progress)["documents"]}
+        for ids in _chunks(list(found), _BATCH_IDS):
+            documents = {document.id: document for document in self.get(ids)}
+            for id in ids:
+                yield Labelled(documents.get(id, Document(id)), found[id]["labels"], found[id]["written"])
+
+    def duplicates(
+        self,
+        *,
+        threshold: float | None = None,
+        where: Mapping[str, object] | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Duplicates:
+        """Return the images of the index that are copies of one picture, as `Pipeline.duplicates` does.
+
+        Args:
+            threshold: The cosine of their vectors from which two images are compared; 0.5 by default.
+            where: A filter on metadata, which both images of a pair pass.
+            on_progress: Called with the number of documents that are done.
+
+        Returns:
+            Groups of image files of the server, and what could not be compared.
+
+        Raises:
+            VlmsearchError: As for `Pipeline.duplicates`.
+        """
+        return duplicates_from(self._job("duplicates", {"threshold": threshold, "where": where}, on_progress))
+
+    def evaluate(
+        self,
+        queries: Iterable[JudgedQuery],
+        *,
+        limit: int = 10,
+        rerank: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Mapping[str, Any]:
+        """Measure how well the index answers queries whose answers are known.
+
+        Args:
+            queries: The queries, such as those that `vlmsearch.search.judged.read_queries` reads.
+            limit: How many matches of each count.
+            rerank: Whether the server's re-ranker judges the first matches anew.
+            on_progress: Called with the number of searches that are done.
+
+        Returns:
+            What ``vlmsearch eval --json`` prints.
+
+        Raises:
+            VlmsearchError: As for `search`.
+        """
+        judged = [
+            {
+                "id": each.id,
+                "query": each.text,
+                "image": None if each.image is None else _encoded(each.image),
+                "relevant": dict(each.relevant),
+            }
+            for each in queries
+        ]
+        found: Mapping[str, Any] = self._job("eval", {"queries": judged, "limit": limit, "rerank": rerank}, on_progress)
+        return found
 
     def info(self) -> Mapping[str, Any]:
         """Return what is in the index and what built it.
@@ -800,6 +925,8 @@ def _encoded(image: ImageSource) -> str:
 def _document_form(document: Document) -> dict[str, object]:
     if not isinstance(document, Document):
         raise TypeError(f"a Document is added, not {type(document).__name__}: Document(id, text=..., image=...)")
+    check_id(document.id)
+    check_metadata(document.metadata)
     return {
         "id": document.id,
         "text": document.text,
@@ -808,19 +935,29 @@ def _document_form(document: Document) -> dict[str, object]:
     }
 
 
-def _batches(forms: Iterable[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
-    """Forms in lists that one request carries."""
+def _batches(documents: Iterable[Document]) -> Iterator[tuple[list[dict[str, object]], list[Reject]]]:
+    """The forms of documents that one request carries, and which could not be sent."""
     batch: list[dict[str, object]] = []
+    rejects: list[Reject] = []
     size = 0
-    for form in forms:
+    for document in documents:
+        try:
+            form = _document_form(document)
+        except InvalidInputError as exc:
+            rejects.append(Reject(document.id, exc.code, str(exc)))
+            continue
         length = len(str(form["image"] or "")) + len(json.dumps({**form, "image": None}))
         if batch and (size + length > _BATCH_BYTES or len(batch) == _BATCH_DOCUMENTS):
-            yield batch
-            batch, size = [], 0
+            yield batch, rejects
+            batch, rejects, size = [], [], 0
         batch.append(form)
         size += length
-    if batch:
-        yield batch
+    if batch or rejects:
+        yield batch, rejects
+
+
+def _chunks(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
@@ -833,7 +970,6 @@ def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
 
 _KINDS: Mapping[str, type[VlmsearchError]] = {
     "index_mismatch": IndexMismatchError,
-    "not_available": MissingDependencyError,
     "backend_failed": BackendError,
     "internal": BackendError,
     "backend_unavailable": BackendUnavailableError,
