@@ -27,6 +27,7 @@ _COMMANDS = {
     "duplicates": "Find images that are copies of one picture.",
     "eval": "Measure how well an index answers queries, compare and tune.",
     "delete": "Remove documents from an index.",
+    "mcp": "Let assistants search an index.",
     "serve": "Serve indexes over HTTP: an API and a page.",
     "info": "Show what is in an index and what built it.",
     "demo": "Draw a gallery, index it and search it, offline.",

@@ -1,0 +1,1 @@
+"""What other frameworks take of a pipeline: one module a framework, which imports it."""

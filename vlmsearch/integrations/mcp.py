@@ -1,0 +1,301 @@
+"""An index for assistants: a server of the Model Context Protocol over a `Pipeline` or a `RemotePipeline`.
+
+The protocol is that of https://modelcontextprotocol.io, by its official SDK. Tools search, ask, look and label;
+documents and their pictures are resources, too. Nothing is written unless that is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
+
+from mcp.server.mcpserver import Image, MCPServer, ResourceSecurity
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field
+from typing_extensions import ParamSpec, TypedDict
+
+import vlmsearch
+from vlmsearch.client import RemotePipeline
+from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
+from vlmsearch.media.images import thumbnail
+from vlmsearch.pipeline import Pipeline
+from vlmsearch.search.info import index_info
+from vlmsearch.types import Document, Match, Matches, Scalar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_EDGE = 768
+"""The longer side of a picture, in pixels: about what models see."""
+_MOST_TEXT = 2000
+"""How many characters of a document's text a list shows; the resource has all."""
+_MOST_LABELLED = 100
+_INSTRUCTIONS = """Search an index of images and texts. `search` finds documents by a description in plain words,
+`similar` by documents, and `look` shows the picture of one. A score is the probability that a document is what was
+asked for; an empty list means that nothing matches. Ids are opaque: give them back as they are."""
+_READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+
+Where = Annotated[
+    dict[str, Any] | None,
+    Field(description='A filter on metadata, such as {"year": {"$gte": 2020}} or {"camera": "X100"}.'),
+]
+Limit = Annotated[int, Field(ge=1, le=100, description="The most documents.")]
+Labels = Annotated[list[str], Field(min_length=1, max_length=100, description='Such as ["cat", "dog", "receipt"].')]
+Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
+
+
+class Found(TypedDict):
+    """A document that was found."""
+
+    id: str
+    score: float
+    text: str | None
+    has_image: bool
+    metadata: dict[str, Scalar]
+
+
+class FoundList(TypedDict):
+    """What a search found, best first."""
+
+    matches: list[Found]
+    threshold: float
+
+
+class Cited(TypedDict):
+    """A source that an answer cites."""
+
+    number: int
+    id: str
+
+
+class AnswerWithSources(TypedDict):
+    """An answer; ``[1]`` in its text is the citation of that number."""
+
+    text: str
+    citations: list[Cited]
+    sources: list[Found]
+
+
+class LabelledDocument(TypedDict):
+    """A document with the relevance of the labels that fit it."""
+
+    id: str
+    labels: dict[str, float]
+
+
+class LabelReport(TypedDict):
+    """How many documents have which label, and the first of them."""
+
+    counts: dict[str, int]
+    documents: list[LabelledDocument]
+    more: int
+
+
+def create_mcp_server(pipeline: Pipeline | RemotePipeline, *, allow_write: bool = False) -> MCPServer[Any]:
+    """Return a server of the Model Context Protocol for an index.
+
+    Its ``run("stdio")`` serves one client on standard input and output, and ``run("streamable-http")`` many over HTTP.
+
+    Args:
+        pipeline: The index, here or on a server; it stays open as long as the server runs.
+        allow_write: Whether `label` may put labels into the index.
+
+    Returns:
+        The server, with tools and resources.
+
+    Example:
+        >>> import asyncio
+        >>> from vlmsearch import Pipeline
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     tools = asyncio.run(create_mcp_server(pipeline).list_tools())
+        >>> [tool.name for tool in tools]
+        ['search', 'similar', 'ask', 'look', 'label', 'info']
+    """
+    server: MCPServer[Any] = MCPServer(
+        "vlmsearch", instructions=_INSTRUCTIONS, version=vlmsearch.__version__, log_level="WARNING"
+    )
+    _add_searches(server, pipeline)
+    _add_labels(server, pipeline, allow_write=allow_write)
+    _add_resources(server, pipeline)
+    return server
+
+
+def _add_searches(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) -> None:
+    @server.tool(annotations=_READ)
+    @_explained(ToolError)
+    def search(
+        query: Annotated[str, Field(description='What to look for, in plain words; "-word" leaves out what it says.')],
+        limit: Limit = 10,
+        where: Where = None,
+        without: Annotated[str | None, Field(description="What the matches must not show or say.")] = None,
+        min_score: Annotated[
+            float | None, Field(ge=0, le=1, description="The least score; 0 for what comes closest.")
+        ] = None,
+    ) -> FoundList:
+        """Find images and texts by a description."""
+        return _found(pipeline.search(query, limit=limit, where=where, without=without, min_score=min_score))
+
+    @server.tool(annotations=_READ)
+    @_explained(ToolError)
+    def similar(
+        ids: Annotated[list[str], Field(min_length=1, description="Ids of documents.")],
+        limit: Limit = 10,
+        where: Where = None,
+    ) -> FoundList:
+        """Find documents that are like some of the index."""
+        return _found(pipeline.search(like=ids, limit=limit, where=where))
+
+    @server.tool(annotations=_READ)
+    @_explained(ToolError)
+    def ask(
+        question: Annotated[str, Field(description="The question, in plain words.")],
+        limit: Annotated[int, Field(ge=1, le=20, description="The most sources.")] = 5,
+        where: Where = None,
+    ) -> AnswerWithSources:
+        """Answer a question from the documents of the index, with citations."""
+        answer = pipeline.ask(question, limit=limit, where=where)
+        return {
+            "text": answer.text,
+            "citations": [{"number": each.number, "id": each.id} for each in answer.citations],
+            "sources": list(map(_entry, answer.matches)),
+        }
+
+    @server.tool(annotations=_READ, structured_output=False)
+    @_explained(ToolError)
+    def look(
+        id: Id,
+        size: Annotated[int, Field(ge=64, le=1568, description="The longer side, in pixels.")] = _EDGE,
+    ) -> list[Image | str]:
+        """Show the picture of a document, with its text."""
+        document = _document(pipeline, id)
+        picture = Image(data=_picture(pipeline, document, size), format="jpeg")
+        return [picture, document.text] if document.text else [picture]
+
+
+def _add_labels(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline, *, allow_write: bool) -> None:
+    def run(labels: list[str], where: Mapping[str, object] | None, key: str, *, write: bool) -> LabelReport:
+        counts = dict.fromkeys(labels, 0)
+        documents: list[LabelledDocument] = []
+        more = 0
+        for each in pipeline.label(labels, where=where, write=write, key=key):
+            for name in each.labels:
+                counts[name] = counts.get(name, 0) + 1
+            if not each.labels:
+                continue
+            if len(documents) < _MOST_LABELLED:
+                relevances = {name: round(one, 4) for name, one in each.labels.items()}
+                documents.append({"id": each.document.id, "labels": relevances})
+            else:
+                more += 1
+        return {"counts": counts, "documents": documents, "more": more}
+
+    if allow_write:
+
+        @server.tool(name="label", annotations=_WRITE)
+        @_explained(ToolError)
+        def label_and_write(
+            labels: Labels,
+            where: Where = None,
+            write: Annotated[bool, Field(description="Whether to put the labels into the index.")] = False,
+            key: Annotated[str, Field(description="The key of the metadata that they are put under.")] = "label",
+        ) -> LabelReport:
+            """Say which of some labels fit each document of the index, and keep them if that is asked."""
+            return run(labels, where, key, write=write)
+
+    else:
+
+        @server.tool(annotations=_READ)
+        @_explained(ToolError)
+        def label(labels: Labels, where: Where = None) -> LabelReport:
+            """Say which of some labels fit each document of the index. Nothing is changed."""
+            return run(labels, where, "label", write=False)
+
+    @server.tool(annotations=_READ)
+    @_explained(ToolError)
+    def info() -> dict[str, Any]:
+        """Say how many documents the index has, and what it can be searched by."""
+        return _info(pipeline)
+
+
+def _add_resources(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) -> None:
+    # ids may be paths, but they are looked up in the index and never opened
+    security = ResourceSecurity(exempt_params=frozenset({"id"}))
+
+    @server.resource("vlmsearch://info", name="info", mime_type="application/json")
+    @_explained(ResourceError)
+    def about() -> dict[str, Any]:
+        """What is in the index and what built it."""
+        return _info(pipeline)
+
+    @server.resource("vlmsearch://documents/{id}", name="document", mime_type="application/json", security=security)
+    @_explained(ResourceError)
+    def document(id: str) -> dict[str, Any]:
+        """A document with its text and metadata; its id is percent-encoded."""
+        found = _document(pipeline, id)
+        picture = {"image": f"vlmsearch://images/{quote(found.id, safe='')}"} if found.image is not None else {}
+        return {"id": found.id, "text": found.text, "metadata": dict(found.metadata), **picture}
+
+    @server.resource("vlmsearch://images/{id}", name="image", mime_type="image/jpeg", security=security)
+    @_explained(ResourceError)
+    def image(id: str) -> bytes:
+        """The picture of a document, scaled; its id is percent-encoded."""
+        return _picture(pipeline, _document(pipeline, id), _EDGE)
+
+
+def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Have the messages of our own errors reach the client; of others it is told that there was one."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return function(*args, **kwargs)
+            except VlmsearchError as exc:
+                raise kind(str(exc)) from exc
+
+        return wrapper
+
+    return decorate
+
+
+def _document(pipeline: Pipeline | RemotePipeline, id: str) -> Document:
+    """A document of the index; ConfigError where there is none of that id."""
+    found = pipeline.get([id]) if isinstance(pipeline, RemotePipeline) else pipeline.store.get([id])
+    if not found:
+        raise ConfigError(f"there is no document {id!r}: give an id as `search` gave it")
+    return found[0]
+
+
+def _picture(pipeline: Pipeline | RemotePipeline, document: Document, size: int) -> bytes:
+    if document.image is None:
+        raise InvalidInputError("empty", f"{document.id!r} has no picture; its text is in the resource of its id")
+    if isinstance(pipeline, RemotePipeline):
+        return pipeline.thumbnail(document.id, size=size)
+    return thumbnail(document.image, edge=size, limits=pipeline.image_limits)
+
+
+def _info(pipeline: Pipeline | RemotePipeline) -> dict[str, Any]:
+    if isinstance(pipeline, RemotePipeline):
+        found = dict(pipeline.info())
+    else:
+        manifest = pipeline.store.manifest()
+        found = index_info(pipeline.store, manifest) if manifest else {"documents": 0}
+    return {name: value for name, value in found.items() if name not in ("store", "path")}
+
+
+def _found(matches: Matches) -> FoundList:
+    return {"matches": list(map(_entry, matches)), "threshold": matches.threshold}
+
+
+def _entry(match: Match) -> Found:
+    document = match.document
+    return {
+        "id": document.id,
+        "score": round(match.score, 4),
+        "text": document.text[:_MOST_TEXT] if document.text else None,
+        "has_image": document.image is not None,
+        "metadata": dict(document.metadata),
+    }
