@@ -1,0 +1,536 @@
+"""`vlmsearch.connect`: what a pipeline on a server does, and that it is what the pipeline there does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import vlmsearch.client
+from tests.support.scripted_http import Answer, scripted_server
+from tests.support.service import TEXTS, RunningService, free_socket, serving
+from vlmsearch import (
+    BackendError,
+    BackendUnavailableError,
+    Citation,
+    ConfigError,
+    Document,
+    GenerationOptions,
+    IndexMismatchError,
+    InvalidInputError,
+    Match,
+    Matches,
+    Pipeline,
+    Query,
+    RemotePipeline,
+    connect,
+)
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.search.judged import JudgedQuery
+from vlmsearch.server.settings import IndexSettings, ServerSettings
+
+FOUND = json.dumps({"matches": [], "cursor": None, "threshold": 0.3}).encode()
+
+
+def error(kind: str, message: str = "no", code: str | None = None) -> bytes:
+    detail = {"type": kind, "message": message, "code": code, "param": None, "request_id": "1"}
+    return json.dumps({"error": detail}).encode()
+
+
+@pytest.fixture(scope="module")
+def here(running_service: RunningService) -> Pipeline:
+    return running_service.service.indexes["notes"].pipeline
+
+
+@pytest.fixture(scope="module")
+def there(running_service: RunningService) -> Iterator[RemotePipeline]:
+    with connect(running_service.url, index="notes") as pipeline:
+        yield pipeline
+
+
+@pytest.fixture
+def writable(tmp_path: Path) -> Iterator[RunningService]:
+    """A service with an index of its own, which may read a folder with four files."""
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    make_scene(3).draw(128).save(pictures / "scene.png")
+    make_scene(3).draw(128).resize((96, 96)).save(pictures / "smaller.png")
+    (pictures / "note.txt").write_text("a note of a lake")
+    (pictures / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    index = IndexSettings(f"sqlite:{tmp_path / 'index'}", "onnx:demo", allow=(str(pictures),))
+    with serving(ServerSettings(indexes={"default": index}, uploads=str(tmp_path / "uploads"))) as running:
+        yield running
+
+
+def rounded(found: Matches) -> list[Match]:
+    """The matches with the six digits that are sent."""
+    return [
+        replace(
+            match,
+            score=round(match.score, 6),
+            legs={
+                name: replace(leg, score=round(leg.score, 6), evidence=round(leg.evidence, 6))
+                for name, leg in match.legs.items()
+            },
+        )
+        for match in found
+    ]
+
+
+def picture(here: Pipeline) -> Path:
+    return next(Path(id) for id in here.store.ids() if id.endswith("1.png"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"text": "dog snow"},
+        {"text": "a dog -snow"},
+        {"text": "dog", "limit": 1, "offset": 1, "min_score": 0.0},
+        {"like": "a", "min_score": 0.0},
+        {"text": "dog", "like": ["c"], "without": ["b"]},
+        {"text": "dog", "without": "snow"},
+        {"text": "a", "where": {"n": {"$gte": 1}}, "min_score": 0.0, "sort": "-n", "count": True, "facets": ["n"]},
+        {"text": "dog", "weights": {"words": 0}, "diversity": 0.5},
+    ],
+)
+def test_a_search_finds_what_the_pipeline_there_finds(
+    options: dict[str, Any], here: Pipeline, there: RemotePipeline
+) -> None:
+    expected, found = here.search(**options), there.search(**options)
+    assert found
+    assert list(found) == rounded(expected)
+    assert (found.cursor, found.total, found.facets, found.threshold) == (
+        expected.cursor,
+        expected.total,
+        expected.facets,
+        expected.threshold,
+    )
+
+
+def test_pages_follow_each_other(there: RemotePipeline) -> None:
+    first = there.search("dog", limit=1, min_score=0)
+    second = there.search("dog", limit=1, min_score=0, cursor=first.cursor)
+    assert [first[0].document.id, second[0].document.id] == [
+        match.document.id for match in there.search("dog", limit=2, min_score=0)
+    ]
+
+
+def test_an_image_is_searched_by_as_a_file_as_bytes_and_decoded(here: Pipeline, there: RemotePipeline) -> None:
+    path = picture(here)
+    with Image.open(path) as decoded:
+        decoded.load()
+    for image in (path, path.read_bytes(), decoded):
+        assert there.search(image=image)[0].document == Document(str(path), image=path)
+    assert list(there.search("dog", without=path, min_score=0)) == rounded(
+        here.search("dog", without=path, min_score=0)
+    )
+
+
+def test_the_reranker_of_the_server_judges(here: Pipeline, there: RemotePipeline) -> None:
+    assert list(there.search("dog", rerank=True)) == rounded(here.search("dog", rerank="mock:"))
+    assert list(there.search("dog", rerank=True)) != list(there.search("dog"))
+
+
+def test_several_queries_go_in_one_request(here: Pipeline, there: RemotePipeline) -> None:
+    queries = ["dog snow", Query(like=["a"]), Query("dog", without=[Query("snow")]), Query(image=picture(here))]
+    assert list(map(list, there.search_many(queries, limit=3))) == [
+        rounded(found) for found in here.search_many(queries, limit=3)
+    ]
+    with pytest.raises(ConfigError, match="leaves out one text"):
+        there.search_many([Query("dog", without=[Query("snow"), Query("rain")])])
+    with pytest.raises(TypeError, match="takes a list"):
+        there.search_many("dog")
+
+
+@pytest.mark.parametrize("id", ["a", "b", "not there"])
+def test_an_explanation_is_that_of_the_pipeline_there(id: str, here: Pipeline, there: RemotePipeline) -> None:
+    assert there.explain("a dog -snow", id, parts=True) == here.explain("a dog -snow", id, parts=True)
+
+
+def test_an_answer_and_a_stream_of_it(here: Pipeline, there: RemotePipeline) -> None:
+    expected = here.ask("Which dog?", limit=2)
+    answer = there.ask("Which dog?", limit=2)
+    assert (answer.text, answer.citations) == (expected.text, expected.citations)
+    assert list(answer.matches) == rounded(Matches(expected.matches))
+    with there.ask("Which dog?", limit=2, stream=True) as parts:
+        pieces = list(parts)
+        assert parts.answer() == answer
+    assert "".join(piece for piece in pieces if isinstance(piece, str)) == expected.text
+    assert [piece for piece in pieces if isinstance(piece, Citation)] == list(expected.citations)
+    short = there.ask("Which dog?", options=GenerationOptions(max_tokens=1))
+    assert short.text == here.ask("Which dog?", options=GenerationOptions(max_tokens=1)).text
+    with there.ask("Which dog?", stream=True) as parts:
+        assert next(parts)
+    assert parts.answer().text in expected.text
+
+
+def test_documents_are_read_by_id_and_all_of_them(
+    here: Pipeline, there: RemotePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert there.get(["c", "not there", "a"]) == here.store.get(["c", "a"])
+    assert there.get("b")[0].text == TEXTS["b"]
+    monkeypatch.setattr(vlmsearch.client, "_PAGE", 2)
+    assert [document.id for document in there.documents()] == sorted(here.store.ids())
+
+
+def test_images_come_whole_and_scaled(here: Pipeline, there: RemotePipeline) -> None:
+    path = picture(here)
+    assert there.image(str(path)) == path.read_bytes()
+    assert there.thumbnail(str(path), size=32).startswith(b"\xff\xd8")
+    with pytest.raises(ConfigError, match="'a'"):
+        there.image("a")
+
+
+def test_an_index_says_what_it_is(running_service: RunningService, here: Pipeline, there: RemotePipeline) -> None:
+    assert there.info()["documents"] == len(here.store)
+    assert [index["name"] for index in there.indexes()] == ["notes", "empty"]
+    assert there.rejects() == []
+    assert repr(there) == f"RemotePipeline({running_service.url!r}, index='notes')"
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"text": " "}, InvalidInputError, "a query needs a text"),
+        ({"like": "not there"}, ConfigError, "not there"),
+        ({"text": "a", "limit": 0}, ConfigError, "limit"),
+        ({"text": "a", "where": {"n": {"$near": 1}}}, ConfigError, r"\$near"),
+        ({"image": b"no image"}, InvalidInputError, "format"),
+        ({"image": Path("not/there.png")}, InvalidInputError, "not/there.png"),
+        ({"image": "a string"}, TypeError, "a string"),
+        ({"text": "a", "facets": "n"}, ConfigError, "list of keys"),
+    ],
+)
+def test_what_the_pipeline_there_raises_is_raised(
+    options: dict[str, Any], kind: type[Exception], message: str, there: RemotePipeline
+) -> None:
+    with pytest.raises(kind, match=message):
+        there.search(**options)
+
+
+def test_the_code_of_a_bad_image_comes_along(there: RemotePipeline) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        there.search(image=b"no image")
+    assert caught.value.code == "unsupported"
+
+
+def test_an_index_or_a_generator_that_is_not_there(running_service: RunningService) -> None:
+    with connect(running_service.url, index="other") as pipeline, pytest.raises(ConfigError, match="other"):
+        pipeline.search("dog")
+    with connect(running_service.url, index="empty") as pipeline:
+        assert list(pipeline.search("dog")) == []
+        with pytest.raises(ConfigError, match="no generator"):
+            pipeline.ask("Which dog?")
+        with pytest.raises(ConfigError, match="no generator"):
+            pipeline.ask("Which dog?", stream=True)
+
+
+def test_documents_are_added_with_their_images_in_batches(
+    writable: RunningService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vlmsearch.client, "_BATCH_DOCUMENTS", 2)
+    mine = tmp_path / "mine.png"
+    make_scene(5).draw(64).save(mine)
+    documents = [
+        Document("text", text="a dog", metadata={"year": 2024}),
+        Document("file", image=mine),
+        Document("bytes", image=mine.read_bytes(), text="the same"),
+        Document("bad", image=b"no image"),
+        Document("gone", image=tmp_path / "gone.png"),
+        Document("\n", text="an id that no store has"),
+        Document("nan", text="x", metadata={"a": float("nan")}),
+    ]
+    done: list[int] = []
+    with connect(writable.url) as pipeline:
+        report = pipeline.add(iter(documents), on_progress=done.append)
+        assert report.added == 3
+        assert {reject.id: reject.code for reject in report.rejects} == {
+            "bad": "unsupported",
+            "gone": "unreadable",
+            "\n": "invalid",
+            "nan": "invalid",
+        }
+        assert done == sorted(done)
+        assert done[-1] == len(documents)
+        assert len(done) == 2
+        assert pipeline.get("text")[0].metadata == {"year": 2024}
+        assert pipeline.image("file") == pipeline.image("bytes") == mine.read_bytes()
+        assert [reject.id for reject in pipeline.rejects()] == ["bad"]
+        assert pipeline.add(documents[0]).unchanged == 1
+        with pytest.raises(InvalidInputError, match="gone"):
+            pipeline.add(documents[4], strict=True)
+        with pytest.raises(InvalidInputError):
+            pipeline.add(documents[3], strict=True, retry_failed=True)
+        with pytest.raises(TypeError, match="not str"):
+            pipeline.add(["text"])  # type: ignore[list-item]
+        assert pipeline.delete(["text", "file", "not there"]) == 2
+        assert [document.id for document in pipeline.documents()] == ["bytes"]
+
+
+def test_files_of_the_server_are_indexed_labelled_compared_and_measured(
+    writable: RunningService, tmp_path: Path
+) -> None:
+    folder, here = tmp_path / "pictures", writable.service.indexes["default"].pipeline
+    steps: dict[str, list[int]] = {"index": [], "label": [], "duplicates": [], "eval": []}
+    with connect(writable.url) as pipeline:
+        report = pipeline.index(folder, on_progress=steps["index"].append)
+        assert (report.added, [Path(reject.id).name for reject in report.rejects]) == (3, ["broken.png"])
+        assert pipeline.index([folder, folder / "note.txt"]).unchanged == 3
+
+        found = list(pipeline.label(["lake", "car"], min_score=0, write=True, on_progress=steps["label"].append))
+        expected = list(here.label(["lake", "car"], min_score=0))
+        assert [each.document for each in found] == [each.document for each in expected]
+        assert [each.labels for each in found] == [
+            {name: round(value, 4) for name, value in each.labels.items()} for each in expected
+        ]
+        assert all(each.written for each in found)
+        assert not any(each.written for each in pipeline.label(["lake", "car"], min_score=0, write=True))
+        assert {each.document.metadata["label"] for each in found} <= {"lake", "car"}
+
+        copies = pipeline.duplicates(on_progress=steps["duplicates"].append)
+        [group] = copies.groups
+        assert [file.path.name for file in group.files] == ["scene.png", "smaller.png"]
+        assert [group.files[0].width, copies.compared] == [128, 2]
+
+        lake = str(folder / "note.txt")
+        queries = [JudgedQuery("1", {lake: 1}, "a lake"), JudgedQuery("2", {}, "xylophone")]
+        measured = pipeline.evaluate(queries, on_progress=steps["eval"].append)
+        assert measured["queries"] == 2
+        assert measured["legs"]["fused"]["measures"]["RR@10"]["value"] == 1
+
+        (folder / "note.txt").unlink()
+        assert pipeline.index(folder, prune=True).pruned == 1
+    for name, done in steps.items():
+        assert done, name
+        assert done == sorted(done), name
+
+
+def test_paths_that_the_operator_did_not_allow_are_refused(writable: RunningService, tmp_path: Path) -> None:
+    with connect(writable.url) as pipeline:
+        for path in (tmp_path, tmp_path / "pictures" / ".." / "index", "/etc/passwd", tmp_path / "pictures" / "none"):
+            with pytest.raises(ConfigError, match="is not there, or not below"):
+                pipeline.index(path)
+
+
+def test_a_job_that_is_given_up_is_cancelled(writable: RunningService, tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / "pictures" / f"{number}.txt").write_text(f"note {number}")
+
+    def give_up(_done: int) -> None:
+        raise KeyboardInterrupt
+
+    with connect(writable.url) as pipeline:
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.index(tmp_path / "pictures", on_progress=give_up)
+        [job] = writable.service.jobs.all()
+        until = time.monotonic() + 30
+        while not job.is_over:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert job.cancelled.is_set()
+
+
+def test_many_threads_share_a_client(running_service: RunningService, here: Pipeline) -> None:
+    expected = rounded(here.search("dog snow"))
+    with connect(running_service.url, index="notes") as pipeline, ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: list(pipeline.search("dog snow")), range(80)))
+    assert all(each == expected for each in found)
+
+
+def test_connections_are_kept_and_a_closed_one_is_replaced() -> None:
+    with scripted_server(Answer(200, FOUND), Answer(200, FOUND, is_last=True), Answer(200, FOUND)) as server:
+        with connect(server.url) as pipeline:
+            pipeline.search("a")
+            pipeline.search("b")
+            assert server.connections == 1
+            time.sleep(0.1)  # until the server has closed it
+            assert pipeline.search("c") == Matches()
+        assert server.connections == 2
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again_when_it_says(status: int) -> None:
+    kind = {429: "overloaded", 503: "backend_unavailable"}[status]
+    busy = Answer(status, error(kind), {"Retry-After": "1"})
+    with scripted_server(busy, Answer(200, FOUND)) as server, connect(server.url) as pipeline:
+        begun = time.monotonic()
+        assert pipeline.search("a") == Matches()
+        assert time.monotonic() - begun >= 1
+        assert [body for *_, body in server.requests] == [server.requests[0][3]] * 2
+
+
+def test_what_stays_busy_is_said() -> None:
+    with (
+        scripted_server(Answer(429, error("rate_limited", "ten a second"), {"Retry-After": "0"})) as server,
+        connect(server.url) as pipeline,
+    ):
+        with pytest.raises(BackendUnavailableError, match="ten a second"):
+            pipeline.search("a")
+        assert len(server.requests) == 4
+    with (
+        scripted_server(Answer(429, error("rate_limited"), {"Retry-After": "3600"})) as server,
+        connect(server.url) as pipeline,
+    ):
+        with pytest.raises(BackendUnavailableError):
+            pipeline.search("a")
+        assert len(server.requests) == 1
+
+
+def test_a_job_is_started_again_only_where_it_was_not_accepted() -> None:
+    gone = Answer(503, error("backend_unavailable"), {"Retry-After": "0"})
+    started, over = (
+        Answer(202, b'{"id": "1"}'),
+        b'event: done\ndata: {"result": {"groups": [], "compared": 0, "unread": []}}\n\n',
+    )
+    with scripted_server(gone, started) as server, connect(server.url) as pipeline:
+        with pytest.raises(BackendUnavailableError):
+            pipeline.duplicates()
+        assert len(server.requests) == 1
+    with scripted_server(Answer(None), started) as server, connect(server.url) as pipeline:
+        with pytest.raises(BackendUnavailableError):
+            pipeline.duplicates()
+        assert len(server.requests) == 1
+    full = Answer(429, error("overloaded"), {"Retry-After": "0"})
+    with scripted_server(full, started, Answer(200, over)) as server, connect(server.url) as pipeline:
+        assert pipeline.duplicates().compared == 0
+        assert [path.rpartition("/")[2] for _, path, *_ in server.requests] == ["jobs", "jobs", "events"]
+
+
+def test_a_job_whose_events_end_early_is_followed_further() -> None:
+    progress = b'event: progress\ndata: {"done": 1, "total": 2}\n\n: keep-alive\n\n'
+    over = b'event: done\ndata: {"result": {"groups": [], "compared": 7, "unread": []}}\n\n'
+    answers = (Answer(202, b'{"id": "1"}'), Answer(200, progress), Answer(200, over))
+    done: list[int] = []
+    with scripted_server(*answers) as server, connect(server.url) as pipeline:
+        assert pipeline.duplicates(on_progress=done.append).compared == 7
+    assert done == [1]
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "message"),
+    [
+        (
+            b'event: failed\ndata: {"error": {"type": "backend_failed", "message": "the disk is full"}}\n\n',
+            BackendError,
+            "disk",
+        ),
+        (b"event: cancelled\ndata: {}\n\n", BackendError, "cancelled"),
+        (
+            b'event: failed\ndata: {"error": {"type": "index_mismatch", "message": "another model"}}\n\n',
+            IndexMismatchError,
+            "model",
+        ),
+    ],
+)
+def test_a_job_that_fails_there_fails_here(event: bytes, kind: type[Exception], message: str) -> None:
+    answers = (Answer(202, b'{"id": "1"}'), Answer(200, event), Answer(202, b"{}"))
+    with scripted_server(*answers) as server, connect(server.url) as pipeline, pytest.raises(kind, match=message):
+        pipeline.duplicates()
+
+
+def test_a_connection_that_breaks_is_made_again_for_what_can_be_repeated() -> None:
+    with scripted_server(Answer(None), Answer(None), Answer(200, FOUND)) as server, connect(server.url) as pipeline:
+        assert pipeline.search("a") == Matches()
+        assert len(server.requests) == 3
+
+
+def test_a_stream_that_breaks_says_so() -> None:
+    begun = b'event: token\ndata: {"text": "The dog"}\n\n'
+    with scripted_server(Answer(200, begun)) as server, connect(server.url) as pipeline:
+        with pipeline.ask("which?", stream=True) as parts, pytest.raises(BackendUnavailableError, match="went away"):
+            list(parts)
+        assert parts.answer().text == "The dog"
+    failed = begun + b'event: error\ndata: {"error": {"type": "backend_failed", "message": "out of memory"}}\n\n'
+    with (
+        scripted_server(Answer(200, failed)) as server,
+        connect(server.url) as pipeline,
+        pipeline.ask("which?", stream=True) as parts,
+        pytest.raises(BackendError, match="out of memory"),
+    ):
+        list(parts)
+
+
+def test_a_server_that_is_not_there_or_silent_or_another_is_named() -> None:
+    with free_socket() as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with connect(url, timeout=0.2) as pipeline, pytest.raises(BackendUnavailableError, match=r"0\.2 seconds"):
+            pipeline.search("a")
+    with connect(url) as pipeline, pytest.raises(BackendUnavailableError, match=f"{url} cannot be reached"):
+        pipeline.search("a")
+    for status, kind in ((200, BackendError), (404, BackendError), (502, BackendUnavailableError)):
+        with (
+            scripted_server(Answer(status, b"<html>nginx</html>")) as server,
+            connect(server.url) as pipeline,
+            pytest.raises(kind, match="vlmsearch"),
+        ):
+            pipeline.search("a")
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8080", "ftp://host", "http://", "http://u:p@host", "http://h?a=b", "http://h:x"]
+)
+def test_a_wrong_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        connect(url)
+
+
+def test_a_token_is_sent_and_never_in_the_open_to_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_server(Answer(200, FOUND)) as server:
+        for token, sent in ((None, None), ("mine", "Bearer mine")):
+            with connect(server.url, token=token) as pipeline:
+                pipeline.search("a")
+            assert server.requests[-1][2].get("Authorization") == sent
+        monkeypatch.setenv("VLMSEARCH_TOKEN", "theirs")
+        with connect(f"{server.url}/prefix/") as pipeline:
+            pipeline.search("a")
+        assert server.requests[-1][2]["Authorization"] == "Bearer theirs"
+        assert server.requests[-1][1] == "/prefix/api/v1/indexes/default/search"
+    with pytest.raises(ConfigError, match="VLMSEARCH_TOKEN would cross the network"):
+        connect("http://192.0.2.1:8080")
+    connect("https://192.0.2.1:8080").close()
+    connect("http://192.0.2.1:8080", allow_plain_http=True).close()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_token_is_an_error_of_configuration(status: int) -> None:
+    kind = {401: "unauthenticated", 403: "forbidden"}[status]
+    with (
+        scripted_server(Answer(status, error(kind, "this token is not known"))) as server,
+        connect(server.url) as pipeline,
+        pytest.raises(ConfigError, match="not known"),
+    ):
+        pipeline.search("a")
+
+
+def test_closing_a_stream_lets_the_server_know() -> None:
+    gone = threading.Event()
+    with free_socket() as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                event = b'event: token\ndata: {"text": "a"}\n\n'
+                connection.sendall(head + b"%x\r\n%s\r\n" % (len(event), event))
+                if not connection.recv(1):
+                    gone.set()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with connect(f"http://127.0.0.1:{listening.getsockname()[1]}") as pipeline:
+            parts = pipeline.ask("which?", stream=True)
+            assert next(parts) == "a"
+            parts.close()
+            assert gone.wait(10)
+        thread.join()
