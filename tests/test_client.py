@@ -26,6 +26,7 @@ from vlmsearch import (
     GenerationOptions,
     IndexMismatchError,
     InvalidInputError,
+    JudgedQuery,
     Match,
     Matches,
     Pipeline,
@@ -34,7 +35,6 @@ from vlmsearch import (
     connect,
 )
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 FOUND = json.dumps({"matches": [], "cursor": None, "threshold": 0.3}).encode()
@@ -96,7 +96,7 @@ def picture(here: Pipeline) -> Path:
         {"text": "a dog -snow"},
         {"text": "dog", "limit": 1, "offset": 1, "min_score": 0.0},
         {"like": "a", "min_score": 0.0},
-        {"text": "dog", "like": ["c"], "without": ["b"]},
+        {"text": "dog", "like": ["c"], "without": ["b"], "min_score": 0.0},
         {"text": "dog", "without": "snow"},
         {"text": "a", "where": {"n": {"$gte": 1}}, "min_score": 0.0, "sort": "-n", "count": True, "facets": ["n"]},
         {"text": "dog", "weights": {"words": 0}, "diversity": 0.5},

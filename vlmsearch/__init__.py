@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from vlmsearch.pipeline import Pipeline
     from vlmsearch.rerankers.base import Reranker
     from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
+    from vlmsearch.search.judged import JudgedQuery
     from vlmsearch.search.query import Query
     from vlmsearch.search.relevance import Basis
     from vlmsearch.stores.base import (
@@ -127,6 +128,7 @@ __all__ = [
     "IndexReport",
     "InvalidBatchError",
     "InvalidInputError",
+    "JudgedQuery",
     "Labelled",
     "Leg",
     "LegEvidence",
@@ -190,6 +192,7 @@ _HOMES = {
     "pipeline": "Pipeline",
     "rerankers.base": "Reranker",
     "search.explanation": "Explanation LegEvidence Outcome PassageEvidence Regions WordEvidence",
+    "search.judged": "JudgedQuery",
     "search.query": "Query",
     "search.relevance": "Basis",
     "stores.base": "Checkable CheckReport Described DiskUse OnDisk Quarantine Replaceable Store Tunable WordSearch",

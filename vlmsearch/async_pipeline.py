@@ -23,7 +23,8 @@ from vlmsearch.answers.prompts import AnswerStream
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.pipeline import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE, Pipeline
+from vlmsearch.pipeline import Pipeline
+from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.types import Answer, Citation, ImageSource
 
 P = ParamSpec("P")

@@ -51,6 +51,7 @@ from vlmsearch.wire import (
     document_from,
     duplicates_from,
     explanation_from,
+    labelled_from,
     matches_from,
     reject_from,
     report_from,
@@ -592,7 +593,7 @@ class RemotePipeline(Closable):
         for ids in _chunks(list(found), _BATCH_IDS):
             documents = {document.id: document for document in self.get(ids)}
             for id in ids:
-                yield Labelled(documents.get(id, Document(id)), found[id]["labels"], found[id]["written"])
+                yield labelled_from(found[id], documents.get(id, Document(id)))
 
     def duplicates(
         self,
@@ -795,7 +796,7 @@ class RemoteAnswerStream(Closable, Iterator[Union[str, Citation]]):
         self._events = events
         self._text: list[str] = []
         self._answer: Answer | None = None
-        self._parts = self._run()
+        self._parts: Iterator[str | Citation] = self._run()
 
     def __next__(self) -> str | Citation:
         return next(self._parts)
@@ -828,6 +829,7 @@ class RemoteAnswerStream(Closable, Iterator[Union[str, Citation]]):
 
     def close(self) -> None:
         """Stop the generator."""
+        self._parts = iter(())
         self._events.close()
 
 

@@ -196,7 +196,12 @@ def report_from(form: Read) -> IndexReport:
 def labelled_json(labelled: Labelled) -> Json:
     """Return the form of a document's labels, without the document."""
     labels = {name: round(relevance, 4) for name, relevance in labelled.labels.items()}
-    return {"id": labelled.document.id, "labels": labels}
+    return {"id": labelled.document.id, "labels": labels, "written": labelled.written}
+
+
+def labelled_from(form: Read, document: Document) -> Labelled:
+    """Return a document with the labels of a form."""
+    return Labelled(document, form["labels"], form["written"])
 
 
 def duplicates_json(found: Duplicates) -> Json:

@@ -47,7 +47,7 @@ Labels = Annotated[list[str], Field(min_length=1, max_length=100, description='S
 Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
 
 
-class Found(TypedDict):
+class FoundDocument(TypedDict):
     """A document that was found."""
 
     id: str
@@ -57,10 +57,10 @@ class Found(TypedDict):
     metadata: dict[str, Scalar]
 
 
-class FoundList(TypedDict):
+class FoundDocuments(TypedDict):
     """What a search found, best first."""
 
-    matches: list[Found]
+    matches: list[FoundDocument]
     threshold: float
 
 
@@ -76,7 +76,7 @@ class AnswerWithSources(TypedDict):
 
     text: str
     citations: list[Cited]
-    sources: list[Found]
+    sources: list[FoundDocument]
 
 
 class LabelledDocument(TypedDict):
@@ -134,7 +134,7 @@ def _add_searches(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) -
         min_score: Annotated[
             float | None, Field(ge=0, le=1, description="The least score; 0 for what comes closest.")
         ] = None,
-    ) -> FoundList:
+    ) -> FoundDocuments:
         """Find images and texts by a description."""
         return _found(pipeline.search(query, limit=limit, where=where, without=without, min_score=min_score))
 
@@ -144,7 +144,7 @@ def _add_searches(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) -
         ids: Annotated[list[str], Field(min_length=1, description="Ids of documents.")],
         limit: Limit = 10,
         where: Where = None,
-    ) -> FoundList:
+    ) -> FoundDocuments:
         """Find documents that are like some of the index."""
         return _found(pipeline.search(like=ids, limit=limit, where=where))
 
@@ -286,11 +286,11 @@ def _info(pipeline: Pipeline | RemotePipeline) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in ("store", "path")}
 
 
-def _found(matches: Matches) -> FoundList:
+def _found(matches: Matches) -> FoundDocuments:
     return {"matches": list(map(_entry, matches)), "threshold": matches.threshold}
 
 
-def _entry(match: Match) -> Found:
+def _entry(match: Match) -> FoundDocument:
     document = match.document
     return {
         "id": document.id,

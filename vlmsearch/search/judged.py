@@ -44,6 +44,10 @@ class JudgedQuery:
         relevant: The grades, above 0, of the documents that answer it, by their ids; none where nothing does.
         text: What is looked for.
         image: What is looked for, alone or beside the text.
+
+    Example:
+        >>> JudgedQuery("1", {"a.jpg": 2, "b.jpg": 1}, "a dog").relevant["a.jpg"]
+        2
     """
 
     id: str

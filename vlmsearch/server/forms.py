@@ -341,6 +341,7 @@ class LabelledAnswer(BaseModel):
 
     id: str
     labels: dict[str, float]
+    written: bool = Field(description="Whether this run put other labels into the index than were there.")
 
 
 class LabelAnswer(BaseModel):
