@@ -41,6 +41,7 @@ from vlmsearch.types import (
     ImageSource,
     IndexReport,
     Labelled,
+    Match,
     Matches,
     Reject,
     check_id,
@@ -52,6 +53,7 @@ from vlmsearch.wire import (
     duplicates_from,
     explanation_from,
     labelled_from,
+    match_from,
     matches_from,
     reject_from,
     report_from,
@@ -789,11 +791,21 @@ class RemoteAnswerStream(Closable, Iterator[Union[str, Citation]]):
     Closing it, or leaving the ``with`` block, stops the generator on the server. Use it from one thread.
 
     Attributes:
-        matches: The sources, best first; they are known before the first piece of the text.
+        matches: The sources, best first; known from the first piece of the text on.
+
+    Example:
+        >>> with connect("http://127.0.0.1:1") as pipeline:  # where nothing listens
+        ...     try:
+        ...         with pipeline.ask("What is the dog called?", stream=True) as parts:
+        ...             text = "".join(part for part in parts if isinstance(part, str))
+        ...     except VlmsearchError as exc:
+        ...         print(type(exc).__name__)
+        BackendUnavailableError
     """
 
     def __init__(self, events: _Events) -> None:
         self._events = events
+        self.matches: tuple[Match, ...] = ()
         self._text: list[str] = []
         self._answer: Answer | None = None
         self._parts: Iterator[str | Citation] = self._run()
@@ -812,11 +824,13 @@ class RemoteAnswerStream(Closable, Iterator[Union[str, Citation]]):
         """
         for _ in self:
             pass
-        return self._answer or Answer("".join(self._text), (), ())
+        return self._answer or Answer("".join(self._text), (), self.matches)
 
     def _run(self) -> Iterator[str | Citation]:
         for kind, data in self._events:
-            if kind == "token":
+            if kind == "matches":
+                self.matches = tuple(map(match_from, data["matches"]))
+            elif kind == "token":
                 self._text.append(data["text"])
                 yield data["text"]
             elif kind == "answer":
