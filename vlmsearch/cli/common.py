@@ -370,6 +370,11 @@ def with_picture(pipeline: Pipeline | RemotePipeline, document: Document) -> Doc
     return replace(document, image=pipeline.thumbnail(document.id, size=_PICTURE))
 
 
+def count_of(pipeline: Pipeline | RemotePipeline) -> int:
+    """How many documents an index has."""
+    return int(pipeline.info()["documents"]) if is_remote(pipeline) else len(pipeline.store)
+
+
 def language_of(pipeline: Pipeline | RemotePipeline) -> str:
     """How the words of an index are compared; "" where they are not."""
     if is_remote(pipeline):

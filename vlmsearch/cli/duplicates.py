@@ -10,22 +10,26 @@ import click
 
 from vlmsearch.cli.common import (
     SHARE,
+    ServerIndex,
     command,
+    count_of,
     encoder_option,
     json_option,
     limits_option,
-    open_index,
+    open_here_or_there,
     option,
     print_json,
     print_table,
+    server_option,
     short_path,
     store_option,
     where_option,
+    with_picture,
 )
 from vlmsearch.cli.duplicates_page import marks, write_duplicates, written_on
 from vlmsearch.cli.index import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.types import DuplicateGroup
+from vlmsearch.types import Document, DuplicateGroup
 from vlmsearch.wire import duplicates_json
 
 _SHOWN = 20
@@ -45,6 +49,7 @@ _SHOWN = 20
 @store_option
 @encoder_option
 @limits_option(DEFAULT_LIMITS)
+@server_option
 @json_option
 def duplicates(
     html: Path | None,
@@ -53,6 +58,7 @@ def duplicates(
     store: str,
     encoder: str | None,
     image_limits: ImageLimits,
+    server: ServerIndex | None,
     as_json: bool,
 ) -> None:
     """Find images that are copies of one picture: scaled, cropped, turned, recoloured, written on, framed.
@@ -62,12 +68,13 @@ def duplicates(
     """
     begun = time.monotonic()
     with (
-        open_index(store, encoder, image_limits=image_limits) as pipeline,
-        progress(len(pipeline.store), quiet=as_json, what="comparing") as advance,
+        open_here_or_there(server, store, encoder, image_limits=image_limits) as pipeline,
+        progress(count_of(pipeline), quiet=as_json, what="comparing") as advance,
     ):
         found = pipeline.duplicates(threshold=threshold, where=where, on_progress=advance)
+        if html is not None:
+            write_duplicates(html, found, lambda file: with_picture(pipeline, Document(file.id, image=file.path)).image)
     if html is not None:
-        write_duplicates(html, found)
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
         print_json({**duplicates_json(found), "seconds": round(time.monotonic() - begun, 3)})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
 from vlmsearch.cli.common import short_path
 from vlmsearch.cli.page import picture, write_page
-from vlmsearch.types import DuplicateGroup, Duplicates, ImageFile
+from vlmsearch.types import DuplicateGroup, Duplicates, ImageFile, ImageSource
 
 _MOST = 500
 """Groups on the page: each picture in it has about 20 KiB."""
@@ -29,26 +30,26 @@ b { display: inline-block; margin: .35rem .35rem 0 0; padding: 0 .5rem; border-r
 """
 
 
-def write_duplicates(path: Path, found: Duplicates) -> None:
-    """Write the page; ConfigError where it cannot be written."""
+def write_duplicates(path: Path, found: Duplicates, image_of: Callable[[ImageFile], ImageSource | None]) -> None:
+    """Write the page with the images of the files; ConfigError where it cannot be written."""
     shown = found.groups[:_MOST]
     said = f"groups: {len(found.groups)}, among {found.compared} images"
     said += f", of which the largest {_MOST} are here" if len(shown) < len(found.groups) else ""
     said += f"; not compared: {len(found.unread)}" if found.unread else ""
-    sections = "\n".join(_section(number, group) for number, group in enumerate(shown, 1))
+    sections = "\n".join(_section(number, group, image_of) for number, group in enumerate(shown, 1))
     write_page(path, f"<h1>Copies</h1>\n<p>{said}</p>\n{sections}", title="Copies", style=_STYLE)
 
 
-def _section(number: int, group: DuplicateGroup) -> str:
-    cards = "\n".join(_card(group, file) for file in group.files)
+def _section(number: int, group: DuplicateGroup, image_of: Callable[[ImageFile], ImageSource | None]) -> str:
+    cards = "\n".join(_card(group, file, image_of(file)) for file in group.files)
     return f"<section>\n<h2>{number} · {len(group.files)} images</h2>\n<ol>\n{cards}\n</ol>\n</section>"
 
 
-def _card(group: DuplicateGroup, file: ImageFile) -> str:
+def _card(group: DuplicateGroup, file: ImageFile, image: ImageSource | None) -> str:
     name = html.escape(short_path(str(file.path)))
     facts = f"{file.width} x {file.height} · {file.bytes / 1024:,.0f} KiB · {written_on(file)}"
     badges = "".join(f"<b>{mark}</b>" for mark in marks(group, file))
-    shown = picture(file.path, file.path.name)
+    shown = picture(image, file.path.name) if image is not None else ""
     body = f'<div class="name">{name}</div><div class="facts">{facts}</div>{badges}'
     return f'<li>{shown}<div class="body">{body}</div></li>'
 

@@ -6,24 +6,28 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from vlmsearch._util.files import replace_file
 from vlmsearch.cli.common import (
+    ServerIndex,
     command,
     encoder_option,
+    is_remote,
     json_option,
     limit_option,
     open_index,
     option,
     print_json,
     print_table,
+    reranker_of,
+    server_option,
     short_path,
     store_option,
 )
@@ -47,6 +51,7 @@ from vlmsearch.stores.base import Tunable
 from vlmsearch.types import MIN_SCORE
 
 if TYPE_CHECKING:
+    from vlmsearch.client import RemotePipeline
     from vlmsearch.pipeline import Pipeline
 
 _OPTIONS = "weights=LEG:NUMBER,... min_score=NUMBER rerank=URL store=URL encoder=URL"
@@ -79,6 +84,7 @@ class _Compare(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gener
 @option("--qrels", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="The judgements.")
 @store_option
 @encoder_option
+@server_option
 @limit_option
 @option("--rerank", metavar="URL", help="What judges the first matches of all legs anew, such as onnx:NAME.")
 @option(
@@ -95,6 +101,7 @@ def eval(
     qrels: Path | None,
     store: str,
     encoder: str | None,
+    server: ServerIndex | None,
     limit: int,
     rerank: str | None,
     compare: _Setting | None,
@@ -112,12 +119,19 @@ def eval(
     other setting (randomisation test, p below 0.05, corrected for two measures). The other setting is that of the
     index but for what is given, without a re-ranker unless one is given: "rerank=no" gives nothing else.
     """
+    folder = file if file.is_dir() else file.parent
+    if server is not None:
+        if compare or tune or report:
+            raise click.UsageError("--server measures and no more: leave out --compare, --tune and --report")
+        found = _measured_there(server, read_queries(file, qrels), folder, limit, rerank, quiet=as_json)
+        print_json(found) if as_json else _print(found, None, None)
+        return
     evaluation.load_measures()
     queries = read_queries(file, qrels)
     with open_index(store, encoder) as pipeline, ExitStack() as stack:
         if tune and not isinstance(pipeline.store, Tunable):
             raise ConfigError(f"{pipeline.store.name} cannot keep what is tuned: leave out --tune")
-        queries = _known(queries, pipeline, file if file.is_dir() else file.parent)
+        queries = _known(queries, pipeline, folder)
         legs = legs_of(pipeline, queries)
         present = tuning_of(pipeline)
         searches = len(queries) * (1 + (compare is not None and compare.report is None))
@@ -149,7 +163,7 @@ def eval(
     if as_json:
         print_json(result)
     else:
-        _print(result, limit, measured, differences, tuning)
+        _print(result, differences, tuning)
     if dropped:
         lower = " and ".join(each.measure for each in dropped)
         click.echo(f"Significantly lower: {lower}", err=True)
@@ -195,19 +209,36 @@ def _values(by_query: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[s
     return values
 
 
-def _known(queries: Sequence[JudgedQuery], pipeline: Pipeline, folder: Path) -> list[JudgedQuery]:
+def _measured_there(
+    server: ServerIndex, queries: Sequence[JudgedQuery], folder: Path, limit: int, rerank: str | None, *, quiet: bool
+) -> Mapping[str, Any]:
+    """What a server measures, as JSON has it."""
+    with server.connect() as remote, progress(None, quiet=quiet, what="searching") as advance:
+        return remote.evaluate(
+            _known(queries, remote, folder), limit=limit, rerank=reranker_of(server, rerank), on_progress=advance
+        )
+
+
+def _known(queries: Sequence[JudgedQuery], pipeline: Pipeline | RemotePipeline, folder: Path) -> list[JudgedQuery]:
     """The queries with the ids that the index has; ConfigError where it has none of them."""
     from vlmsearch.indexing.sources import file_id
 
     places = {id: file_id(os.path.abspath(folder / id)) for query in queries for id in query.relevant}
-    there = pipeline.store.fields(sorted({*places, *places.values()})).keys()
+    ids = sorted({*places, *places.values()})
+    there: Collection[str]
+    if is_remote(pipeline):
+        there, name = {document.id for document in pipeline.get(ids)}, "the index on the server"
+    else:
+        there, name = pipeline.store.fields(ids).keys(), pipeline.store.name
     missing = [id for id, place in places.items() if id not in there and place not in there]
     if missing:
         named = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
         if len(missing) == len(places):
-            example = next(pipeline.store.ids(), None)
+            example = next(
+                (one.id for one in pipeline.documents()) if is_remote(pipeline) else pipeline.store.ids(), None
+            )
             has = f"whose ids are such as {example!r}" if example is not None else "which is empty"
-            raise ConfigError(f"none of the relevant documents ({named}) is in {pipeline.store.name}, {has}")
+            raise ConfigError(f"none of the relevant documents ({named}) is in {name}, {has}")
         click.echo(
             f"Note: {len(missing)} of {len(places)} relevant documents are not in the index and count as not found: "
             f"{named}",
@@ -271,19 +302,14 @@ def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, o
     }
 
 
-def _print(
-    result: Mapping[str, object],
-    limit: int,
-    measured: Mapping[str, Measured],
-    differences: Sequence[Difference] | None,
-    tuning: Tuning | None,
-) -> None:
+def _print(result: Mapping[str, Any], differences: Sequence[Difference] | None, tuning: Tuning | None) -> None:
+    measured, limit = result["legs"], result["limit"]
     every = (*evaluation.ranking_measures(limit), SHOWN_F1, NO_MATCH_PRECISION, NO_MATCH_RECALL)
-    names = [name for name in every if any(name in each.estimates for each in measured.values())]
-    rows = [(name, *(_cell(each, name) for each in measured.values())) for name in names]
-    rows.append(("queries", *(str(len(each.found)) for each in measured.values())))
-    rows.append(("p50", *(f"{each.p50 * 1e3:.1f} ms" for each in measured.values())))
-    rows.append(("p95", *(f"{each.p95 * 1e3:.1f} ms" for each in measured.values())))
+    names = [name for name in every if any(name in each["measures"] for each in measured.values())]
+    rows = [(name, *(_cell(each["measures"].get(name)) for each in measured.values())) for name in names]
+    rows.append(("queries", *(str(each["queries"]) for each in measured.values())))
+    rows.append(("p50", *(f"{each['p50'] * 1e3:.1f} ms" for each in measured.values())))
+    rows.append(("p95", *(f"{each['p95'] * 1e3:.1f} ms" for each in measured.values())))
     click.echo(
         f"{result['store']}, {result['model']}: {result['queries']} queries, {result['without_answer']} of them "
         f"without an answer; the first {limit} matches count, and those from {result['min_score']} are shown"
@@ -310,6 +336,5 @@ def _difference(each: Difference) -> tuple[str, str, str, str]:
     return f"{each.before:.3f}", f"{each.after:.3f}", gain, p
 
 
-def _cell(measured: Measured, name: str) -> str:
-    each = measured.estimates.get(name)
-    return f"{each.value:.3f} ({each.low:.2f}-{each.high:.2f})" if each is not None else ""
+def _cell(measure: Mapping[str, float] | None) -> str:
+    return f"{measure['value']:.3f} ({measure['low']:.2f}-{measure['high']:.2f})" if measure else ""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vlmsearch.cli.common import (
+    ServerIndex,
     command,
     encoder_option,
     json_option,
@@ -17,11 +20,17 @@ from vlmsearch.cli.common import (
     open_index,
     option,
     print_json,
+    server_option,
     store_option,
 )
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.types import IndexReport
+from vlmsearch.types import Document, IndexReport, Reject
 from vlmsearch.wire import report_json
+
+if TYPE_CHECKING:
+    from vlmsearch.client import RemotePipeline
+    from vlmsearch.indexing.sources import Paths
 
 _SHOWN = 20
 
@@ -30,6 +39,8 @@ _SHOWN = 20
 @click.argument("paths", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
 @store_option
 @encoder_option
+@server_option
+@option("--upload", is_flag=True, help="Send files that are here to --server, which reads its own otherwise.")
 @option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
 @option("--retry-failed", is_flag=True, help="Try quarantined files again.")
 @option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
@@ -40,6 +51,8 @@ def index(
     paths: tuple[Path, ...],
     store: str,
     encoder: str | None,
+    server: ServerIndex | None,
+    upload: bool,
     prune: bool,
     retry_failed: bool,
     no_follow: bool,
@@ -52,23 +65,65 @@ def index(
     A file that is a symbolic link is followed, also out of the folder; a folder that is one is not.
     Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
     Interrupt it at any time: the next run goes on from there.
+
+    With --server, PATHS are folders, files and tables of the server that its operator allowed, or with --upload those
+    that are here.
     """
     from vlmsearch.indexing.sources import Paths
 
+    if server is None and upload:
+        raise click.UsageError("--upload sends files to a --server")
     source = Paths(paths, follow_links=not no_follow)
-    with (
-        open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
-        progress(source, quiet=as_json) as advance,
-    ):
-        report = pipeline.index(source, prune=prune, retry_failed=retry_failed, strict=strict, on_progress=advance)
+    if server is not None and not upload:
+        if strict or no_follow:
+            raise click.UsageError("--server reads its files without following links, to the end: leave out the flags")
+        with server.connect() as remote, progress(None, quiet=as_json) as advance:
+            report = remote.index(paths, prune=prune, retry_failed=retry_failed, on_progress=advance)
+    elif server is not None:
+        if prune:
+            raise click.UsageError("--prune looks for the files of the server: leave out --upload")
+        with server.connect() as remote, progress(source, quiet=as_json) as advance:
+            report = _upload(remote, source, retry_failed=retry_failed, strict=strict, on_progress=advance)
+    else:
+        with (
+            open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
+            progress(source, quiet=as_json) as advance,
+        ):
+            report = pipeline.index(source, prune=prune, retry_failed=retry_failed, strict=strict, on_progress=advance)
     if as_json:
         print_json(report_json(report))
     else:
         print_report(report)
 
 
+def _upload(
+    remote: RemotePipeline,
+    source: Paths,
+    *,
+    retry_failed: bool,
+    strict: bool,
+    on_progress: Callable[[int], None] | None,
+) -> IndexReport:
+    """Send what the files here hold."""
+    rejects: list[Reject] = []
+
+    def documents() -> Iterator[Document]:
+        for item in source:
+            if not isinstance(item, Reject):
+                yield item.document
+            elif strict:
+                raise InvalidInputError(item.code, item.message)
+            else:
+                rejects.append(item)
+
+    report = remote.add(documents(), retry_failed=retry_failed, strict=strict, on_progress=on_progress)
+    return replace(report, rejects=(*report.rejects, *rejects))
+
+
 @contextmanager
-def progress(total: int | Sized, *, quiet: bool, what: str = "indexing") -> Iterator[Callable[[int], None] | None]:
+def progress(
+    total: int | Sized | None, *, quiet: bool, what: str = "indexing"
+) -> Iterator[Callable[[int], None] | None]:
     """A bar with rate and time left, where there is a terminal to draw it on; elsewhere nothing is counted."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -87,7 +142,7 @@ def progress(total: int | Sized, *, quiet: bool, what: str = "indexing") -> Iter
         what, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=make_console(stderr=True)
     )
     with bar:
-        task = bar.add_task("", total=total if isinstance(total, int) else len(total))
+        task = bar.add_task("", total=len(total) if isinstance(total, Sized) else total)
         yield lambda done: bar.update(task, completed=done)
 
 

@@ -12,13 +12,16 @@ import click
 from vlmsearch.cli.common import (
     SHARE,
     PlainText,
+    ServerIndex,
     command,
+    count_of,
     encoder_option,
     json_option,
-    open_index,
+    open_here_or_there,
     option,
     print_json,
     print_table,
+    server_option,
     short_path,
     store_option,
     where_option,
@@ -75,6 +78,7 @@ class _Tally:
 @where_option
 @store_option
 @encoder_option
+@server_option
 @json_option
 def label(
     labels: tuple[str, ...],
@@ -89,6 +93,7 @@ def label(
     where: Mapping[str, object] | None,
     store: str,
     encoder: str | None,
+    server: ServerIndex | None,
     as_json: bool,
 ) -> None:
     """Say which of some labels fit each document, without training: by text against images and texts.
@@ -109,8 +114,8 @@ def label(
     listed: list[Labelled] = []
     seen = unlabelled = written = 0
     with (
-        open_index(store, encoder) as pipeline,
-        progress(len(pipeline.store), quiet=as_json, what="labelling") as advance,
+        open_here_or_there(server, store, encoder) as pipeline,
+        progress(count_of(pipeline), quiet=as_json, what="labelling") as advance,
     ):
         for each in pipeline.label(
             names,
