@@ -141,7 +141,12 @@ def test_the_reranker_of_the_server_judges(here: Pipeline, there: RemotePipeline
 
 
 def test_several_queries_go_in_one_request(here: Pipeline, there: RemotePipeline) -> None:
-    queries = ["dog snow", Query(like=["a"]), Query("dog", without=[Query("snow")]), Query(image=picture(here))]
+    queries: list[str | Query] = [
+        "dog snow",
+        Query(like=["a"]),
+        Query("dog", without=[Query("snow")]),
+        Query(image=picture(here)),
+    ]
     assert list(map(list, there.search_many(queries, limit=3))) == [
         rounded(found) for found in here.search_many(queries, limit=3)
     ]
@@ -337,7 +342,7 @@ def test_a_job_that_is_given_up_is_cancelled(writable: RunningService, tmp_path:
         while not job.is_over:
             assert time.monotonic() < until
             time.sleep(0.01)
-        assert job.cancelled.is_set()
+        assert job.token.cancelled
 
 
 def test_many_threads_share_a_client(running_service: RunningService, here: Pipeline) -> None:

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from http.client import HTTPResponse
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, overload
 from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
@@ -1021,5 +1021,5 @@ def _error_of(detail: Mapping[str, Any]) -> VlmsearchError:
     if kind == "too_large":
         return InvalidInputError("too_large", message)
     if code in _CODES:
-        return InvalidInputError(code, message)
+        return InvalidInputError(cast("RejectCode", code), message)
     return _KINDS.get(kind, ConfigError)(message)

@@ -155,11 +155,10 @@ def test_files_are_uploaded_to_a_server_only() -> None:
 def test_the_environment_names_a_server_and_the_command_line_goes_before_it(
     folder: Path, service: RunningService
 ) -> None:
-    there = {"VLMSEARCH_SERVER": service.url}
-    assert "dog.txt" in ok("search", "dog snow", **there)
-    assert "dog.txt" in ok("search", "dog snow", VLMSEARCH_STORE="mock:", **there)
-    assert_one_line(run("search", "dog", "--store", "mock:", **there), "no index at mock:")
-    assert_one_line(run("search", "dog", "--index", "none", **there), "none")
+    assert "dog.txt" in ok("search", "dog snow", VLMSEARCH_SERVER=service.url)
+    assert "dog.txt" in ok("search", "dog snow", VLMSEARCH_STORE="mock:", VLMSEARCH_SERVER=service.url)
+    assert_one_line(run("search", "dog", "--store", "mock:", VLMSEARCH_SERVER=service.url), "no index at mock:")
+    assert_one_line(run("search", "dog", "--index", "none", VLMSEARCH_SERVER=service.url), "none")
     assert_one_line(run("search", "dog", "--server", "http://127.0.0.1:1"), "http://127.0.0.1:1 cannot be reached")
     assert_one_line(
         run("search", "dog", "--server", "http://192.0.2.1", VLMSEARCH_TOKEN="x"), "would cross the network"

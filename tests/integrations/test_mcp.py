@@ -87,8 +87,9 @@ def call(server: Any, tool: str, **arguments: object) -> CallToolResult:
 def structured(server: Any, tool: str, **arguments: object) -> dict[str, Any]:
     found = call(server, tool, **arguments)
     assert not found.is_error, found
-    assert found.structured_content is not None
-    return found.structured_content
+    content: dict[str, Any] | None = found.structured_content
+    assert content is not None
+    return content
 
 
 def said(found: CallToolResult) -> str:

@@ -14,8 +14,8 @@ from vlmsearch_mocks import MemoryStore, MockEncoder, MockReranker
 from vlmsearch import ConfigError, Document, Explanation, InvalidInputError, Match, Pipeline, Regions, Scalar, Store
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.registry import open_store
-from vlmsearch.search.explanation import LEAST_FALL
-from vlmsearch.search.occlusion import WINDOWS, find_passages
+from vlmsearch.search.explanation import LEAST_FALL, WINDOWS
+from vlmsearch.search.occlusion import find_passages
 from vlmsearch.search.relevance import THRESHOLD, to_relevance
 from vlmsearch.stores.base import Tunable
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeIs, TypeVar
 
 import click
 
@@ -356,7 +356,7 @@ def reranker_of(server: ServerIndex | None, given: str | None) -> Any:
     return given is not None
 
 
-def is_remote(pipeline: Pipeline | RemotePipeline) -> TypeGuard[RemotePipeline]:
+def is_remote(pipeline: Pipeline | RemotePipeline) -> TypeIs[RemotePipeline]:
     """Whether it is on a server."""
     from vlmsearch.client import RemotePipeline
 

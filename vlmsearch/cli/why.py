@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -96,6 +97,7 @@ def why(
     with open_here_or_there(server, store, encoder, image_limits=image_limits) as pipeline:
         is_quiet = as_json or not has_parts or server is not None
         with progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
+            counting: dict[str, Any] = {} if advance is None else {"on_progress": advance}
             explain: Callable[[str], Explanation] = partial(
                 pipeline.explain,
                 text if text.strip() else None,
@@ -110,7 +112,7 @@ def why(
                 rerank_seconds=rerank_seconds,
                 parts=has_parts,
                 seconds=seconds,
-                **({} if advance is None else {"on_progress": advance}),
+                **counting,
             )
             found = explain(id)
             if found.outcome == "absent" and (of_file := explain(_file_id(id))).outcome != "absent":
