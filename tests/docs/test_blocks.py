@@ -85,8 +85,10 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def service_address(gallery: Path, tmp_path: Path) -> Iterator[str]:
     """A service with what ``vlmsearch demo`` drew."""
-    shutil.copytree(gallery, tmp_path / "served")
-    index = IndexSettings(f"sqlite:{tmp_path / 'served' / 'index'}", "onnx:demo", reranker="mock:")
+    served = shutil.copytree(gallery, tmp_path / "served")
+    index = IndexSettings(
+        f"sqlite:{served / 'index'}", "onnx:demo", reranker="mock:", allow=(str(served),)
+    )
     with serving(ServerSettings(indexes={"default": index}, uploads=str(tmp_path / "uploads"))) as running:
         yield running.url.removeprefix("http://")
 

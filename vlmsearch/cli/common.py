@@ -12,9 +12,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeIs, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from typing_extensions import TypeIs
 
 from vlmsearch._util.text import visible
 from vlmsearch.errors import ConfigError, VlmsearchError
