@@ -114,6 +114,7 @@ def test_files_of_the_server_and_files_from_here_are_indexed_and_deleted(
     where = ("--server", service.url, "--index", "other")
     assert ok("index", folder / "pictures", *where).startswith("4 added, 0 updated")
     assert "4 unchanged" in ok("index", folder / "pictures", "--prune", *where)
+    assert "4 unchanged" in ok("index", "pictures", *where)  # which is relative to the folder that is allowed
     refused = run("index", tmp_path, *where)
     assert_one_line(refused, "is not there, or not below")
 
@@ -137,7 +138,7 @@ def test_files_of_the_server_and_files_from_here_are_indexed_and_deleted(
     [
         (["search", "dog", "--store", "mock:"], "leave out --store"),
         (["ask", "dog", "--generator", "mock:", "--encoder", "mock:"], "leave out --encoder and --generator"),
-        (["index", ".", "--strict"], "leave out the flags"),
+        (["index", ".", "--strict"], "leave out --strict and --no-follow"),
         (["index", ".", "--upload", "--prune"], "leave out --upload"),
         (["eval", __file__, "--tune"], "leave out --compare"),
     ],

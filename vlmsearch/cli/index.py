@@ -73,18 +73,19 @@ def index(
 
     if server is None and upload:
         raise click.UsageError("--upload sends files to a --server")
-    source = Paths(paths, follow_links=not no_follow)
     if server is not None and not upload:
         if strict or no_follow:
-            raise click.UsageError("--server reads its files without following links, to the end: leave out the flags")
+            raise click.UsageError("--server follows no links and stops at no file: leave out --strict and --no-follow")
         with server.connect() as remote, progress(None, quiet=as_json) as advance:
             report = remote.index(paths, prune=prune, retry_failed=retry_failed, on_progress=advance)
     elif server is not None:
         if prune:
             raise click.UsageError("--prune looks for the files of the server: leave out --upload")
+        source = Paths(paths, follow_links=not no_follow)
         with server.connect() as remote, progress(source, quiet=as_json) as advance:
             report = _upload(remote, source, retry_failed=retry_failed, strict=strict, on_progress=advance)
     else:
+        source = Paths(paths, follow_links=not no_follow)
         with (
             open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
             progress(source, quiet=as_json) as advance,
