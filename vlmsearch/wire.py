@@ -12,8 +12,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vlmsearch.search.explanation import Explanation, LegEvidence, PassageEvidence, Regions, WordEvidence
-from vlmsearch.search.relevance import Basis
 from vlmsearch.types import (
     Answer,
     Citation,
@@ -30,6 +28,7 @@ from vlmsearch.types import (
 )
 
 if TYPE_CHECKING:
+    from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import CheckReport
 
 Json: TypeAlias = dict[str, object]
@@ -141,6 +140,9 @@ def explanation_json(found: Explanation) -> Json:
 
 def explanation_from(form: Read) -> Explanation:
     """Return the explanation of a form."""
+    from vlmsearch.search.explanation import Explanation, LegEvidence, PassageEvidence, Regions, WordEvidence
+    from vlmsearch.search.relevance import Basis
+
     document, regions = form["document"], form["regions"]
     given: dict[str, Any] = dict(form)
     given["document"] = document and document_from({"id": form["id"], **document})

@@ -6,7 +6,6 @@ A mistake is one line that says what there is instead.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
 import types
 import typing
@@ -75,6 +74,8 @@ def as_dataclass(
 
 def suggest(given: str, known: Iterable[str]) -> str:
     """``did you mean X? `` with the nearest of the known names, or nothing."""
+    import difflib
+
     near = difflib.get_close_matches(given, list(known), 1, 0.5)
     return f"did you mean {near[0]!r}? " if near else ""
 
