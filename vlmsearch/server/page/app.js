@@ -1,0 +1,105 @@
+// The page: which index and which view are shown, and the keys that work everywhere.
+
+import * as activity from "./activity.js";
+import { call, inIndex } from "./api.js";
+import * as ask from "./ask.js";
+import { h } from "./dom.js";
+import * as duplicates from "./duplicates.js";
+import * as images from "./images.js";
+import * as rejects from "./rejects.js";
+import * as search from "./search.js";
+import { selection, use } from "./selection.js";
+import * as state from "./state.js";
+
+const VIEWS = {
+  "": { name: "Search", open: search.open, may: () => true },
+  ask: { name: "Ask", open: ask.open, may: (can) => can.ask },
+  copies: { name: "Copies", open: duplicates.open, may: () => true },
+  rejects: { name: "Left out", open: rejects.open, may: () => true },
+  activity: { name: "Activity", open: activity.open, may: () => true },
+};
+
+const main = document.getElementById("main");
+let indexes = [];
+let shown = null; // the view, its index and its name
+
+function indexOf(next) {
+  return indexes.find((index) => index.name === next.index) ?? (next.index ? null : indexes[0]);
+}
+
+function drawHead(next, index) {
+  document.getElementById("nav").replaceChildren(...Object.entries(VIEWS)
+    .filter(([, view]) => view.may(index.can))
+    .map(([view, { name }]) => h("a", { href: state.address({ ...next, ...state.EMPTY, view }),
+      "aria-current": next.view === view ? "page" : undefined }, name)));
+  document.querySelector("[data-home]").setAttribute("href", state.address({ ...next, ...state.EMPTY, rerank: false }));
+  const choice = indexes.length > 1 && h("select", { "aria-label": "Index",
+    onchange: (event) => state.go({ ...state.EMPTY, index: event.target.value, view: next.view }) },
+  ...indexes.map(({ name }) => h("option", { value: name }, name)));
+  if (choice) choice.value = index.name;
+  document.getElementById("indexes").replaceChildren(...(choice ? [choice] : []));
+}
+
+function problem(title, message, retry) {
+  shown?.view.close();
+  shown = null;
+  main.replaceChildren(h("div", { class: "state problem", role: "alert" }, h("h1", {}, title), h("p", {}, message),
+    retry && h("div", { class: "actions" }, h("button", { onclick: retry }, "Try again"))));
+}
+
+function show(next) {
+  const index = indexOf(next);
+  if (!index) return problem("There is no such index", `“${next.index}” is not here, or this token may not see it.`);
+  const name = next.view in VIEWS ? next.view : "";
+  drawHead(next, index);
+  document.title = [next.q, VIEWS[name].name, "vlmsearch"].filter(Boolean).join(" · ");
+  if (shown?.index !== index || shown.name !== name) {
+    shown?.view.close();
+    document.body.classList.remove("filtering");
+    use(index);
+    scrollTo(0, 0);
+    shown = { index, name, view: VIEWS[name].open(main, index) };
+  } else shown.view.show(next);
+}
+
+async function start() {
+  main.replaceChildren(h("p", { class: "soft starting", role: "status" }, "Loading …"));
+  try {
+    ({ indexes } = await call("indexes"));
+  } catch (error) {
+    return problem("The service does not answer", error.message, start);
+  }
+  if (!indexes.length) return problem("There is nothing to show", "This token may see no index.");
+  show(state.current);
+}
+
+/** Search by a picture that was dropped or pasted, from whatever view. */
+async function takeImage(file) {
+  state.go({ ...state.EMPTY, image: await images.keep(file), q: state.current.view ? "" : state.current.q });
+}
+
+addEventListener("documents-changed", async () => {
+  const { index } = shown ?? {};
+  if (!index) return;
+  const now = await call(inIndex(index.name)).catch(() => null);
+  if (now) index.documents = now.documents;
+  shown?.view.reload?.();
+});
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const isWriting = event.target.matches("input, textarea, select");
+  if (event.key === "/" && !isWriting) {
+    const input = document.getElementById("q");
+    if (!input) return;
+    event.preventDefault();
+    input.focus();
+    input.select();
+  } else if (event.key === "Escape" && document.body.classList.contains("filtering")) {
+    document.getElementById("filters-button").click();
+  } else if (event.key === "Escape" && !isWriting && selection.size) selection.clear();
+});
+
+state.onChange(show);
+images.listen(takeImage, search.refused);
+start();

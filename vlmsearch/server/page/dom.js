@@ -1,0 +1,89 @@
+// Elements without a framework: text is always text, never HTML.
+
+/** Build an element: h("a", {href: "?", class: "chip", onclick: f}, "text", child). */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Build an icon of 20 by 20 from the data of a path. */
+export function icon(data) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 20 20");
+  svg.setAttribute("aria-hidden", "true");
+  svg.setAttribute("class", "icon");
+  const path = document.createElementNS(SVG, "path");
+  path.setAttribute("d", data);
+  svg.append(path);
+  return svg;
+}
+
+export const ICONS = {
+  search: "M13 13l4.5 4.5M15 8.5a6.5 6.5 0 1 1-13 0 6.5 6.5 0 0 1 13 0z",
+  image: "M3 4h14v12H3zM3 13.5l4-4 3.5 3.5 2-2 4.5 4M13 7.5h.01",
+  close: "M5 5l10 10M15 5L5 15",
+  check: "M4 10.5l4 4 8-9",
+  filter: "M3 5h14M6 10h8M8.5 15h3",
+  left: "M12.5 4l-6 6 6 6",
+  right: "M7.5 4l6 6-6 6",
+};
+
+/** A bar from 0 to 1; with `middle` from -1 to 1 around its middle. The number beside it says the same. */
+export function bar(share, { middle = false, line = null } = {}) {
+  const held = h("span", { class: middle ? "bar middle" : "bar", "aria-hidden": "true" });
+  const filled = h("span", { class: share < 0 ? "fill against" : "fill" });
+  const width = Math.min(Math.abs(share), 1) * (middle ? 50 : 100);
+  filled.style.width = `${width}%`;
+  if (middle) filled.style.left = `${share < 0 ? 50 - width : 50}%`;
+  held.append(filled);
+  if (line !== null) {
+    const at = h("span", { class: "line" });
+    at.style.left = `${100 * line}%`;
+    held.append(at);
+  }
+  return held;
+}
+
+/** The id of a document as a person reads it: the end of a path. */
+export function shortName(id) {
+  const parts = id.split(/[/\\]/).filter(Boolean);
+  return parts.length > 1 ? parts.slice(-1)[0] : id;
+}
+
+export const number = (value) => value.toLocaleString("en");
+
+export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
+
+/** A value of metadata as it is shown. */
+export const shown = (value) =>
+  typeof value === "number" && !Number.isInteger(value) ? String(Math.round(value * 1e4) / 1e4) : String(value);
+
+let hide = 0;
+
+/** Say something that happened, in the corner of the page and to a screen reader. */
+export function say(text) {
+  const said = document.getElementById("said");
+  said.textContent = text;
+  said.classList.add("shown");
+  clearTimeout(hide);
+  hide = setTimeout(() => said.classList.remove("shown"), 5000);
+}
+
+/** Open a modal dialog that removes itself when it closes; `label` is what a screen reader calls it. */
+export function openDialog(label, properties, ...children) {
+  const dialog = h("dialog", { "aria-label": label, ...properties }, ...children);
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}

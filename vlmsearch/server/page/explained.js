@@ -1,0 +1,119 @@
+// Why a document was found: the relevance, the legs as bars, the words in its text, the parts of its picture.
+
+import { bar, h } from "./dom.js";
+
+const LEVELS = 4;
+const VEIL = 0.8; // how dark the parts are that did not matter
+
+const LEG = { image: "Picture", text: "Text" };
+
+/** The name of a leg as a person reads it: clip/image is "Picture, clip". */
+function legName(leg) {
+  if (leg === "words") return "Words";
+  const [, space, modality] = leg.match(/^(.*)\/(image|text)$/) ?? [null, leg, ""];
+  return modality ? `${LEG[modality]}, ${space}` : leg;
+}
+
+const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+
+function legFacts(name, leg, found) {
+  const facts = [name === "words" ? `BM25 ${leg.value.toFixed(2)} of at most ${found.most_words.toFixed(2)}`
+    : `cosine ${leg.value.toFixed(3)}`];
+  const basis = leg.basis;
+  if (basis?.median !== null && basis?.median !== undefined && basis.deviation !== null) {
+    facts.push(`usually ${basis.median.toFixed(2)} ± ${basis.deviation.toFixed(2)}`);
+  }
+  if (leg.rank) facts.push(`rank ${leg.rank}`);
+  if (leg.weight !== 1) facts.push(`weight ${leg.weight}`);
+  if (!leg.counts) facts.push("not counted");
+  return facts.join(" · ");
+}
+
+/** The verdict and what counted, as elements. */
+export function drawEvidence(found) {
+  const verdict = h("div", { class: "verdict" }, h("p", {}, found.reason));
+  if (found.relevance !== null) {
+    verdict.append(bar(found.relevance, { line: found.threshold }),
+      h("p", { class: "soft" }, `Relevance ${found.relevance.toFixed(2)}; shown from ${found.threshold.toFixed(2)}, the line.`));
+  }
+  const rows = [["Any document", found.prior, "before anything is known of it"],
+    ...Object.entries(found.legs).map(([name, leg]) =>
+      [legName(name), leg.counts ? leg.weight * leg.evidence : 0, legFacts(name, leg, found)])];
+  if (found.words_alone !== null) rows.push(["Words alone", found.words_alone, "met so well that they decide alone"]);
+  const most = Math.max(1, ...rows.map(([, adds]) => Math.abs(adds)), Math.abs(found.log_odds));
+  const list = h("ul", { class: "legs" }, ...rows.map(([name, adds, facts]) => leg(name, adds, facts, most)),
+    leg("Together", found.log_odds, "", most, "sum"));
+  const notes = [
+    ...found.without.map(({ text, relevance }) => `Left out: ${text}, relevance ${relevance.toFixed(2)}.`),
+    found.judged !== null && `The re-ranker gave it ${found.judged.toFixed(2)}.`,
+    found.lacking.length && `It has nothing for ${found.lacking.map(legName).join(" and ")}.`,
+    ...found.notes,
+  ].filter(Boolean);
+  return [verdict, list,
+    h("p", { class: "soft" }, "In log-odds: 0 says nothing, and each +2.3 makes the odds ten times as high."),
+    ...notes.map((note) => h("p", { class: "soft" }, note))];
+}
+
+function leg(name, adds, facts, most, kind = "") {
+  return h("li", { class: kind }, h("span", { class: "name" }, name), h("span", { class: "adds" }, signed(adds)),
+    bar(adds / most, { middle: true }), facts && h("span", { class: "soft facts" }, facts));
+}
+
+/** The text, with the words of the query marked and the parts that mattered lit. Positions count characters. */
+export function drawText(held, text, found = null) {
+  const characters = [...text];
+  const marked = found?.marked ?? [];
+  const most = Math.max(0, ...(found?.passages ?? []).map((part) => part.evidence));
+  const lit = most > 0 ? found.passages.map(({ start, end, evidence }) => [start, end, Math.round((LEVELS * evidence) / most)]) : [];
+  const cuts = [...new Set([0, characters.length, ...marked.flat(), ...lit.flatMap(([start, end]) => [start, end])])]
+    .sort((a, b) => a - b);
+  const pieces = [];
+  for (let at = 0; at + 1 < cuts.length; at += 1) {
+    const [start, end] = [cuts[at], cuts[at + 1]];
+    const within = ([from, to]) => from <= start && end <= to;
+    let piece = characters.slice(start, end).join("");
+    if (marked.some(within)) piece = h("mark", {}, piece);
+    const level = lit.find(within)?.[2] ?? 0;
+    pieces.push(level > 0 ? h("span", { class: `lit${level}` }, piece) : piece);
+  }
+  held.replaceChildren(h("p", { class: "text" }, ...pieces));
+  if (lit.length) held.append(h("p", { class: "soft" }, "The deeper the colour, the more its vectors owe to this part."));
+}
+
+/** Darken what did not matter in the picture, with a switch for it. */
+export function drawVeil(stage, found, why) {
+  const held = stage.querySelector(".held");
+  if (!held) return;
+  const rows = found.regions?.evidence ?? [];
+  const most = Math.max(0, ...rows.flat());
+  if (!(most > 0)) {
+    why.append(h("p", { class: "soft" }, found.notes.at(-1) ?? "No part of its picture mattered by itself."));
+    return;
+  }
+  held.append(veil(rows, most));
+  why.append(h("label", { class: "switch" },
+    h("input", { type: "checkbox", checked: true, onchange: (event) => held.classList.toggle("bare", !event.target.checked) }),
+    "Darken what did not matter in the picture"));
+}
+
+function veil(rows, most) {
+  const count = rows.length;
+  const inner = (at) => Math.min(Math.max(at - 1, 0), count - 1);
+  const small = h("canvas", { width: count + 2, height: count + 2 });
+  const pen = small.getContext("2d");
+  for (let y = 0; y < count + 2; y += 1) {
+    for (let x = 0; x < count + 2; x += 1) {
+      const share = Math.min(Math.max((rows[inner(y)][inner(x)] ?? 0) / most, 0), 1);
+      pen.fillStyle = `rgba(0, 0, 0, ${VEIL * (1 - share)})`;
+      pen.fillRect(x, y, 1, 1);
+    }
+  }
+  // the outer cells are centred on the edges of the picture
+  const side = 512;
+  const step = side / (count + 1);
+  const large = h("canvas", { class: "veil", width: side, height: side, "aria-hidden": "true" });
+  const brush = large.getContext("2d");
+  brush.imageSmoothingQuality = "high";
+  brush.drawImage(small, -step / 2, -step / 2, side + step, side + step);
+  return large;
+}

@@ -1,0 +1,187 @@
+// One document: its picture, its text and metadata, and why it was found.
+
+import { call, imageOf, inIndex, thumbnailOf, withImage } from "./api.js";
+import { h, icon, ICONS, number, openDialog, say, shortName, shown } from "./dom.js";
+import { drawEvidence, drawText, drawVeil } from "./explained.js";
+import { toggled } from "./filters.js";
+import { label, remove, selection } from "./selection.js";
+import * as state from "./state.js";
+
+const AHEAD = 8; // items before the end of the list at which more are asked for
+
+/** Shows one of a list's documents at a time, and the next. */
+export class Pictures {
+  /**
+   * @param {{index: object, items: () => object[], total: () => number, query: () => Promise<object|null>,
+   *   more: () => void, focus: (at: number) => void}} list `query` is what the documents were found by.
+   */
+  constructor(list) {
+    this.list = list;
+    this.opened = null;
+  }
+
+  /** Show the document of an id, or none for "". */
+  show(id) {
+    if ((this.opened?.id ?? "") === id) return;
+    this.opened?.close();
+    this.opened = null;
+    if (!id) return;
+    const { list } = this;
+    const at = () => list.items().findIndex((item) => item.id === id);
+    this.opened = openPicture(id, {
+      index: list.index,
+      item: list.items()[at()],
+      query: list.query,
+      step: (by) => {
+        const next = list.items()[at() + by];
+        if (next && at() >= 0) state.go({ open: next.id }, { replace: true });
+        if (at() + by > list.items().length - AHEAD) list.more();
+      },
+      position: () => (at() < 0 ? null : [at() + 1, list.total()]),
+      leave: () => {
+        this.opened = null;
+        if (state.current.open) state.go({ open: "" });
+        if (at() >= 0) list.focus(at());
+      },
+    });
+  }
+}
+
+/** Open the view of a document. */
+function openPicture(id, options) {
+  const { index } = options;
+  const name = shortName(id);
+  const stage = h("div", { class: "stage" });
+  const body = h("div", { class: "about" });
+  const place = h("span", { class: "place" });
+  const selected = () => (selection.has(id) ? "Selected" : "Select");
+  const select = h("button", { onclick: () => selection.toggle(id) }, selected());
+  const unsubscribe = selection.subscribe(() => {
+    select.textContent = selected();
+  });
+  let isLeft = false;
+  const loading = new AbortController();
+  const dialog = openDialog(name, { class: "picture" },
+    h("div", { class: "bar-top" }, place,
+      h("button", { class: "quiet", "aria-label": "The one before", onclick: () => options.step(-1) }, icon(ICONS.left)),
+      h("button", { class: "quiet", "aria-label": "The next one", onclick: () => options.step(1) }, icon(ICONS.right)),
+      h("button", { class: "quiet", "aria-label": "Close", onclick: () => dialog.close() }, icon(ICONS.close))),
+    stage, body);
+  dialog.addEventListener("close", () => {
+    loading.abort();
+    unsubscribe();
+    if (!isLeft) options.leave();
+  });
+  dialog.addEventListener("keydown", (event) => {
+    if (event.target.matches("input") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "ArrowRight") options.step(1);
+    else if (event.key === "ArrowLeft") options.step(-1);
+    else if (event.key === "x") selection.toggle(id);
+  });
+  const asked = (changes) => state.go({ ...state.EMPTY, ...changes });
+
+  const drawPlace = () => {
+    const at = options.position();
+    place.textContent = at ? `${number(at[0])} of ${number(at[1])}` : "";
+  };
+
+  const draw = (item) => {
+    const text = h("div", { class: "text-of" });
+    const why = h("section", { class: "why", "aria-label": "Why it was found" });
+    if (item.image) {
+      const picture = h("img", { alt: item.text || name });
+      picture.addEventListener("error", () => {
+        const isOriginal = picture.src.includes("/image?");
+        if (isOriginal) picture.src = thumbnailOf(index.name, id, 1024); // a format that this browser does not show
+        else stage.replaceChildren(h("p", { class: "gone" }, "The picture cannot be read. Its file may have moved."));
+      });
+      picture.src = imageOf(index.name, id);
+      stage.replaceChildren(h("div", { class: "held" }, picture));
+    }
+    dialog.classList.toggle("no-picture", !item.image);
+    if (item.text) drawText(text, item.text);
+    body.replaceChildren(
+      h("h2", { title: id }, name),
+      text,
+      h("div", { class: "actions" },
+        h("button", { class: "primary", onclick: () => asked({ like: [id] }) }, "More like this"),
+        h("button", { id: "less", hidden: true, onclick: () => state.go({ not: [...state.current.not, id], open: "" }) },
+          "Less like this"),
+        select,
+        index.can.write && h("button", { onclick: () => label([id]) }, "Label …"),
+        index.can.write && h("button", { onclick: () => remove([id], () => {
+          dialog.close();
+          dispatchEvent(new Event("documents-changed"));
+        }) }, "Remove …")),
+      why,
+      h("section", {}, h("h3", {}, "Details"), details(item)),
+    );
+    explain(item, text, why);
+  };
+
+  const details = (item) => h("dl", { class: "metadata" },
+    ...Object.entries(item.metadata ?? {}).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {},
+      typeof value === "string" && value.length > 60 ? value : h("button", { class: "link", title: "Show those alike",
+        onclick: () => state.go({ where: toggled({ ...state.current.where, [key]: undefined }, key, value), open: "" }) },
+      shown(value)))]),
+    h("dt", {}, "id"), h("dd", { class: "id" }, id, " ", h("button", { class: "link", onclick: async () => {
+      await navigator.clipboard?.writeText(id);
+      say("The id is copied.");
+    } }, "copy")),
+    item.image && h("dt", {}, "file"),
+    item.image && h("dd", {}, h("a", { href: imageOf(index.name, id), target: "_blank", rel: "noreferrer" }, "Open the picture")));
+
+  const explain = async (item, text, why) => {
+    const query = await options.query();
+    if (!query || loading.signal.aborted) return;
+    body.querySelector("#less").hidden = false;
+    why.replaceChildren(h("h3", {}, "Why it was found"), h("p", { class: "soft" }, "Asking …"));
+    const ask = (more) => call(inIndex(index.name, "/explain"), withImage({ ...query.request, id, ...more }, query.image),
+      { signal: loading.signal });
+    try {
+      const found = await ask({});
+      const parts = h("button", { onclick: async () => {
+        parts.disabled = true;
+        parts.textContent = "Looking …";
+        try {
+          const whole = await ask({ parts: true });
+          parts.remove();
+          if (item.text) drawText(text, item.text, whole);
+          drawVeil(stage, whole, why);
+        } catch (error) {
+          if (loading.signal.aborted) return;
+          parts.disabled = false;
+          parts.textContent = "What in it mattered?";
+          say(error.message);
+        }
+      } }, "What in it mattered?");
+      if (item.text) drawText(text, item.text, found);
+      why.replaceChildren(h("h3", {}, "Why it was found"), ...drawEvidence(found), h("div", { class: "actions" }, parts));
+    } catch (error) {
+      if (!loading.signal.aborted) why.replaceChildren(h("h3", {}, "Why it was found"), h("p", { class: "problem" }, error.message));
+    }
+  };
+
+  const load = async () => {
+    try {
+      const { documents } = await call(inIndex(index.name, `/documents?id=${encodeURIComponent(id)}`), undefined,
+        { signal: loading.signal });
+      if (documents.length) draw(documents[0]);
+      else body.replaceChildren(h("h2", {}, name), h("p", {}, "This document is not in the index any more."));
+    } catch (error) {
+      if (!loading.signal.aborted) body.replaceChildren(h("h2", {}, name), h("p", { class: "problem" }, error.message));
+    }
+  };
+
+  if (options.item) draw(options.item);
+  else load();
+  queueMicrotask(drawPlace);
+  setTimeout(drawPlace, 1000); // the results may come after a link was opened
+  return {
+    id,
+    close() {
+      isLeft = true;
+      dialog.close();
+    },
+  };
+}
