@@ -90,8 +90,9 @@ export function draw(panel, { index, where, facets, change }) {
         ? h("button", { class: "link", onclick: () => change({}) }, "Remove all") : null,
       h("button", { class: "quiet fold", "aria-label": "Close the filters",
         onclick: () => document.getElementById("filters-button").click() }, icon(ICONS.close))),
-    ...(groups.length ? groups : [h("p", { class: "soft" }, "The documents that are shown have no metadata.")]),
+    ...groups,
   );
+  panel.hidden = !groups.length;
   if (focused) document.getElementById(focused)?.focus();
 }
 

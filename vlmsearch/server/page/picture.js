@@ -61,11 +61,12 @@ function openPicture(id, options) {
   });
   let isLeft = false;
   const loading = new AbortController();
+  const steps = h("span", { hidden: true },
+    h("button", { class: "quiet", "aria-label": "The one before", onclick: () => options.step(-1) }, icon(ICONS.left)),
+    h("button", { class: "quiet", "aria-label": "The next one", onclick: () => options.step(1) }, icon(ICONS.right)));
   const dialog = openDialog(name, { class: "picture" },
-    h("div", { class: "bar-top" }, place,
-      h("button", { class: "quiet", "aria-label": "The one before", onclick: () => options.step(-1) }, icon(ICONS.left)),
-      h("button", { class: "quiet", "aria-label": "The next one", onclick: () => options.step(1) }, icon(ICONS.right)),
-      h("button", { class: "quiet", "aria-label": "Close", onclick: () => dialog.close() }, icon(ICONS.close))),
+    h("div", { class: "bar-top" }, place, steps, h("button", { class: "quiet", "aria-label": "Close", autofocus: true,
+      onclick: () => dialog.close() }, icon(ICONS.close))),
     stage, body);
   dialog.addEventListener("close", () => {
     loading.abort();
@@ -82,12 +83,13 @@ function openPicture(id, options) {
 
   const drawPlace = () => {
     const at = options.position();
+    steps.hidden = !at;
     place.textContent = at ? `${number(at[0])} of ${number(at[1])}` : "";
   };
 
   const draw = (item) => {
     const text = h("div", { class: "text-of" });
-    const why = h("section", { class: "why", "aria-label": "Why it was found" });
+    const why = h("section", { class: "why", "aria-label": "Why" });
     if (item.image) {
       const picture = h("img", { alt: item.text || name });
       picture.addEventListener("error", () => {
@@ -156,7 +158,8 @@ function openPicture(id, options) {
         }
       } }, "What in it mattered?");
       if (item.text) drawText(text, item.text, found);
-      why.replaceChildren(h("h3", {}, "Why it was found"), ...drawEvidence(found), h("div", { class: "actions" }, parts));
+      const title = found.outcome === "shown" ? "Why it was found" : "Why it was not found";
+      why.replaceChildren(h("h3", {}, title), ...drawEvidence(found), h("div", { class: "actions" }, parts));
     } catch (error) {
       if (!loading.signal.aborted) why.replaceChildren(h("h3", {}, "Why it was found"), h("p", { class: "problem" }, error.message));
     }

@@ -40,6 +40,7 @@ class Search {
     this.panel = h("aside", { class: "filters", id: "filters", "aria-label": "Filters" });
     this.toggle = h("button", { class: "tool", id: "filters-button", "aria-expanded": "false", "aria-controls": "filters",
       onclick: () => this.#fold() }, icon(ICONS.filter), h("span", {}, "Filters"));
+    this.toggle.setAttribute("aria-label", "Filters");
     this.gallery = new Gallery({ index: index.name, selection, onNear: () => this.#more(), label: "Results" });
     this.pictures = new Pictures({
       index,
@@ -51,7 +52,8 @@ class Search {
       focus: (at) => this.gallery.focus(at),
     });
     this.message = h("div", { class: "message" });
-    this.body = h("div", { class: "results" }, this.message, this.gallery.element);
+    this.foot = h("p", { class: "foot" });
+    this.body = h("div", { class: "results" }, this.message, this.gallery.element, this.foot);
     main.replaceChildren(
       h("h1", { class: "hidden" }, `Search ${index.name}`),
       h("form", { class: "query", role: "search", onsubmit: (event) => this.#submit(event) },
@@ -270,6 +272,7 @@ class Search {
       found.items.push(...items);
       found.after = last;
       this.gallery.grown();
+      this.#drawFoot();
     } catch (error) {
       if (error.name === "AbortError" || found !== this.found) return;
       this.failedAt = after;
@@ -303,6 +306,7 @@ class Search {
   #drawFilters() {
     filters.draw(this.panel, { index: this.index.name, where: state.current.where, facets: this.found?.facets,
       change: (where) => state.go({ where, open: "" }) });
+    this.toggle.hidden = this.panel.hidden;
   }
 
   #drawFound() {
@@ -317,6 +321,13 @@ class Search {
     this.#drawSort();
     this.#drawFilters();
     this.message.replaceChildren(...(items.length ? [] : [this.#nothing(isAsked)]));
+    this.#drawFoot();
+  }
+
+  #drawFoot() {
+    const isEnd = this.#isAsked() && this.found?.items.length && !this.found.after && !state.current.all;
+    this.foot.replaceChildren(...(isEnd ? ["Everything else is less likely to be meant. ",
+      h("button", { class: "link", onclick: () => state.go({ all: true }) }, "Show what comes closest, too")] : []));
   }
 
   #settle() {
@@ -357,6 +368,7 @@ class Search {
   #failed(error) {
     this.#settle();
     this.gallery.show([]);
+    this.#drawFoot();
     this.count.textContent = "";
     this.#drawSort();
     this.message.replaceChildren(this.#problem(error));
