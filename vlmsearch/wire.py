@@ -151,6 +151,7 @@ def explanation_from(form: Read) -> Explanation:
         for name, leg in form["legs"].items()
     }
     given["lacking"], given["failed"], given["notes"] = (tuple(form[key]) for key in ("lacking", "failed", "notes"))
+    given["marked"] = tuple(map(tuple, form["marked"]))
     given["words"] = tuple(WordEvidence(**word) for word in form["words"])
     given["without"] = tuple((each["text"], each["relevance"]) for each in form["without"])
     given["passages"] = tuple(PassageEvidence(**each) for each in form["passages"])

@@ -321,3 +321,9 @@ def test_an_image_that_is_not_there_any_more_is_told(tmp_path: Path) -> None:
 def test_an_explanation_is_plain_data(pipeline: Pipeline) -> None:
     found = asdict(pipeline.explain("red star", "note-00"))
     assert found["legs"]["minilm/text"]["basis"]["fitted"] is True
+
+
+def test_marked_is_where_the_text_says_words_of_the_query(pipeline: Pipeline) -> None:
+    found = pipeline.explain("red stars", "captioned")
+    assert [found.document.text[start:end] for start, end in found.marked] == ["red", "star"]  # type: ignore[union-attr,index]
+    assert pipeline.explain("red stars", "picture-green").marked == ()

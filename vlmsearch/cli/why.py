@@ -117,15 +117,13 @@ def why(
             found = explain(id)
             if found.outcome == "absent" and (of_file := explain(_file_id(id))).outcome != "absent":
                 found = of_file
-        if html is not None:
-            language = language_of(pipeline)
-            if found.document is not None:
-                found = replace(found, document=with_picture(pipeline, found.document))
+        if html is not None and found.document is not None:
+            found = replace(found, document=with_picture(pipeline, found.document))
     if html is not None:
         from vlmsearch.cli.why_page import write_explanation
 
         given = [text.strip(), image.name if image else "", *map(short_path, like)]
-        write_explanation(html, found, " + ".join(part for part in given if part), language)
+        write_explanation(html, found, " + ".join(part for part in given if part))
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
         print_json(explanation_json(found))

@@ -15,7 +15,6 @@ from vlmsearch.cli.common import short_path
 from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
 from vlmsearch.cli.page import picture, write_page
 from vlmsearch.search.explanation import Explanation, LegEvidence, Regions
-from vlmsearch.stores.words import spans_of
 from vlmsearch.types import WORDS
 
 _EDGE = 720
@@ -70,9 +69,9 @@ th:first-child, td:first-child { padding-left: 0; }
 """
 
 
-def write_explanation(path: Path, found: Explanation, query: str, language: str) -> None:
+def write_explanation(path: Path, found: Explanation, query: str) -> None:
     """Write the page; ConfigError where it cannot be written."""
-    sections = [_picture(found), _legs(found), _text(found, language), _words(found)] if found.document else []
+    sections = [_picture(found), _legs(found), _text(found), _words(found)] if found.document else []
     body = (
         f"<main>\n<header><h1>{html.escape(query)}</h1>"
         f'<p class="name">{html.escape(short_path(found.id))}</p></header>\n{_verdict(found)}\n'
@@ -167,13 +166,13 @@ def _bar(share: float) -> str:
     )
 
 
-def _text(found: Explanation, language: str) -> str:
+def _text(found: Explanation) -> str:
     """The text, with the words of the query marked and the parts that its vectors owe most to lit."""
     text = (found.document.text or "") if found.document else ""
     if not text.strip():
         return ""
     shown = text[:_MOST_TEXT]
-    words = spans_of(shown, {word.word: word.stem for word in found.words if word.score}, language)
+    words = [(start, min(end, len(shown))) for start, end in found.marked if start < len(shown)]
     most = max((part.evidence for part in found.passages), default=0.0)
     lit = [(part.start, part.end, round(_LEVELS * part.evidence / most)) for part in found.passages if most > 0]
     cuts = sorted(

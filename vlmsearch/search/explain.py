@@ -29,7 +29,7 @@ from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch, quarantine_of
 from vlmsearch.stores.filters import Comparison, Filter
-from vlmsearch.stores.words import K1, LEAST_IDF, query_terms
+from vlmsearch.stores.words import K1, LEAST_IDF, query_terms, spans_of
 from vlmsearch.types import WORDS, Document, Modality, Scalar, is_id
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def explain(
         is_shown=any(match.document.id == id for match in shown),
     )  # fmt: skip
     passages, regions, notes = _parts(judge.encoder, document, found, image_limits, seconds, on_progress)
+    words = tuple(_words(judge, found.asked.text, id)) if found.most else ()
+    said = {word.word: word.stem for word in words if word.score}
     asked = [str(field) for field in found.asked.vectors] + ([WORDS] if found.most else [])
     return Explanation(
         id,
@@ -110,8 +112,9 @@ def explain(
         lacking=tuple(name for name in asked if name not in found.legs),
         words_alone=found.log_odds.by_words,
         log_odds=found.log_odds.total,
-        words=tuple(_words(judge, found.asked.text, id)) if found.most else (),
+        words=words,
         most_words=found.most,
+        marked=tuple(spans_of(document.text or "", said, judge.manifest.language)) if said else (),
         without=left_out,
         failed=failed,
         judged=judged,

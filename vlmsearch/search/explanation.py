@@ -146,6 +146,7 @@ class Explanation:
         log_odds: The log-odds of the relevance by all legs.
         words: What each word of the query adds to the leg ``words``.
         most_words: The BM25 that a document could reach.
+        marked: Where its text says words of the query that add to its BM25: the beginning and the end, in characters.
         without: What the query leaves out, each with how likely the document is that, from 0 to 1.
         failed: The conditions of the filter that its metadata do not meet.
         judged: What the re-ranker gave the document, from 0 to 1; None where it did not read or judge it.
@@ -177,6 +178,7 @@ class Explanation:
     log_odds: float = PRIOR
     words: tuple[WordEvidence, ...] = ()
     most_words: float = 0.0
+    marked: tuple[tuple[int, int], ...] = ()
     without: tuple[tuple[str, float], ...] = ()
     failed: tuple[str, ...] = ()
     judged: float | None = None
