@@ -7,6 +7,7 @@ from hypothesis import settings
 pytest_plugins = [
     "tests.support.servers",
     "tests.support.service",
+    "tests.support.browser",
     "tests.support.mongo_servers",
     "tests.support.triton_fixtures",
     "tests.support.wheel",
