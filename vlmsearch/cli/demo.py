@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import click
@@ -60,6 +63,14 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
     console.print(f"\n{_QUESTION}", style="bold", soft_wrap=True)
     print_answer(answer)
     click.echo(f"\nAll results, with pictures: {short_path(str(page.resolve()))}")
+    click.echo(f"To search in a browser, at http://127.0.0.1:8080: {_serve(out)}")
+
+
+def _serve(out: Path) -> str:
+    """The command that serves the gallery, as a shell takes it."""
+    is_hidden = Path(sys.argv[0]).name == "vlmsearch" and not shutil.which("vlmsearch")  # in an environment
+    program = sys.argv[0] if is_hidden else "vlmsearch"
+    return shlex.join([program, "serve", "--store", f"sqlite:{out / 'index'}", "--generator", "onnx:demo-gpt2"])
 
 
 def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:

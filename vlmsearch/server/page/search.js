@@ -10,6 +10,7 @@ import { selection } from "./selection.js";
 import * as state from "./state.js";
 
 const PAGE = 60;
+const MOST_PAGE = 960; // the further one scrolls, the more comes at once
 const TYPING = 160; // milliseconds without a key before the search is made
 const KEPT = 8; // results that the back button finds again without asking
 
@@ -237,6 +238,7 @@ class Search {
   /** One page of results, or of all documents where nothing is asked. */
   async #page(next, after, signal) {
     const { name } = this.index;
+    const limit = after ? Math.min(Math.max(this.found.items.length, PAGE), MOST_PAGE) : PAGE;
     let answer;
     if (this.#isAsked()) {
       const image = await images.find(next.image);
@@ -244,13 +246,13 @@ class Search {
         throw new ServiceError(400, "This link searches by a picture that is in another browser. Drop the picture here to search by it.");
       }
       const keys = filters.facetKeys(name);
-      const more = { limit: PAGE, ...(after ? { cursor: after } : { count: true, facets: keys }) };
+      const more = { limit, ...(after ? { cursor: after } : { count: true, facets: keys }) };
       answer = await call(inIndex(name, "/search"), withImage(Search.#request(next, more), image), { signal });
       answer = { items: answer.matches, after: answer.cursor, total: answer.total ?? null, facets: answer.facets ?? {},
         threshold: answer.threshold };
       if (!after) answer.facets = Object.fromEntries(keys.map((key) => [key, answer.facets[key] ?? []]));
     } else {
-      const asked = new URLSearchParams({ limit: PAGE });
+      const asked = new URLSearchParams({ limit });
       if (after) asked.set("after", after);
       if (Object.keys(next.where).length) asked.set("where", JSON.stringify(next.where));
       const { documents, after: last } = await call(inIndex(name, `/documents?${asked}`), undefined, { signal });

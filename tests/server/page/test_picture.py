@@ -1,0 +1,102 @@
+"""The view of one document: why it was found, what is like it, and what is done with it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.service import RunningService
+
+QUERY = "a large green heart"
+
+
+def open_first(page: Page, query: str = QUERY) -> str:
+    page.goto(f"/?q={query.replace(' ', '+')}")
+    page.locator(".card .open").first.click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    return page.get_by_role("dialog").get_attribute("aria-label") or ""
+
+
+def test_it_says_why_the_document_was_found(page: Page, gallery: RunningService) -> None:
+    id = open_first(page)
+    told = gallery.service.indexes["gallery"].pipeline.explain(QUERY, id, limit=60)
+    assert told.document is not None
+    assert told.document.text is not None
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("Why it was found")).to_be_visible()
+    expect(dialog).to_contain_text(told.reason)
+    rows = dialog.locator(".legs li")
+    expect(rows).to_have_count(len(told.legs) + 2)
+    adds = [text.replace("−", "-") for text in rows.locator(".adds").all_inner_texts()]
+    parts = [leg.weight * leg.evidence if leg.counts else 0 for leg in told.legs.values()]
+    assert [float(text) for text in adds] == pytest.approx([told.prior, *parts, told.log_odds], abs=0.006)
+    assert dialog.locator("mark").all_inner_texts() == [told.document.text[start:end] for start, end in told.marked]
+
+
+def test_it_shows_the_parts_that_mattered(page: Page) -> None:
+    open_first(page)
+    page.get_by_role("button", name="What in it mattered?").click()
+    switch = page.get_by_label("Darken what did not matter in the picture")
+    expect(switch).to_be_checked()
+    expect(page.locator("canvas.veil")).to_be_visible()
+    covered = page.locator("canvas.veil").evaluate(
+        """(canvas) => {
+          const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+          const dark = data.filter((value, at) => at % 4 === 3);
+          return [Math.min(...dark.slice(0, 60000), ...dark.slice(60000, 120000), ...dark.slice(120000, 180000),
+            ...dark.slice(180000)), dark.reduce((a, b) => Math.max(a, b))];
+        }"""
+    )
+    assert covered[0] < 40  # what mattered most is hardly covered
+    assert covered[1] > 150
+    switch.uncheck()
+    expect(page.locator("canvas.veil")).to_be_hidden()
+    expect(page.locator(".text-of [class^=lit]").first).to_be_visible()
+
+
+def test_the_next_one_is_shown_and_the_back_button_closes(page: Page) -> None:
+    first = open_first(page)
+    expect(page.locator(".place")).to_contain_text("1 of")
+    page.get_by_role("button", name="The next one").click()
+    expect(page.locator(".place")).to_contain_text("2 of")
+    assert page.get_by_role("dialog").get_attribute("aria-label") != first
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator("#q")).to_have_value(QUERY)
+
+
+def test_a_link_to_a_document_needs_no_results(page: Page) -> None:
+    page.goto("/?open=scene-0007")
+    expect(page.get_by_role("dialog")).to_contain_text("scene-0007")
+    expect(page.get_by_role("dialog").locator(".stage img")).to_have_js_property("naturalWidth", 256)
+    page.goto("/?open=nowhere")
+    expect(page.get_by_role("dialog")).to_contain_text("not in the index any more")
+
+
+def test_more_and_less_like_it(page: Page, gallery: RunningService) -> None:
+    id = open_first(page)
+    page.get_by_role("button", name="Less like this").click()
+    expect(page.locator(".chip", has_text=f"not like {id}")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
+    assert id not in page.locator(".card").all_inner_texts()
+    page.goto(f"/?open={id}")
+    page.get_by_role("button", name="More like this").click()
+    expect(page.locator(".chip", has_text=f"like {id}")).to_be_visible()
+    expect(page.locator(".count")).to_contain_text("match")
+    alike = gallery.service.indexes["gallery"].pipeline.search(like=id, limit=60)
+    expect(page.locator(".count").first).to_have_text(f"{len(alike)} match{'' if len(alike) == 1 else 'es'}")
+
+
+def test_a_detail_becomes_a_filter(page: Page) -> None:
+    page.goto("/?open=scene-0007")
+    details = page.get_by_role("dialog").locator(".metadata")
+    value = details.locator("dd").first.inner_text()
+    details.locator("dd button").first.click()
+    expect(page.locator(".chip")).to_contain_text(value)
+
+
+def test_a_document_without_a_picture_is_its_text(page: Page) -> None:
+    page.goto("/?index=notes&open=note-003")
+    expect(page.get_by_role("dialog").locator(".text")).to_have_text("a note of the day 3 about the weather")
+    expect(page.get_by_role("dialog").locator(".stage")).to_be_hidden()

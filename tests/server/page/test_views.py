@@ -1,0 +1,123 @@
+"""The other views: answers, copies, what was left out, the work of the server; and what is done with a selection."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import gallery_folder
+from tests.support.service import RunningService
+from vlmsearch import Document
+from vlmsearch.demo.scenes import make_scene
+
+QUESTION = "Which scenes show green hearts?"
+
+
+def test_an_answer_cites_what_can_be_opened(page: Page, gallery: RunningService) -> None:
+    answer = gallery.service.indexes["gallery"].pipeline.ask(QUESTION)
+    assert answer.citations
+    page.goto("/?view=ask")
+    page.get_by_label("Question").fill(QUESTION)
+    page.keyboard.press("Enter")
+    cited = page.locator(".cite")
+    expect(cited.first).to_be_visible()
+    assert cited.all_inner_texts()[: len(answer.citations)] == [str(each.number) for each in answer.citations]
+    expect(page.locator(".sources li")).to_have_count(len(answer.matches))
+    cited.first.click()
+    expect(page.get_by_role("dialog")).to_have_attribute("aria-label", answer.citations[0].id)
+    page.keyboard.press("Escape")
+    expect(page.locator(".cite").first).to_be_visible()
+    page.go_back()
+    page.reload()
+    expect(page.get_by_label("Question")).to_have_value(QUESTION)
+    expect(page.locator(".cite").first).to_be_visible()  # a link to a question asks it
+
+
+def test_copies_are_found_side_by_side_and_selected(page: Page) -> None:
+    page.goto("/?view=copies")
+    page.get_by_role("button", name="Look for copies").click()
+    group = page.locator(".group").first
+    expect(group).to_be_visible(timeout=60_000)
+    expect(group).to_contain_text("small.jpg")
+    expect(group).to_contain_text("again.jpg")
+    expect(group).to_contain_text("160 × 160")
+    expect(group.locator("b", has_text="largest")).to_have_count(1)
+    page.get_by_role("button", name="Select all but the largest").click()
+    expect(page.locator("#selection")).to_contain_text("selected")
+    largest = group.locator("li", has=page.locator("b", has_text="largest"))
+    expect(largest.locator("input")).not_to_be_checked()
+    expect(group.locator("input:checked")).to_have_count(group.locator("li").count() - 1)
+
+
+def test_what_was_left_out_is_listed_with_its_reason(page: Page) -> None:
+    page.goto("/?view=rejects")
+    row = page.locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("torn.png")
+    expect(row.locator("b")).to_have_text("truncated")
+    page.get_by_label("Name").fill("other")
+    expect(row).to_have_count(0)
+    page.goto("/?index=notes&view=rejects")
+    expect(page.get_by_role("heading", name="Nothing was left out")).to_be_visible()
+
+
+def test_a_folder_is_indexed_with_its_progress(page: Page, gallery: RunningService) -> None:
+    folder = gallery_folder(gallery) / "later"
+    folder.mkdir(exist_ok=True)
+    make_scene(77).draw(96).save(folder / "late.png")
+    page.goto("/?view=activity")
+    page.get_by_label("Index a folder").fill(str(folder))
+    page.keyboard.press("Enter")
+    job = page.locator(".jobs li").first
+    expect(job).to_contain_text(f"Index {folder}")
+    expect(job).to_contain_text("1 added", timeout=60_000)
+    page.reload()
+    expect(page.locator(".jobs li").first).to_contain_text("1 added")
+    gallery.service.indexes["gallery"].pipeline.delete([str(folder / "late.png")])
+
+
+def test_a_folder_that_is_not_allowed_is_refused_in_words(page: Page, problems: object) -> None:
+    problems.allowed.append("40")  # type: ignore[attr-defined]
+    page.goto("/?view=activity")
+    page.get_by_label("Index a folder").fill("/etc")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("/etc")
+
+
+def test_what_is_selected_is_labelled_and_removed(page: Page, gallery: RunningService) -> None:
+    store = gallery.service.indexes["notes"].pipeline.store
+    pipeline = gallery.service.indexes["notes"].pipeline
+    pipeline.add(Document(f"zebra-{n}", text=f"a zebra number {n}") for n in range(3))
+    try:
+        page.goto("/?index=notes&q=zebra")
+        expect(page.locator(".count")).to_have_text("3 matches")
+        page.locator(".card").first.hover()
+        page.locator(".card .pick").first.click()
+        page.locator(".card .pick").nth(1).click()
+        chosen = page.locator(".card.selected .open").evaluate_all(
+            "all => all.map((each) => new URLSearchParams(each.search).get('open'))"
+        )
+        page.get_by_role("button", name="Label …").click()
+        page.get_by_label("Label", exact=True).fill("animal")
+        page.get_by_role("button", name="Write").click()
+        expect(page.locator("#said")).to_have_text("2 documents changed.")
+        assert [document.metadata.get("label") for document in store.get(chosen)] == ["animal", "animal"]
+        expect(page.get_by_role("group", name="label")).to_contain_text("animal")
+        expect(page.locator("#selection")).to_be_hidden()
+        page.locator(".card .pick").first.click()
+        page.get_by_role("button", name="Remove …").click()
+        page.get_by_role("button", name="Remove", exact=True).click()
+        expect(page.locator("#said")).to_have_text("1 document removed from the index.")
+        expect(page.locator(".count")).to_have_text("2 matches")
+    finally:
+        pipeline.delete([f"zebra-{n}" for n in range(3)])
+
+
+def test_a_selection_is_searched_by(page: Page) -> None:
+    page.goto("/?q=a+green+heart&all=1")
+    expect(page.locator(".card").first).to_be_visible()
+    page.locator(".card .pick").first.click()
+    page.locator(".card .pick").nth(2).click(modifiers=["Shift"])
+    expect(page.locator("#selection")).to_contain_text("3 documents selected")
+    page.get_by_role("button", name="More like these").click()
+    expect(page.locator(".chip", has_text="like")).to_have_count(3)
+    expect(page.locator("#selection")).to_be_hidden()
