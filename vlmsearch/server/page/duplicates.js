@@ -1,6 +1,6 @@
 // Copies of one picture side by side, found by a job.
 
-import { thumbnailOf } from "./api.js";
+import { call, thumbnailOf } from "./api.js";
 import { h, many, number, shortName } from "./dom.js";
 import { isOver, start, watch } from "./jobs.js";
 import { selection } from "./selection.js";
@@ -22,7 +22,20 @@ class Duplicates {
     main.replaceChildren(h("h1", { class: "title" }, "Copies"),
       h("p", { class: "lead" }, "Pictures that are one picture: scaled, cropped, turned, recoloured, written on."), this.body);
     this.unsubscribe = selection.subscribe(() => this.#mark());
-    this.#draw();
+    if (last.has(index.name)) this.#draw();
+    else this.#recall();
+  }
+
+  /** Show the last job that looked for copies, whoever started it. */
+  async #recall() {
+    try {
+      const { jobs } = await call("jobs", undefined, { signal: this.leaving.signal });
+      const job = jobs.find((each) => each.kind === "duplicates" && each.index === this.index.name && each.state !== "failed");
+      if (job && job.state !== "cancelled") last.set(this.index.name, await call(`jobs/${encodeURIComponent(job.id)}`));
+    } catch {
+      // then there is nothing to show yet
+    }
+    if (!this.leaving.signal.aborted) this.#draw();
   }
 
   /** Forget what was found: documents have changed. */
