@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.support.service import RunningService, serving
 from vlmsearch.cli.demo import draw_gallery
@@ -20,6 +20,7 @@ from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.types import Document
 
 SCENES = 90
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="module")

@@ -83,9 +83,9 @@ def test_more_and_less_like_it(page: Page, gallery: RunningService) -> None:
     page.goto(f"/?open={id}")
     page.get_by_role("button", name="More like this").click()
     expect(page.locator(".chip", has_text=f"like {id}")).to_be_visible()
-    expect(page.locator(".count")).to_contain_text("match")
+    expect(page.locator(".tools .count")).to_contain_text("match")
     alike = gallery.service.indexes["gallery"].pipeline.search(like=id, limit=60)
-    expect(page.locator(".count").first).to_have_text(f"{len(alike)} match{'' if len(alike) == 1 else 'es'}")
+    expect(page.locator(".tools .count")).to_have_text(f"{len(alike)} match{'' if len(alike) == 1 else 'es'}")
 
 
 def test_a_detail_becomes_a_filter(page: Page) -> None:

@@ -37,7 +37,7 @@ def found(gallery: RunningService, *args: Any, index: str = "gallery", **options
 
 def test_without_a_query_all_documents_are_there(page: Page) -> None:
     page.goto("/")
-    expect(page.locator(".count")).to_have_text(f"{SCENES + 2} documents")
+    expect(page.locator(".tools .count")).to_have_text(f"{SCENES + 2} documents")
     assert shown(page) == sorted(shown(page))
 
 
@@ -45,7 +45,7 @@ def test_matches_appear_as_one_types(page: Page, gallery: RunningService) -> Non
     page.goto("/")
     page.keyboard.press("/")
     page.keyboard.type("a heart", delay=40)
-    expect(page.locator(".count")).to_contain_text("match")
+    expect(page.locator(".tools .count")).to_contain_text("match")
     assert shown(page) == found(gallery, "a heart")[: len(shown(page))]
     assert "q=a+heart" in page.url
 
@@ -65,7 +65,7 @@ def test_an_answer_that_comes_late_is_not_shown(page: Page, gallery: RunningServ
     page.wait_for_timeout(500)
     assert len(held) == 1
     page.locator("#q").fill("a heart")
-    expect(page.locator(".count")).to_contain_text("match")
+    expect(page.locator(".tools .count")).to_contain_text("match")
     held[0].fulfill(json={"matches": [], "cursor": None, "threshold": 0.3, "total": 0})
     page.wait_for_timeout(300)
     assert shown(page) == found(gallery, "a heart")[: len(shown(page))]
@@ -75,19 +75,19 @@ def test_a_word_that_was_typed_is_one_step_back(page: Page) -> None:
     page.goto("/")
     expect(page.locator(".card").first).to_be_visible()
     page.locator("#q").press_sequentially("a star", delay=250)
-    expect(page.locator(".count")).to_contain_text("match")
+    expect(page.locator(".tools .count")).to_contain_text("match")
     page.go_back()
-    expect(page.locator(".count")).to_contain_text("documents")
+    expect(page.locator(".tools .count")).to_contain_text("documents")
     expect(page.locator("#q")).to_have_value("")
     page.go_forward()
     expect(page.locator("#q")).to_have_value("a star")
-    expect(page.locator(".count")).to_contain_text("match")
+    expect(page.locator(".tools .count")).to_contain_text("match")
 
 
 def test_a_link_shows_what_it_was_made_from(page: Page, gallery: RunningService) -> None:
     where = {"objects": {"$in": [1, 2, 3]}}
     page.goto(f"/?q=a+heart&where={json.dumps(where)}&sort=-objects")
-    expect(page.locator(".count")).to_contain_text("match")
+    expect(page.locator(".tools .count")).to_contain_text("match")
     assert shown(page) == found(gallery, "a heart", where=where, sort="-objects")[: len(shown(page))]
     expect(page.get_by_label("Sort")).to_have_value("-objects")
     expect(page.locator(".chip")).to_have_text("objects: 1 or 2 or 3")
@@ -101,7 +101,7 @@ def test_filters_count_and_narrow_and_are_taken_off(page: Page, gallery: Running
     told = int(row.locator(".count").inner_text())
     assert told == len(found(gallery, "a heart", where={"objects": 4}))
     row.locator("input").check()
-    expect(page.locator(".count").first).to_have_text(f"{told} matches" if told > 1 else "1 match")
+    expect(page.locator(".tools .count")).to_have_text(f"{told} matches" if told > 1 else "1 match")
     assert sorted(shown(page)) == sorted(found(gallery, "a heart", where={"objects": 4}))
     expect(group.locator(".choice")).not_to_have_count(1)  # the other values stay to choose from
     page.get_by_role("button", name="Remove objects: 4").click()
@@ -123,13 +123,13 @@ def test_a_number_with_many_values_is_filtered_by_a_range(page: Page) -> None:
     page.goto("/?index=notes&q=weather&all=1")
     page.get_by_label("day from").fill("190")
     page.get_by_label("day from").press("Enter")
-    expect(page.locator(".count").first).to_have_text("10 matches")
+    expect(page.locator(".tools .count")).to_have_text("10 matches")
     expect(page.locator(".chip", has_text="day: from 190")).to_be_visible()
 
 
 def test_pages_load_while_scrolling(page: Page, gallery: RunningService) -> None:
     page.goto("/?index=notes&q=weather&all=1&sort=day")
-    expect(page.locator(".count").first).to_have_text("200 matches")
+    expect(page.locator(".tools .count")).to_have_text("200 matches")
     for _ in range(12):
         page.mouse.wheel(0, 3000)
         page.wait_for_timeout(150)
@@ -155,7 +155,7 @@ def test_an_empty_index_says_how_to_fill_it(page: Page) -> None:
 def test_another_index_is_chosen(page: Page) -> None:
     page.goto("/?q=a+heart")
     page.get_by_label("Index", exact=True).select_option("notes")
-    expect(page.locator(".count")).to_have_text("200 documents")
+    expect(page.locator(".tools .count")).to_have_text("200 documents")
     page.goto("/?index=unknown")
     expect(page.get_by_role("alert")).to_contain_text("no such index")
 
@@ -170,12 +170,12 @@ def test_a_picture_is_searched_by(page: Page, gallery: RunningService, way: str)
     else:
         page.evaluate(DROP, [base64.b64encode(path.read_bytes()).decode(), "image/png", way])
     expect(page.locator(".chip.picture img")).to_be_visible()
-    expect(page.locator(".count")).to_contain_text("match")
+    expect(page.locator(".tools .count")).to_contain_text("match")
     assert shown(page) == found(gallery, image=path)[: len(shown(page))]
     page.reload()
-    expect(page.locator(".count")).to_contain_text("match")  # the browser keeps the picture
+    expect(page.locator(".tools .count")).to_contain_text("match")  # the browser keeps the picture
     page.get_by_role("button", name="Remove your picture").click()
-    expect(page.locator(".count")).to_contain_text("documents")
+    expect(page.locator(".tools .count")).to_contain_text("documents")
 
 
 def test_what_is_no_picture_is_refused(page: Page) -> None:
@@ -198,7 +198,7 @@ def test_an_error_is_shown_and_tried_again(page: Page, problems: Problems) -> No
     expect(page.get_by_role("alert")).to_contain_text("mongodb does not answer")
     page.unroute("**/search")
     page.get_by_role("button", name="Try again").click()
-    expect(page.locator(".count")).to_contain_text("match")
+    expect(page.locator(".tools .count")).to_contain_text("match")
 
 
 def test_the_keyboard_moves_selects_and_opens(page: Page) -> None:

@@ -89,7 +89,7 @@ def test_what_is_selected_is_labelled_and_removed(page: Page, gallery: RunningSe
     pipeline.add(Document(f"zebra-{n}", text=f"a zebra number {n}") for n in range(3))
     try:
         page.goto("/?index=notes&q=zebra")
-        expect(page.locator(".count")).to_have_text("3 matches")
+        expect(page.locator(".tools .count")).to_have_text("3 matches")
         page.locator(".card").first.hover()
         page.locator(".card .pick").first.click()
         page.locator(".card .pick").nth(1).click()
@@ -107,7 +107,7 @@ def test_what_is_selected_is_labelled_and_removed(page: Page, gallery: RunningSe
         page.get_by_role("button", name="Remove …").click()
         page.get_by_role("button", name="Remove", exact=True).click()
         expect(page.locator("#said")).to_have_text("1 document removed from the index.")
-        expect(page.locator(".count")).to_have_text("2 matches")
+        expect(page.locator(".tools .count")).to_have_text("2 matches")
     finally:
         pipeline.delete([f"zebra-{n}" for n in range(3)])
 
