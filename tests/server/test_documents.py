@@ -70,6 +70,20 @@ def test_all_documents_are_read_page_by_page(service: RunningService) -> None:
     assert seen == ids
 
 
+def test_documents_that_pass_a_filter_are_read_page_by_page(service: RunningService) -> None:
+    add(service, *({"id": f"{n:02}", "text": str(n), "metadata": {"odd": n % 2}} for n in range(25)))
+    odd = {"where": json.dumps({"odd": 1}), "limit": 7}
+    first = service.http.get(DOCUMENTS, params=odd).json()
+    rest = service.http.get(DOCUMENTS, params={**odd, "after": first["after"]}).json()
+    assert [document["id"] for document in first["documents"] + rest["documents"]] == [f"{n:02}" for n in range(1, 25, 2)]
+    assert rest["after"] is None
+
+
+@pytest.mark.parametrize("where", ["{", "[]", '{"a": {"$near": 1}}'])
+def test_a_filter_that_is_none_is_refused(service: RunningService, where: str) -> None:
+    assert service.http.get(DOCUMENTS, params={"where": where}).status_code == 400
+
+
 def test_images_come_in_base64_as_data_urls_and_as_parts(service: RunningService, tmp_path: Path) -> None:
     encoded = base64.b64encode(png(1)).decode()
     assert add(service, {"id": "in/base64.png", "image": encoded}).json()["added"] == 1

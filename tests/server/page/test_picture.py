@@ -43,8 +43,7 @@ def test_it_shows_the_parts_that_mattered(page: Page) -> None:
         """(canvas) => {
           const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
           const dark = data.filter((value, at) => at % 4 === 3);
-          return [Math.min(...dark.slice(0, 60000), ...dark.slice(60000, 120000), ...dark.slice(120000, 180000),
-            ...dark.slice(180000)), dark.reduce((a, b) => Math.max(a, b))];
+          return [dark.reduce((a, b) => Math.min(a, b)), dark.reduce((a, b) => Math.max(a, b))];
         }"""
     )
     assert covered[0] < 40  # what mattered most is hardly covered

@@ -58,7 +58,10 @@ function item(job, index, signal) {
       dispatchEvent(new Event("documents-changed"));
     }
   };
-  if (isOver(job)) body.replaceChildren(...result(job));
+  if (job.state === "done" && !job.result) {
+    call(`jobs/${encodeURIComponent(job.id)}`, undefined, { signal })
+      .then((whole) => body.replaceChildren(...result(whole)), () => body.replaceChildren(...result(job)));
+  } else if (isOver(job)) body.replaceChildren(...result(job));
   else body.append(watch(job, (ended) => {
     end(ended);
     say(`${what}: ${ended.state}.`);

@@ -48,7 +48,8 @@ class Search {
       items: () => this.gallery.items,
       total: () => this.found?.total ?? this.gallery.items.length,
       query: async () => (this.#isAsked()
-        ? { request: Search.#request({ ...state.current, sort: "" }, {}), image: await images.find(state.current.image) } : null),
+        ? { request: Search.#request({ ...state.current, sort: "" },
+          { limit: Math.max(PAGE, this.gallery.items.length) }), image: await images.find(state.current.image) } : null),
       more: () => this.#more(),
       focus: (at) => this.gallery.focus(at),
     });

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Mapping
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import Response
 
-from vlmsearch.errors import InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
@@ -31,7 +34,8 @@ from vlmsearch.server.forms import (
 from vlmsearch.server.images import Picture, image_path, original
 from vlmsearch.server.routes.search import info_json
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import Store, quarantine_of
+from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.types import Document, is_id
 from vlmsearch.wire import Json as JsonObject
 from vlmsearch.wire import document_json, report_json
@@ -58,11 +62,12 @@ async def read(
     id: Annotated[list[str], Query(max_length=_MOST, description="Ids of documents; none for a page of all.")] = [],  # noqa: B006 - FastAPI copies it
     limit: Annotated[int, Query(ge=1, le=_MOST, description="How many documents a page has.")] = _PAGE,
     after: Annotated[str | None, Query(description="The id at the end of the page before.")] = None,
+    where: Annotated[str | None, Query(description='A filter on metadata in JSON, such as {"year": 2020}.')] = None,
 ) -> Json:
     """Read documents by their ids, or all of them, page by page in the order of their ids."""
     if id:
         return await service.answer(_by_ids, index, id)
-    return await service.answer(_page, index, limit, after)
+    return await service.answer(_page, index, limit, after, _condition(where))
 
 
 def _by_ids(index: OpenIndex, ids: list[str]) -> JsonObject:
@@ -74,11 +79,36 @@ def _by_ids(index: OpenIndex, ids: list[str]) -> JsonObject:
     }
 
 
-def _page(index: OpenIndex, limit: int, after: str | None) -> JsonObject:
+def _condition(where: str | None) -> Filter | None:
+    if where is None:
+        return None
+    try:
+        given = json.loads(where)
+    except ValueError as exc:
+        raise ConfigError(f"`where` is not JSON: {exc}") from exc
+    if not isinstance(given, dict):
+        raise ConfigError(f"`where` is a JSON object, not {where[:100]!r}")
+    return parse_filter(given)
+
+
+def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> JsonObject:
     store = index.pipeline.store
-    ids = heapq.nsmallest(limit + 1, (id for id in store.ids() if after is None or id > after))
-    documents = store.get(ids[:limit])
-    return {"documents": list(map(document_json, documents)), "after": ids[limit - 1] if len(ids) > limit else None}
+    remaining = (id for id in store.ids() if after is None or id > after)
+    if condition is None:
+        found = _in_order(store, heapq.nsmallest(limit + 1, remaining))
+    else:
+        ids = sorted(remaining)
+        all_of_them = (_in_order(store, ids[at : at + _MOST]) for at in range(0, len(ids), _MOST))
+        matching = (one for some in all_of_them for one in some if condition.matches(one.metadata))
+        found = list(islice(matching, limit + 1))
+    return {
+        "documents": list(map(document_json, found[:limit])),
+        "after": found[limit - 1].id if len(found) > limit else None,
+    }
+
+
+def _in_order(store: Store, ids: list[str]) -> list[Document]:
+    return sorted(store.get(ids), key=attrgetter("id"))
 
 
 @router.post("/documents", response_model=ReportAnswer, openapi_extra=body_docs(AddForm, "documents"))
