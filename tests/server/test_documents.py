@@ -75,7 +75,9 @@ def test_documents_that_pass_a_filter_are_read_page_by_page(service: RunningServ
     odd = {"where": json.dumps({"odd": 1}), "limit": 7}
     first = service.http.get(DOCUMENTS, params=odd).json()
     rest = service.http.get(DOCUMENTS, params={**odd, "after": first["after"]}).json()
-    assert [document["id"] for document in first["documents"] + rest["documents"]] == [f"{n:02}" for n in range(1, 25, 2)]
+    assert [document["id"] for document in first["documents"] + rest["documents"]] == [
+        f"{n:02}" for n in range(1, 25, 2)
+    ]
     assert rest["after"] is None
 
 

@@ -80,9 +80,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
     (copies / "torn.png").write_bytes((folder / "gallery" / "scene-0005.png").read_bytes()[:500])
     settings = ServerSettings(
         indexes={
-            "gallery": IndexSettings(
-                f"sqlite:{folder / 'index'}", "onnx:demo", "onnx:demo-gpt2", allow=(str(folder),)
-            ),
+            "gallery": IndexSettings(f"sqlite:{folder / 'index'}", "onnx:demo", "onnx:demo-gpt2", allow=(str(folder),)),
             "notes": IndexSettings("mock:", "mock:", generator=""),
             "empty": IndexSettings("mock:", "mock:", generator=""),
         },

@@ -96,25 +96,25 @@ def test_a_link_shows_what_it_was_made_from(page: Page, gallery: RunningService)
 def test_filters_count_and_narrow_and_are_taken_off(page: Page, gallery: RunningService) -> None:
     page.goto("/?q=a+heart")
     group = page.get_by_role("group", name="objects")
-    row = group.locator(".choice", has_text="4").first
+    row = group.locator(".choice", has_text="8").first
     expect(row.locator(".count")).not_to_have_text("0")
     told = int(row.locator(".count").inner_text())
-    assert told == len(found(gallery, "a heart", where={"objects": 4}))
+    assert told == len(found(gallery, "a heart", where={"objects": 8}))
     row.locator("input").check()
     expect(page.locator(".tools .count")).to_have_text(f"{told} matches" if told > 1 else "1 match")
-    assert sorted(shown(page)) == sorted(found(gallery, "a heart", where={"objects": 4}))
+    assert sorted(shown(page)) == sorted(found(gallery, "a heart", where={"objects": 8}))
     expect(group.locator(".choice")).not_to_have_count(1)  # the other values stay to choose from
-    page.get_by_role("button", name="Remove objects: 4").click()
+    page.get_by_role("button", name="Remove objects: 8").click()
     expect(row.locator("input")).not_to_be_checked()
     assert "where" not in page.url
 
 
 def test_filters_apply_without_a_query(page: Page, gallery: RunningService) -> None:
     page.goto("/")
-    page.get_by_role("group", name="objects").locator(".choice", has_text="7").locator("input").check()
+    page.get_by_role("group", name="objects").locator(".choice", has_text="5").locator("input").check()
     store = gallery.service.indexes["gallery"].pipeline.store
     all_ids = sorted(store.ids())
-    expected = [document.id for document in store.get(all_ids) if document.metadata.get("objects") == 7]
+    expected = [document.id for document in store.get(all_ids) if document.metadata.get("objects") == 5]
     expect(page.locator(".card")).to_have_count(len(expected))
     assert shown(page) == sorted(expected)
 

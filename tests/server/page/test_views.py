@@ -97,7 +97,7 @@ def test_what_is_selected_is_labelled_and_removed(page: Page, gallery: RunningSe
             "all => all.map((each) => new URLSearchParams(each.search).get('open'))"
         )
         page.get_by_role("button", name="Label …").click()
-        page.get_by_label("Label", exact=True).fill("animal")
+        page.get_by_role("textbox", name="Label").fill("animal")
         page.get_by_role("button", name="Write").click()
         expect(page.locator("#said")).to_have_text("2 documents changed.")
         assert [document.metadata.get("label") for document in store.get(chosen)] == ["animal", "animal"]

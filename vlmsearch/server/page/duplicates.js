@@ -63,29 +63,32 @@ class Duplicates {
         this.#draw();
       }, this.leaving.signal));
     }
-    const button = h("button", { class: "primary", onclick: async () => {
-      button.disabled = true;
-      try {
-        last.set(this.index.name, await start(this.index.name, { kind: "duplicates" }));
-      } catch (error) {
-        last.set(this.index.name, { state: "failed", error });
-      }
-      this.#draw();
-    } }, job ? "Look again" : "Look for copies");
+    const button = h("button", { class: "primary", onclick: () => this.#look(button) }, job ? "Look again" : "Look for copies");
     this.body.replaceChildren(problem || "", h("div", { class: "state" },
       h("p", {}, `${many(this.index.documents, "document")} will be compared, pixel by pixel where vectors are alike. Nothing is changed.`),
       h("div", { class: "actions" }, button)));
   }
 
+  async #look(button) {
+    button.disabled = true;
+    try {
+      last.set(this.index.name, await start(this.index.name, { kind: "duplicates" }));
+    } catch (error) {
+      last.set(this.index.name, { state: "failed", error });
+    }
+    this.#draw();
+  }
+
   #drawFound({ groups, compared, unread }) {
     const extra = groups.flatMap(({ largest, files }) => files.map((file) => file.id).filter((id) => id !== largest));
+    const again = h("button", { class: "tool", onclick: () => this.#look(again) }, "Look again");
     this.body.replaceChildren(
       h("div", { class: "tools" },
         h("p", { class: "count", role: "status" }, groups.length
           ? `${many(extra.length, "copy", "copies")} in ${many(groups.length, "group")}, among ${many(compared, "picture")}`
           : `No copies among ${many(compared, "picture")}`),
         extra.length && h("button", { class: "tool", onclick: () => selection.add(extra) }, "Select all but the largest"),
-        h("button", { class: "tool", onclick: () => this.reload() }, "Look again")),
+        again),
       unread.length ? h("details", { class: "note" }, h("summary", {}, `${many(unread.length, "picture")} could not be compared`),
         h("ul", {}, ...unread.slice(0, 200).map(({ id, message }) => h("li", {}, `${shortName(id)}: ${message}`)))) : "",
       ...groups.slice(0, FIRST).map((group, at) => this.#group(group, at)));

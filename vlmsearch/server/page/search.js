@@ -31,7 +31,7 @@ class Search {
       placeholder: "Describe what you are looking for", "aria-label": "Search by text",
       oninput: () => this.#typing(), onkeydown: (event) => this.#inputKey(event),
     });
-    const file = h("input", { type: "file", accept: "image/*", class: "hidden", tabindex: -1, "aria-hidden": "true",
+    const file = h("input", { type: "file", accept: "image/*", hidden: true,
       onchange: () => file.files[0] && this.#byImage(file.files[0]) });
     this.chips = h("ul", { class: "chips", "aria-label": "What is asked" });
     this.count = h("p", { class: "count", role: "status" });
@@ -73,6 +73,7 @@ class Search {
   /** Ask again: documents have changed. */
   reload() {
     kept.clear();
+    this.found = null;
     this.key = null;
     this.show(state.current);
   }
