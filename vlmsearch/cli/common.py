@@ -376,14 +376,6 @@ def count_of(pipeline: Pipeline | RemotePipeline) -> int:
     return int(pipeline.info()["documents"]) if is_remote(pipeline) else len(pipeline.store)
 
 
-def language_of(pipeline: Pipeline | RemotePipeline) -> str:
-    """How the words of an index are compared; "" where they are not."""
-    if is_remote(pipeline):
-        return pipeline.info()["words"] or ""
-    manifest = pipeline.store.manifest()
-    return manifest.language if manifest else ""
-
-
 def need_manifest(store: Store) -> Manifest:
     """What built the index; a clear error where there is none."""
     manifest = store.manifest()

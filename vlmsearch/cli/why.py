@@ -18,7 +18,6 @@ from vlmsearch.cli.common import (
     encoder_option,
     image_option,
     json_option,
-    language_of,
     limit_option,
     limits_option,
     one_of,

@@ -18,6 +18,7 @@ from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.forms import ErrorAnswer
 from vlmsearch.server.metrics import Metrics
 from vlmsearch.server.routes import answers, documents, health, jobs, metrics, openai, rerank, search, session
+from vlmsearch.server.routes.page import add_page
 from vlmsearch.server.service import Service
 from vlmsearch.server.watching import Watching
 
@@ -67,6 +68,7 @@ def create_app(service: Service) -> FastAPI:
     add_middleware(app, service)
     for routes in (health, metrics, search, documents, answers, jobs, session, openai, rerank):
         app.include_router(routes.router)
+    add_page(app)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

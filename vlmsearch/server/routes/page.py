@@ -1,0 +1,35 @@
+"""The page: static files, which ask everything else of the API."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+FOLDER = Path(__file__).parents[1] / "page"
+_ASK_AGAIN = {"Cache-Control": "no-cache"}
+"""A browser keeps the files, and asks each time whether they have changed: after an upgrade none is an old one."""
+
+
+class _Files(StaticFiles):
+    def file_response(
+        self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
+    ) -> Response:
+        answer = super().file_response(full_path, stat_result, scope, status_code)
+        answer.headers.update(_ASK_AGAIN)
+        return answer
+
+
+def add_page(app: FastAPI) -> None:
+    """Serve the page at ``/`` and its files below ``/page/``."""
+    app.mount("/page", _Files(directory=FOLDER), name="page")
+    app.add_api_route("/", _index, methods=["GET"], include_in_schema=False)
+
+
+async def _index() -> FileResponse:
+    """Show the page."""
+    return FileResponse(FOLDER / "index.html", headers=_ASK_AGAIN)
