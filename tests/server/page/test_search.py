@@ -43,6 +43,7 @@ def test_without_a_query_all_documents_are_there(page: Page) -> None:
 
 def test_matches_appear_as_one_types(page: Page, gallery: RunningService) -> None:
     page.goto("/")
+    expect(page.locator(".card").first).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("a heart", delay=40)
     expect(page.locator(".tools .count")).to_contain_text("match")

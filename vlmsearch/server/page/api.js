@@ -3,6 +3,7 @@
 import { h, openDialog } from "./dom.js";
 
 const ROOT = "api/v1";
+const SIGNED_IN = "vlmsearch signed in"; // the token itself and its session are nothing that a script can read
 
 /** An error that the service answered, or that it could not be reached. */
 export class ServiceError extends Error {
@@ -31,6 +32,7 @@ function signIn() {
       }).catch(() => null);
       if (answer?.ok) {
         signingIn = null;
+        localStorage.setItem(SIGNED_IN, "1");
         dialog.close();
         resolve();
       } else {
@@ -52,6 +54,15 @@ function signIn() {
     token.focus();
   });
   return signingIn;
+}
+
+export const isSignedIn = () => localStorage.getItem(SIGNED_IN) !== null;
+
+/** End the session, and begin anew. */
+export async function signOut() {
+  localStorage.removeItem(SIGNED_IN);
+  await fetch(`${ROOT}/session`, { method: "DELETE" });
+  location.reload();
 }
 
 async function failure(answer) {

@@ -1,7 +1,7 @@
 // The page: which index and which view are shown, and the keys that work everywhere.
 
 import * as activity from "./activity.js";
-import { call, inIndex } from "./api.js";
+import { call, inIndex, isSignedIn, signOut } from "./api.js";
 import * as ask from "./ask.js";
 import { h } from "./dom.js";
 import * as duplicates from "./duplicates.js";
@@ -37,7 +37,8 @@ function drawHead(next, index) {
     onchange: (event) => state.go({ ...state.EMPTY, index: event.target.value, view: next.view }) },
   ...indexes.map(({ name }) => h("option", { value: name }, name)));
   if (choice) choice.value = index.name;
-  document.getElementById("indexes").replaceChildren(...(choice ? [choice] : []));
+  document.getElementById("indexes").replaceChildren(...[choice,
+    isSignedIn() && h("button", { class: "tool", onclick: signOut }, "Sign out")].filter(Boolean));
 }
 
 function problem(title, message, retry) {
