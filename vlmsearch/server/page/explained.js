@@ -26,7 +26,7 @@ function legFacts(name, leg, found) {
   if (leg.rank) facts.push(`rank ${leg.rank}`);
   if (leg.weight !== 1) facts.push(`weight ${leg.weight}`);
   if (!leg.counts) facts.push("not counted");
-  return facts.join(" · ");
+  return facts.join(" · ").replaceAll(/-(?=\d)/g, "−");
 }
 
 /** The verdict and what counted, as elements. */
