@@ -72,7 +72,7 @@ def test_all_documents_are_read_page_by_page(service: RunningService) -> None:
 
 def test_documents_that_pass_a_filter_are_read_page_by_page(service: RunningService) -> None:
     add(service, *({"id": f"{n:02}", "text": str(n), "metadata": {"odd": n % 2}} for n in range(25)))
-    odd = {"where": json.dumps({"odd": 1}), "limit": 7}
+    odd: dict[str, str | int] = {"where": json.dumps({"odd": 1}), "limit": 7}
     first = service.http.get(DOCUMENTS, params=odd).json()
     rest = service.http.get(DOCUMENTS, params={**odd, "after": first["after"]}).json()
     assert [document["id"] for document in first["documents"] + rest["documents"]] == [

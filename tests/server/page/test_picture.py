@@ -64,6 +64,24 @@ def test_the_next_one_is_shown_and_the_back_button_closes(page: Page) -> None:
     expect(page.locator("#q")).to_have_value(QUERY)
 
 
+def test_a_picture_that_was_closed_is_not_one_step_back(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator(".card").first).to_be_visible()
+    page.locator("#q").fill(QUERY)
+    page.locator("#q").press("Enter")
+    expect(page.locator(".tools .count")).to_contain_text("match")
+    page.locator(".card .open").first.click()
+    expect(page.locator(".place")).to_contain_text("1 of")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".place")).to_contain_text("2 of")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert "open" not in page.url
+    page.go_back()
+    expect(page.locator("#q")).to_have_value("")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_a_link_to_a_document_needs_no_results(page: Page) -> None:
     page.goto("/?open=scene-0007")
     expect(page.get_by_role("dialog")).to_contain_text("scene-0007")

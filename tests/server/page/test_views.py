@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import gallery_folder
+from tests.support.browser import Problems, gallery_folder
 from tests.support.service import RunningService
 from vlmsearch import Document
 from vlmsearch.demo.scenes import make_scene
@@ -28,7 +28,6 @@ def test_an_answer_cites_what_can_be_opened(page: Page, gallery: RunningService)
     expect(page.get_by_role("dialog")).to_have_attribute("aria-label", answer.citations[0].id)
     page.keyboard.press("Escape")
     expect(page.locator(".cite").first).to_be_visible()
-    page.go_back()
     page.reload()
     expect(page.get_by_label("Question")).to_have_value(QUESTION)
     expect(page.locator(".cite").first).to_be_visible()  # a link to a question asks it
@@ -77,8 +76,8 @@ def test_a_folder_is_indexed_with_its_progress(page: Page, gallery: RunningServi
     gallery.service.indexes["gallery"].pipeline.delete([str(folder / "late.png")])
 
 
-def test_a_folder_that_is_not_allowed_is_refused_in_words(page: Page, problems: object) -> None:
-    problems.allowed.append("40")  # type: ignore[attr-defined]
+def test_a_folder_that_is_not_allowed_is_refused_in_words(page: Page, problems: Problems) -> None:
+    problems.allowed.append("40")
     page.goto("/?view=activity")
     page.get_by_label("Index a folder").fill("/etc")
     page.keyboard.press("Enter")

@@ -3,7 +3,7 @@
 import * as activity from "./activity.js";
 import { call, inIndex, isSignedIn, signOut } from "./api.js";
 import * as ask from "./ask.js";
-import { h } from "./dom.js";
+import { h, say } from "./dom.js";
 import * as duplicates from "./duplicates.js";
 import * as images from "./images.js";
 import * as rejects from "./rejects.js";
@@ -76,6 +76,8 @@ async function start() {
 
 /** Search by a picture that was dropped or pasted, from whatever view. */
 async function takeImage(file) {
+  if (!shown) return;
+  if (!shown.index.can.images) return say("This index is not searched by pictures.");
   state.go({ ...state.EMPTY, image: await images.keep(file), q: state.current.view ? "" : state.current.q });
 }
 

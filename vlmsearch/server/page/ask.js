@@ -72,15 +72,18 @@ class Ask {
     this.answer.setAttribute("aria-busy", "true");
     this.answer.replaceChildren(h("p", { class: "said" }, text, h("span", { class: "caret", "aria-hidden": "true" })));
     this.#drawSources([]);
+    let isWhole = false;
     try {
       for await (const [name, data] of events(inIndex(this.index.name, "/ask"), { question, stream: true }, { signal })) {
         if (name === "matches") this.#drawSources(data.matches);
         else if (name === "token") text.append(data.text);
         else if (name === "answer") {
+          isWhole = true;
           answered.set(`${this.index.name}\n${question}`, data);
           this.#whole(data);
         } else if (name === "error") throw new Error(data.error?.message ?? data.message);
       }
+      if (!isWhole) throw new Error("The answer broke off: the service has stopped, or the connection was cut.");
     } catch (error) {
       if (signal.aborted) return;
       this.problem = true;

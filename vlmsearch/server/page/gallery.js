@@ -74,6 +74,7 @@ export class Gallery {
     const focused = this.element.contains(document.activeElement) ? this.active : -1;
     for (const [at, card] of this.cards) {
       if ((at < from || at >= to) && at !== focused) {
+        card.querySelector("img:not(.loaded)")?.removeAttribute("src"); // what was passed by is not waited for
         card.remove();
         this.cards.delete(at);
       }

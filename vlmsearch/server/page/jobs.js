@@ -10,11 +10,14 @@ export const isOver = (job) => ["done", "failed", "cancelled"].includes(job.stat
 
 /** Follow a job to its end: `advance(done, total)` on the way; the job as it is then. */
 export async function follow(id, advance, signal) {
-  for await (const [name, data] of events(`jobs/${encodeURIComponent(id)}/events`, undefined, { signal })) {
-    if (name === "progress") advance(data.done, data.total);
-    else if (["done", "failed", "cancelled"].includes(name)) break;
+  for (;;) {
+    for await (const [name, data] of events(`jobs/${encodeURIComponent(id)}/events`, undefined, { signal })) {
+      if (name === "progress") advance(data.done, data.total);
+    }
+    const job = await call(`jobs/${encodeURIComponent(id)}`, undefined, { signal });
+    if (isOver(job)) return job;
+    await new Promise((resolve) => setTimeout(resolve, 1000)); // the connection was cut: follow it again
   }
-  return call(`jobs/${encodeURIComponent(id)}`, undefined, { signal });
 }
 
 /** A progress bar with its numbers and a button that stops the job; `over` is called with the job when it ends. */

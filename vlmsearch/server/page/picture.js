@@ -40,7 +40,7 @@ export class Pictures {
       position: () => (at() < 0 ? null : [at() + 1, list.total()]),
       leave: () => {
         this.opened = null;
-        if (state.current.open) state.go({ open: "" });
+        if (state.current.open) state.closeOpen();
         if (at() >= 0) list.focus(at());
       },
     });

@@ -60,13 +60,14 @@ class Search {
       h("h1", { class: "hidden" }, `Search ${index.name}`),
       h("form", { class: "query", role: "search", onsubmit: (event) => this.#submit(event) },
         h("div", { class: "field" }, icon(ICONS.search), this.input, file,
-          h("button", { type: "button", class: "tool", title: "Search by a picture; it can be dropped or pasted, too",
+          index.can.images && h("button", { type: "button", class: "tool", title: "Search by a picture; it can be dropped or pasted, too",
             "aria-label": "Search by a picture", onclick: () => file.click() }, icon(ICONS.image))),
         this.chips),
       h("div", { class: "tools" }, this.count, this.rerank, this.sort, this.toggle),
       h("div", { class: "columns" }, this.panel, this.body),
     );
     this.rerank.hidden = !index.can.rerank;
+    this.sort.hidden = this.toggle.hidden = true; // until there is something to sort and to filter
     this.show(state.current);
   }
 

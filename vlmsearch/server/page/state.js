@@ -37,9 +37,18 @@ export let current = parse(location.search);
 export function go(changes, { replace = false } = {}) {
   const next = { ...current, ...changes };
   const to = address(next);
-  if (to !== (location.search || "?")) history[replace ? "replaceState" : "pushState"](null, "", to);
+  if (to !== (location.search || "?")) {
+    if (replace) history.replaceState(history.state, "", to);
+    else history.pushState({ isOver: Boolean(next.open && !current.open) }, "", to);
+  }
   current = next;
   for (const listener of listeners) listener(current);
+}
+
+/** Close the document that is open: one step back where that was without it, so that "back" does not open it again. */
+export function closeOpen() {
+  if (history.state?.isOver) history.back();
+  else go({ open: "" }, { replace: true });
 }
 
 /** The address of the current state with changes, for a link. */
