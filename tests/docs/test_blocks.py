@@ -86,9 +86,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service_address(gallery: Path, tmp_path: Path) -> Iterator[str]:
     """A service with what ``vlmsearch demo`` drew."""
     served = shutil.copytree(gallery, tmp_path / "served")
-    index = IndexSettings(
-        f"sqlite:{served / 'index'}", "onnx:demo", reranker="mock:", allow=(str(served),)
-    )
+    index = IndexSettings(f"sqlite:{served / 'index'}", "onnx:demo", reranker="mock:", allow=(str(served),))
     with serving(ServerSettings(indexes={"default": index}, uploads=str(tmp_path / "uploads"))) as running:
         yield running.url.removeprefix("http://")
 
