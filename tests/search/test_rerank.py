@@ -46,6 +46,13 @@ def test_the_first_are_read_and_the_others_stand_where_their_scores_belong() -> 
     assert [match.score for match in found] == pytest.approx([pooled(0.95, 0.8, 0.5), 0.6, 0.5, 0.4])
 
 
+@pytest.mark.parametrize("seconds", [1e308, math.inf])
+def test_a_time_without_end_is_enough_for_all(seconds: float) -> None:
+    given = matches(*((f"0.{n:02}", 0.5) for n in range(60)))
+    found = rerank("q", given, Slow(), first=60, weight=1.0, seconds=seconds)
+    assert [match.id for match in found] == [f"0.{n:02}" for n in reversed(range(60))]
+
+
 def test_one_that_cannot_be_judged_keeps_its_score() -> None:
     found = rerank("q", matches(("-", 0.7), ("0.9", 0.7), ("0.2", 0.7)), Slow(), weight=1.0)
     assert [(match.id, match.score) for match in found] == [

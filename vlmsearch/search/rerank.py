@@ -132,5 +132,5 @@ def _read(
         judged += reranker.score(query, documents[len(judged) : len(judged) + size])
         if seconds is not None:
             spent = max(clock() - begun, 1e-9)
-            size = max(0, min(_MANY, int((seconds - spent) * len(judged) / spent)))
+            size = int(max(0, min(_MANY, (seconds - spent) * len(judged) / spent)))
     return judged

@@ -54,8 +54,8 @@ class RankingForm(Form):
         None, description="How much some legs count, such as `words` or `clip/image`."
     )
     rerank: bool = Field(False, description="Whether the server's re-ranker reads the first matches.")
-    rerank_first: int = Field(RERANK_FIRST, ge=1, le=LONGEST_PAGE)
-    rerank_seconds: float = Field(RERANK_SECONDS, gt=0)
+    rerank_first: int = Field(RERANK_FIRST, ge=1, le=LONGEST_PAGE, description="How many matches it reads.")
+    rerank_seconds: float = Field(RERANK_SECONDS, gt=0, le=600, description="After how long it reads no more.")
 
 
 class SearchOptionsForm(RankingForm):
