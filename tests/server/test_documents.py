@@ -12,7 +12,9 @@ from PIL import Image
 
 from tests.support.service import RunningService, serving
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.errors import BackendError
 from vlmsearch.server.settings import IndexSettings, ServerSettings
+from vlmsearch.stores.sqlite.store import SqliteStore
 
 DOCUMENTS = "/api/v1/indexes/default/documents"
 
@@ -193,3 +195,27 @@ def test_an_image_that_is_no_image_is_not_served(service: RunningService, tmp_pa
     for kind in ("image", "thumbnail"):
         found = service.http.get(f"/api/v1/indexes/default/{kind}", params={"id": "a"})
         assert (found.status_code, found.json()["error"]["code"]) == (400, "unsupported")
+
+
+def test_uploads_that_cannot_be_written_are_a_clear_error(service: RunningService, tmp_path: Path) -> None:
+    (tmp_path / "uploads").write_text("a file where the folder should be")
+    found = add(service, {"id": "a", "image": base64.b64encode(png()).decode()})
+    assert (found.status_code, found.json()["error"]["type"]) == (503, "backend_unavailable")
+    (tmp_path / "uploads").unlink()
+    assert add(service, {"id": "a", "image": base64.b64encode(png()).decode()}).json()["added"] == 1
+
+
+def test_a_store_that_fails_leaves_uploads_to_the_next_write(
+    service: RunningService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise BackendError("the disk is gone")
+
+    encoded = [base64.b64encode(png(seed)).decode() for seed in (1, 2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "upsert", fail)
+        patch.setattr(SqliteStore, "get", fail)
+        assert add(service, {"id": "a", "image": encoded[0]}).status_code == 502
+    assert add(service, {"id": "a", "image": encoded[1]}).json()["added"] == 1
+    assert files(tmp_path) == ["a.png"]
+    assert service.http.get("/api/v1/indexes/default/image", params={"id": "a"}).content == png(2)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.mongo_servers import MongoServer
@@ -18,11 +19,18 @@ PLACE = "/api/v1/indexes/default"
 START_SECONDS = 60
 
 
-def until_ready(service: RunningService) -> None:
+def until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while service.http.get("/readyz").status_code != 200:
-        assert time.monotonic() < deadline, service.http.get("/readyz").text
+    while True:
+        with suppress(httpx.HTTPError):
+            if is_so():
+                return
+        assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def until_ready(service: RunningService) -> None:
+    until(lambda: service.http.get("/readyz").status_code == 200)
 
 
 def add(service: RunningService, start: int) -> int:
@@ -38,11 +46,12 @@ def test_a_database_is_killed_and_comes_back(tmp_path: Path, victim: str) -> Non
         "mongod": mongo.command,
         "chroma": lambda: chroma_command(tmp_path, chroma),
     }
-    store = f"mongodb+chroma://{mongo.address}/outage?chroma=http://{chroma}&timeout=5&retries=1"
+    store = f"mongodb+chroma://{mongo.address}/outage?chroma=http://{chroma}&timeout=3&retries=0"
     with ExitStack() as stack:
         log = tmp_path / "log"
         processes = {name: stack.enter_context(running(command(), log)) for name, command in commands.items()}
         mongo.wait_until_ready()
+        until(lambda: httpx.get(f"http://{chroma}/api/v2/heartbeat").is_success)
         settings = ServerSettings(indexes={"default": IndexSettings(store, "mock:")}, uploads=str(tmp_path / "uploads"))
         service = stack.enter_context(serving(settings))
         until_ready(service)

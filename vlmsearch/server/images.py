@@ -14,7 +14,7 @@ from io import BytesIO
 from pathlib import Path
 
 from vlmsearch._util.files import replace_file
-from vlmsearch.errors import InvalidInputError
+from vlmsearch.errors import BackendUnavailableError, InvalidInputError, VlmsearchError
 from vlmsearch.media.images import format_of, open_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import Store
@@ -75,14 +75,22 @@ class Uploads:
         try:
             yield {id: self._write(folders[id], id, data) for id, data in images.items()}
         finally:
-            there = [id for id, folder in folders.items() if folder.is_dir()]
-            kept = {document.id: document.image for document in store.get(there)} if there else {}
-            with self._lock:
-                self._in_use.subtract(folders.values())
-                for id in there:
-                    if not self._in_use[folders[id]]:
-                        _remove_others(folders[id], kept.get(id))
-                self._in_use = +self._in_use
+            self._finish(store, folders)
+
+    def _finish(self, store: Store, folders: Mapping[str, Path]) -> None:
+        """Remove what no document has. Where the store fails it stays until the document is written or deleted."""
+        there = {id: folder for id, folder in folders.items() if folder.is_dir()}
+        kept: Mapping[str, object] | None
+        try:
+            kept = {document.id: document.image for document in store.get(list(there))} if there else {}
+        except VlmsearchError:
+            kept = None
+        with self._lock:
+            self._in_use.subtract(folders.values())
+            for id, folder in there.items():
+                if kept is not None and not self._in_use[folder]:
+                    _remove_others(folder, kept.get(id))
+            self._in_use = +self._in_use
 
     def remove(self, index: str, ids: Sequence[str]) -> None:
         """Remove the images of documents that are deleted."""
@@ -103,9 +111,12 @@ class Uploads:
         suffix = _TYPES.get(format_of(data), ("", ""))[1]
         stem = _NAME.sub("-", re.split(r"[/\\]", id)[-1].removesuffix(suffix))[-_MOST_NAME:].strip(".-") or "image"
         path = folder / hashlib.sha256(data).hexdigest()[:16] / f"{stem}{suffix}"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            replace_file(path, data)
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                replace_file(path, data)
+        except OSError as exc:
+            raise BackendUnavailableError(f"the folder of uploads cannot be written: {exc.strerror}") from exc
         return path
 
 

@@ -39,5 +39,11 @@ async def ready(service: ServiceHere) -> Json:
 
 
 def _ask_back_ends(index: OpenIndex) -> None:
-    index.pipeline.store.manifest()
-    index.pipeline.encoder.encode_texts(["ready"], role="query")
+    """Search for something, which asks the encoder and every part of the store."""
+    store, encoder = index.pipeline.store, index.pipeline.encoder
+    if not any("text" in space.modalities for space in encoder.spaces):
+        len(store)
+    elif store.manifest() is None:
+        encoder.encode_texts(["ready"], role="query")
+    else:
+        index.pipeline.search("ready", limit=1)
