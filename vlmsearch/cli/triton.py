@@ -202,7 +202,7 @@ def run_server(
     dry_run: bool,
 ) -> None:
     """Run a server's command in the foreground, or print it."""
-    from vlmsearch.triton.server.supervise import Service, supervise
+    from vlmsearch.triton.server.supervise import SupervisedCommand, supervise
 
     if not ends.is_local:
         _note(
@@ -214,7 +214,7 @@ def run_server(
         click.echo(shlex.join([*told, *command]))
         return
     show = (lambda line: click.echo(line, err=True)) if verbose else None
-    supervise(Service(command, environment, ends, seconds), restart=restart, show=show, say=click.echo)
+    supervise(SupervisedCommand(command, environment, ends, seconds), restart=restart, show=show, say=click.echo)
 
 
 def _note(step: str) -> None:

@@ -21,19 +21,19 @@ Where: TypeAlias = Annotated[
 EncodedImage: TypeAlias = Annotated[str, Field(min_length=1, description="An image in Base64, or as a data URL.")]
 
 
-class Form(BaseModel):
+class StrictForm(BaseModel):
     """What a request holds: nothing that is not asked for, and nothing of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class ImageForm(Form):
+class ImageForm(StrictForm):
     """An image where a text could stand."""
 
     image: EncodedImage
 
 
-class QueryForm(Form):
+class QueryForm(StrictForm):
     """What is looked for: a text, an image, documents of the index, or several of these."""
 
     text: str | None = Field(None, description='What to look for; `-word` and `-"some words"` leave out what they say.')
@@ -44,7 +44,7 @@ class QueryForm(Form):
     )
 
 
-class RankingForm(Form):
+class RankingForm(StrictForm):
     """What both a search and an explanation of it take."""
 
     where: Where = None
@@ -88,7 +88,7 @@ class ExplainForm(QueryForm, RankingForm):
     seconds: float = Field(10.0, gt=0, le=60, description="After how long to look for no more regions.")
 
 
-class GenerationForm(Form):
+class GenerationForm(StrictForm):
     """How to write an answer: see `vlmsearch.GenerationOptions`."""
 
     max_tokens: int | None = Field(None, ge=1)
@@ -102,7 +102,7 @@ class GenerationForm(Form):
     beam_width: int | None = Field(None, ge=1)
 
 
-class AskForm(Form):
+class AskForm(StrictForm):
     """A question, as `Pipeline.ask` takes it."""
 
     question: str = Field(min_length=1)
@@ -114,7 +114,7 @@ class AskForm(Form):
     template: str | None = Field(None, description="A prompt with $sources and $question.")
 
 
-class DocumentForm(Form):
+class DocumentForm(StrictForm):
     """A document to index; `image` is Base64, a data URL, or `part:NAME` for a file of the form."""
 
     id: Id
@@ -123,14 +123,14 @@ class DocumentForm(Form):
     metadata: dict[str, Union[bool, int, float, str]] = {}
 
 
-class AddForm(Form):
+class AddForm(StrictForm):
     """Documents to index."""
 
     documents: list[DocumentForm] = Field(max_length=10_000)
     retry_failed: bool = Field(False, description="Whether to try those in quarantine again.")
 
 
-class IdsForm(Form):
+class IdsForm(StrictForm):
     """Documents, by their ids."""
 
     ids: list[Id] = Field(max_length=10_000)
@@ -143,7 +143,7 @@ class MetadataForm(IdsForm):
     unset: list[str] = Field([], description="Keys to take off.")
 
 
-class LabelForm(Form):
+class LabelForm(StrictForm):
     """Labels to look for, as `Pipeline.label` takes them."""
 
     labels: list[str] = Field(max_length=1000)
@@ -156,7 +156,7 @@ class LabelForm(Form):
     limit: int | None = Field(None, ge=1, description="The most documents.")
 
 
-class JudgedForm(Form):
+class JudgedForm(StrictForm):
     """A query and the documents that answer it."""
 
     id: str | None = Field(None, description="Names the query; by default its place in the list, from 1.")
@@ -165,7 +165,7 @@ class JudgedForm(Form):
     relevant: Union[list[Id], dict[Id, int]] = Field(description="Ids, or grades by ids; none where nothing answers.")
 
 
-class EvalForm(Form):
+class EvalForm(StrictForm):
     """Queries whose answers are known."""
 
     queries: list[JudgedForm] = Field(min_length=1, max_length=10_000)
@@ -173,7 +173,7 @@ class EvalForm(Form):
     rerank: bool = False
 
 
-class IndexJob(Form):
+class IndexJob(StrictForm):
     """Index folders, files and tables of the server, below the folders that the operator allowed."""
 
     kind: Literal["index"]
@@ -188,7 +188,7 @@ class LabelJob(LabelForm):
     kind: Literal["label"]
 
 
-class DuplicatesJob(Form):
+class DuplicatesJob(StrictForm):
     """Find images that are copies of one picture."""
 
     kind: Literal["duplicates"]
@@ -202,7 +202,7 @@ class EvalJob(EvalForm):
     kind: Literal["eval"]
 
 
-class CheckJob(Form):
+class CheckJob(StrictForm):
     """Check that all parts of the index agree."""
 
     kind: Literal["check"]

@@ -16,7 +16,7 @@ from tests.support.triton_server import free_ports
 from vlmsearch.errors import BackendError
 from vlmsearch.triton.server.commands import Endpoints
 from vlmsearch.triton.server.server import Server
-from vlmsearch.triton.server.supervise import Service, supervise
+from vlmsearch.triton.server.supervise import SupervisedCommand, supervise
 
 PROGRAM = """
 import json, os, sys
@@ -164,7 +164,7 @@ def test_a_signal_stops_the_server_whenever_it_comes(
 
     monkeypatch.setattr(Server, "start", start)
     ends = free_ports()
-    service = Service(program(tmp_path / "starts", 0, ends), {}, ends, 60)
+    service = SupervisedCommand(program(tmp_path / "starts", 0, ends), {}, ends, 60)
     watchdog = threading.Timer(20, again)
     watchdog.start()
     supervise(service, restart=True, show=None, say=said.append)
@@ -191,7 +191,9 @@ def test_ctrl_c_that_is_for_something_else_stops_no_server_in_the_background(tmp
     ends = free_ports()
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        supervise(Service(program(tmp_path / "starts", 0, ends), {}, ends, 60), restart=True, show=None, say=say)
+        supervise(
+            SupervisedCommand(program(tmp_path / "starts", 0, ends), {}, ends, 60), restart=True, show=None, say=say
+        )
     finally:
         watchdog.cancel()
         signal.signal(signal.SIGINT, before)

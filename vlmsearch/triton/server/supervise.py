@@ -23,7 +23,7 @@ _SICK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Service:
+class SupervisedCommand:
     """What to run: a server's command and environment, where it listens, and how long its models may take to load."""
 
     command: Sequence[str]
@@ -33,7 +33,7 @@ class Service:
 
 
 def supervise(
-    service: Service, *, restart: bool, show: Callable[[str], None] | None, say: Callable[[str], None]
+    service: SupervisedCommand, *, restart: bool, show: Callable[[str], None] | None, say: Callable[[str], None]
 ) -> None:
     """Run a server until SIGINT or SIGTERM.
 
