@@ -99,6 +99,7 @@ class ThreadReading(Generic[T]):
         self._token, self._context = CancelToken(), copy_context()
         self._items: Iterator[T] | None = None
         self._turn = threading.Lock()
+        self._stopped = False
 
     async def next(self) -> list[T]:
         """The next items; none at the end, and after `stop`."""
@@ -112,7 +113,8 @@ class ThreadReading(Generic[T]):
 
     def stop(self) -> None:
         """End what is being read, and close the iterator when that has ended."""
-        if not self._token.cancelled:
+        if not self._stopped:  # the token may have been cancelled with the task that read
+            self._stopped = True
             self._token.cancel()
             self._threads.finish(self._close)
 
