@@ -33,6 +33,11 @@ _BODIES: tuple[type[BaseModel], ...] = (
     forms.LabelForm,
     forms.EvalForm,
     forms.JobForm,
+    openai.EmbeddingsForm,
+    openai.ChatForm,
+    rerank.CohereForm,
+    rerank.CohereFirstForm,
+    rerank.RerankForm,
 )
 """The forms of bodies, which `vlmsearch.server.bodies` reads in place of FastAPI."""
 _REF = "#/components/schemas/{model}"

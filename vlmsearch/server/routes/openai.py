@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Body, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -29,6 +29,7 @@ from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
 from vlmsearch.search.query import LONGEST_PAGE
+from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, api_error, error_json, request_id
@@ -183,9 +184,12 @@ async def model(model: str, service: ServiceHere, caller: CallerHere) -> ModelAn
 # ------------------------------------------------------------------------------------------------------ embeddings
 
 
-@router.post("/embeddings", response_model=EmbeddingsAnswer)
+@router.post("/embeddings", response_model=EmbeddingsAnswer, openapi_extra=form_docs(EmbeddingsForm))
 async def embeddings(
-    form: Annotated[EmbeddingsForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+    form: Annotated[EmbeddingsForm, Depends(form_of(EmbeddingsForm))],
+    request: Request,
+    service: ServiceHere,
+    caller: CallerHere,
 ) -> Response:
     """Encode texts, or images as data URLs with `modality: image`; `dimensions` cuts Matryoshka models alone."""
     found = _find_space(service, caller, form.model)
@@ -383,9 +387,9 @@ _CHUNKS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/chat/completions", response_model=ChatAnswer, responses=_CHUNKS)
+@router.post("/chat/completions", response_model=ChatAnswer, responses=_CHUNKS, openapi_extra=form_docs(ChatForm))
 async def chat(
-    form: Annotated[ChatForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+    form: Annotated[ChatForm, Depends(form_of(ChatForm))], request: Request, service: ServiceHere, caller: CallerHere
 ) -> Response:
     """Answer the last question of a conversation from an index, with citations."""
     index = service.indexes.get(form.model)

@@ -12,10 +12,11 @@ import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Union
 
-from fastapi import APIRouter, Body, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field, RootModel
 
 from vlmsearch.rerankers.base import Reranker
+from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
@@ -124,9 +125,12 @@ class RerankAnswer(RootModel[Union[list[TeiRankAnswer], InfinityAnswer]]):
     """The answer in the form of the request."""
 
 
-@router.post("/v2/rerank", response_model=CohereAnswer)
+@router.post("/v2/rerank", response_model=CohereAnswer, openapi_extra=form_docs(CohereForm))
 async def cohere(
-    form: Annotated[CohereForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+    form: Annotated[CohereForm, Depends(form_of(CohereForm))],
+    request: Request,
+    service: ServiceHere,
+    caller: CallerHere,
 ) -> Json:
     """Order texts by how relevant they are to a query, as Cohere's second version has it."""
     _, reranker = _find(service, caller, form.model, request)
@@ -134,9 +138,12 @@ async def cohere(
     return Json(_cohere([{"index": place, "relevance_score": score} for place, score in ranks], "2"))
 
 
-@router.post("/v1/rerank", response_model=CohereAnswer)
+@router.post("/v1/rerank", response_model=CohereAnswer, openapi_extra=form_docs(CohereFirstForm))
 async def cohere_first(
-    form: Annotated[CohereFirstForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+    form: Annotated[CohereFirstForm, Depends(form_of(CohereFirstForm))],
+    request: Request,
+    service: ServiceHere,
+    caller: CallerHere,
 ) -> Json:
     """Order texts by how relevant they are to a query, as Cohere's first version has it."""
     _, reranker = _find(service, caller, form.model, request)
@@ -152,9 +159,12 @@ def _cohere(results: Sequence[dict[str, object]], version: str) -> dict[str, obj
     return {"id": str(uuid.uuid4()), "results": results, "meta": {"api_version": {"version": version}}}
 
 
-@router.post("/rerank", response_model=RerankAnswer)
+@router.post("/rerank", response_model=RerankAnswer, openapi_extra=form_docs(RerankForm))
 async def rerank(
-    form: Annotated[RerankForm, Body()], request: Request, service: ServiceHere, caller: CallerHere
+    form: Annotated[RerankForm, Depends(form_of(RerankForm))],
+    request: Request,
+    service: ServiceHere,
+    caller: CallerHere,
 ) -> Json:
     """Order texts by how relevant they are to a query, as text-embeddings-inference and infinity have it."""
     asked = form.root
