@@ -17,7 +17,7 @@ import yaml
 from compose_spec import PyCompose
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.cli import ok
+from tests.support.cli import ok, run
 from tests.support.paths import ROOT
 from tests.support.service import RunningService, serving
 from vlmsearch import Document
@@ -287,6 +287,15 @@ def test_the_labels_that_the_dashboard_groups_by_are_there(running: RunningServi
         for name in names_in(query) & labels.keys():
             for group in re.findall(r"by \(([\w, ]+)\)", query):
                 assert set(re.split(r", ?", group)) <= labels[name] | added, title
+
+
+def test_links_lead_to_files_and_commands_have_the_options_that_are_given() -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert (FOLDER / link).exists(), link
+    for line in re.findall(r"^ *vlmsearch (triton .+|serve .+)$", text, re.MULTILINE):
+        words = line.split()
+        assert run(*words, "--help").returncode == 0, line
 
 
 def test_prometheus_reads_the_service_with_a_token() -> None:

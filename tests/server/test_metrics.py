@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from vlmsearch_mocks import MemoryStore
 
@@ -15,6 +16,9 @@ from tests.support.service import RunningService, serving
 from vlmsearch import BackendUnavailableError, Document
 from vlmsearch._util.tracing import stage
 from vlmsearch.server import metrics as server_metrics
+from vlmsearch.server.app import create_app
+from vlmsearch.server.caller import Caller
+from vlmsearch.server.dependencies import get_caller
 from vlmsearch.server.metrics import Metrics
 from vlmsearch.server.service import Service
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -148,3 +152,14 @@ def test_jobs_are_counted_by_their_state(running: RunningService) -> None:
     while running.http.get(f"/api/v1/jobs/{job['id']}").json()["state"] not in ("done", "failed"):
         time.sleep(0.01)
     assert figure(figures(running), "vlmsearch_jobs", kind="check", state="done") == 1
+
+
+@pytest.mark.parametrize(("indexes", "status"), [(None, 200), (frozenset({"notes"}), 403)])
+def test_a_token_that_does_not_see_all_indexes_reads_no_figures(indexes: frozenset[str] | None, status: int) -> None:
+    with Service.open(ServerSettings(indexes={"notes": IndexSettings("mock:", "mock:")})) as service:
+        app = create_app(service)
+        app.dependency_overrides[get_caller] = lambda: Caller("prometheus", "read", indexes)
+        with TestClient(app) as client:
+            answer = client.get("/metrics")
+    assert answer.status_code == status
+    assert ("vlmsearch_index_documents" in answer.text) is (status == 200)
