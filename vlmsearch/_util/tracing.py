@@ -185,6 +185,7 @@ class _Operation(_Span):
     def __init__(self, name: str, attributes: Attributes, carrier: Mapping[str, str] | None) -> None:
         super().__init__(name, attributes, _tracer())
         self._carrier = carrier
+        self._failure = ""
 
     def __enter__(self) -> Self:
         parent = None
@@ -200,7 +201,11 @@ class _Operation(_Span):
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
         _operation.reset(self._before)
         self.detach(self._token)
-        self.end("" if kind is None else kind.__name__)
+        self.end(self._failure if kind is None else kind.__name__)
+
+    def fail(self, error: str) -> None:
+        """Note that it failed although nothing is raised, and with what."""
+        self._failure = error
 
     def rename(self, name: str) -> None:
         """Give the span the name that is known by now."""
@@ -229,6 +234,9 @@ class _Together(_Span):
 
 
 class _SilentOperation(_Silence):
+    def fail(self, error: str) -> None:
+        """Note that it failed."""
+
     def rename(self, name: str) -> None:
         """Give the span another name."""
 
@@ -315,7 +323,8 @@ def operation(
             None for what is no request.
 
     Returns:
-        A context manager, whose ``note`` adds an attribute to the span and whose ``rename`` changes its name.
+        A context manager, whose ``note`` adds an attribute to the span, whose ``rename`` changes its name, and whose
+        ``fail`` says that it failed though nothing is raised.
     """
     return _SILENT_OPERATION if _tracer() is None and not _listeners else _Operation(name, attributes, carrier)
 

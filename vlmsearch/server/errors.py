@@ -151,8 +151,6 @@ def error_answer(exc: BaseException, request_id: str | None = None) -> Json:
     answer = Json(error_json(error, request_id), error.status)
     if error.retry_after is not None:
         answer.headers["Retry-After"] = str(math.ceil(error.retry_after))
-    if request_id:
-        answer.headers["X-Request-ID"] = request_id
     if error.status == 401:
         answer.headers["WWW-Authenticate"] = "Bearer"
     if isinstance(exc, HTTPException):

@@ -61,9 +61,6 @@ class Watching:
         with operation(method, about, carrier=headers) as span:
             try:
                 await self._app(scope, receive, answer)
-            except Exception:
-                status = status or 500
-                raise
             finally:
                 status = status or _CLIENT_GONE
                 route = getattr(scope.get("route"), "path", "")
@@ -72,7 +69,7 @@ class Watching:
                     span.rename(f"{method} {route}")
                 span.note("http.response.status_code", status)
                 if status >= 500:
-                    span.note("error.type", str(status))
+                    span.fail(str(status))
                 self._metrics.in_progress.dec()
                 self._metrics.note_request(method, route or "other", status, time.perf_counter() - begun)
                 REQUEST_ID.reset(before)
