@@ -159,7 +159,7 @@ def test_a_token_that_does_not_see_all_indexes_reads_no_figures(indexes: frozens
     with Service.open(ServerSettings(indexes={"notes": IndexSettings("mock:", "mock:")})) as service:
         app = create_app(service)
         app.dependency_overrides[get_caller] = lambda: Caller("prometheus", "read", indexes)
-        with TestClient(app) as client:
+        with TestClient(app, base_url="http://127.0.0.1") as client:
             answer = client.get("/metrics")
     assert answer.status_code == status
     assert ("vlmsearch_index_documents" in answer.text) is (status == 200)
