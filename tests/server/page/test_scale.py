@@ -46,6 +46,6 @@ def test_100_000_documents_do_not_slow_the_page(page: Page) -> None:
     assert page.locator(".card").count() < 100
     middle = page.evaluate("document.documentElement.scrollHeight / 2")
     many = page.evaluate(FRAMES, middle)
-    assert many[len(many) // 2] < max(2 * few[len(few) // 2], 34)  # two frames of a screen of 60 Hz
+    assert many[len(many) // 2] < max(3 * few[len(few) // 2], 50)  # milliseconds: three frames of a screen of 60 Hz
     page.evaluate("scrollTo(0, 0)")
     expect(page.locator("[aria-posinset='1']")).to_be_visible()

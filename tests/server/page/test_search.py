@@ -235,3 +235,20 @@ def test_the_page_asks_nobody_else(page: Page, gallery: RunningService) -> None:
     page.wait_for_load_state("networkidle")
     assert asked
     assert [url for url in asked if not url.startswith((gallery.url, "data:", "blob:"))] == []
+
+
+def test_matches_stay_where_counting_fails(page: Page, problems: Problems) -> None:
+    problems.allowed.append("503")
+
+    def fail(route: Route) -> None:
+        if json.loads(route.request.post_data or "{}").get("count"):
+            route.fulfill(status=503, json={"error": {"type": "overloaded", "message": "too much", "code": None}})
+        else:
+            route.continue_()
+
+    page.route("**/search", fail)
+    page.goto("/?index=notes&q=weather&all=1")
+    expect(page.locator(".tools .count")).to_have_text("More than 60 matches")
+    page.wait_for_timeout(600)
+    expect(page.locator(".card").first).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)

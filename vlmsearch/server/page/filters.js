@@ -37,6 +37,19 @@ const isRange = (facts) => !isList(facts) && facts.most > -Infinity;
 export const facetKeys = (index) =>
   [...keysOf(index)].filter(([, facts]) => isList(facts)).map(([key]) => key).slice(0, MOST_KEYS);
 
+/** Count the values of keys among documents that are all there. */
+export function counted(items, keys) {
+  const facets = {};
+  for (const key of keys) {
+    const counts = new Map();
+    for (const { metadata } of items) {
+      if (metadata[key] !== undefined) counts.set(metadata[key], (counts.get(metadata[key]) ?? 0) + 1);
+    }
+    facets[key] = [...counts].map(([value, count]) => ({ value, count }));
+  }
+  return facets;
+}
+
 /** The keys by which results can be sorted. */
 export const sortKeys = (index) =>
   [...keysOf(index)].filter(([key, facts]) => !facts.isLong && !key.includes(":")).map(([key]) => key)

@@ -47,6 +47,12 @@ export class Gallery {
     this.layout();
   }
 
+  /** Say how many items there are, once that is known. */
+  setTotal(total) {
+    this.total = total;
+    for (const card of this.cards.values()) card.setAttribute("aria-setsize", total);
+  }
+
   /** Say that items were appended to the array that is shown. */
   grown() {
     this.layout();

@@ -12,6 +12,7 @@ import * as state from "./state.js";
 const PAGE = 60;
 const MOST_PAGE = 960; // the further one scrolls, the more comes at once
 const TYPING = 160; // milliseconds without a key before the search is made
+const IDLE = 200; // milliseconds after the matches before they are counted: who types on does not wait for it
 const KEPT = 8; // results that the back button finds again without asking
 
 const kept = new Map();
@@ -232,10 +233,11 @@ class Search {
       scrollTo(0, 0);
       this.gallery.show(found.items, found.total);
       this.#drawFound();
-      await this.#facets(next, asking.signal);
     } catch (error) {
       if (!asking.signal.aborted) this.#failed(error);
+      return;
     }
+    this.#counts(next, asking.signal).catch(() => {}); // the matches are there, and stay without counts
   }
 
   /** One page of results, or of all documents where nothing is asked. */
@@ -248,19 +250,18 @@ class Search {
       if (next.image && !image) {
         throw new ServiceError(400, "This link searches by a picture that is in another browser. Drop the picture here to search by it.");
       }
-      const keys = filters.facetKeys(name);
-      const more = { limit, ...(after ? { cursor: after } : { count: true, facets: keys }) };
+      const more = { limit, ...(after && { cursor: after }) };
       answer = await call(inIndex(name, "/search"), withImage(Search.#request(next, more), image), { signal });
-      answer = { items: answer.matches, after: answer.cursor, total: answer.total ?? null, facets: answer.facets ?? {},
-        threshold: answer.threshold };
-      if (!after) answer.facets = Object.fromEntries(keys.map((key) => [key, answer.facets[key] ?? []]));
+      const isWhole = !after && !answer.cursor;
+      answer = { items: answer.matches, after: answer.cursor, total: isWhole ? answer.matches.length : null, facets: {} };
     } else {
       const asked = new URLSearchParams({ limit });
       if (after) asked.set("after", after);
       if (Object.keys(next.where).length) asked.set("where", JSON.stringify(next.where));
       const { documents, after: last } = await call(inIndex(name, `/documents?${asked}`), undefined, { signal });
       const isAll = !Object.keys(next.where).length;
-      answer = { items: documents, after: last, total: isAll ? this.index.documents : null, facets: {} };
+      const total = isAll ? this.index.documents : last ? null : documents.length;
+      answer = { items: documents, after: last, total, facets: {} };
     }
     filters.learn(name, answer.items);
     return answer;
@@ -277,6 +278,11 @@ class Search {
       found.items.push(...items);
       found.after = last;
       this.gallery.grown();
+      if (!last && found.total === null) {
+        found.total = found.items.length;
+        this.gallery.setTotal(found.total);
+        this.#drawFound();
+      }
       this.#drawFoot();
     } catch (error) {
       if (error.name === "AbortError" || found !== this.found) return;
@@ -288,24 +294,32 @@ class Search {
     this.gallery.render();
   }
 
-  /** Count the values of keys that are not counted yet, and of filtered keys as if they were not filtered. */
-  async #facets(next, signal) {
+  /** Count the matches and the values of keys: those of filtered keys as if they were not filtered. */
+  async #counts(next, signal) {
     if (!this.#isAsked()) return;
     const { found } = this;
     const { name } = this.index;
     const image = await images.find(next.image);
     const ask = async (keys, where) => {
-      const request = Search.#request({ ...next, where, rerank: false, sort: "" }, { limit: 1, facets: keys });
+      const request = Search.#request({ ...next, where, rerank: false, sort: "" }, { limit: 1, count: true, facets: keys });
       const answer = await call(inIndex(name, "/search"), withImage(request, image), { signal });
       for (const key of keys) found.facets[key] = answer.facets?.[key] ?? [];
+      return answer.total;
     };
-    const all = filters.facetKeys(name);
-    const fresh = all.filter((key) => !(key in found.facets) && !(key in next.where));
-    if (fresh.length) await ask(fresh, next.where);
-    for (const key of all.filter((each) => each in next.where)) {
+    const keys = filters.facetKeys(name);
+    const free = keys.filter((key) => !(key in next.where));
+    if (found.total === null) {
+      await new Promise((resolve) => setTimeout(resolve, IDLE));
+      signal.throwIfAborted();
+      found.total = await ask(free, next.where);
+      if (found !== this.found) return;
+      this.gallery.setTotal(found.total);
+    } else Object.assign(found.facets, filters.counted(found.items, free));
+    this.#drawFound();
+    for (const key of keys.filter((each) => each in next.where)) {
       await ask([key], Object.fromEntries(Object.entries(next.where).filter(([each]) => each !== key)));
+      if (found === this.found) this.#drawFilters();
     }
-    if (found === this.found) this.#drawFilters();
   }
 
   #drawFilters() {
@@ -322,7 +336,7 @@ class Search {
     const noun = isAsked ? ["match", "matches"] : ["document", "documents"];
     this.count.textContent = items.length || total === 0
       ? `${most ? "More than " : ""}${many(counted, ...noun)}` : "";
-    if (total === null && this.found.after) this.count.textContent = `First ${number(items.length)} ${noun[1]}`;
+    if (total === null && this.found.after) this.count.textContent = `More than ${number(items.length)} ${noun[1]}`;
     this.#drawSort();
     this.#drawFilters();
     this.message.replaceChildren(...(items.length ? [] : [this.#nothing(isAsked)]));
