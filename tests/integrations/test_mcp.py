@@ -288,6 +288,16 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     assert_one_line(run("mcp", "--server", "nowhere"), "a server is named by a URL")
 
 
+def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "vlmsearch.integrations.mcp", raising=False)
+    assert_one_line(
+        run("mcp", "--store", "mock:"),
+        "`vlmsearch mcp` needs mcp, which is not installed: pip install 'vlmsearch[mcp]'",
+    )
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_the_suite_of_the_protocol_passes(folder: Path, tmp_path: Path) -> None:

@@ -56,8 +56,9 @@ def mcp(
     try:
         from vlmsearch.integrations.mcp import create_mcp_server
     except ModuleNotFoundError as exc:
+        package = (exc.name or "mcp").partition(".")[0]
         raise MissingDependencyError(
-            f"`vlmsearch mcp` needs {exc.name}, which is not installed: pip install 'vlmsearch[mcp]'"
+            f"`vlmsearch mcp` needs {package}, which is not installed: pip install 'vlmsearch[mcp]'"
         ) from exc
     with open_here_or_there(server, store, encoder, generator, image_limits=image_limits) as pipeline:
         protocol = create_mcp_server(pipeline, allow_write=allow_write)
