@@ -29,6 +29,7 @@ from vlmsearch.errors import (
     ConfigError,
     IndexMismatchError,
     InvalidInputError,
+    OverloadedError,
     RejectCode,
     VlmsearchError,
 )
@@ -735,9 +736,10 @@ class RemotePipeline(Closable):
         """The answer, unread; the error that it stands for."""
         with self._server.exchange(method, target, body=body, headers=headers) as response:
             if response.status >= HTTPStatus.BAD_REQUEST:
-                error = _error(response.status, response.read(), self._server.url)
-                wait = response.headers.get("Retry-After", "")
-                raise _RefusedError(error, float(wait), response.status) if wait.isdecimal() else error
+                said = response.headers.get("Retry-After", "")
+                wait = float(said) if said.isdecimal() else None
+                error = _error(response.status, response.read(), self._server.url, wait or 0.0)
+                raise error if wait is None else _RefusedError(error, wait, response.status)
             yield response
 
     def _retrying(self, attempt: Callable[[], T], *, is_repeatable: bool) -> T:
@@ -991,10 +993,11 @@ _KINDS: Mapping[str, type[VlmsearchError]] = {
     "backend_unavailable": BackendUnavailableError,
     "shutting_down": BackendUnavailableError,
     "timeout": BackendUnavailableError,
-    "overloaded": BackendUnavailableError,
-    "rate_limited": BackendUnavailableError,
 }
 """What an error of the server is here; what is not named is a `ConfigError`."""
+
+
+_BUSY = frozenset({"overloaded", "rate_limited"})
 
 
 class _RefusedError(Exception):
@@ -1007,17 +1010,20 @@ class _RefusedError(Exception):
         self.status = status
 
 
-def _error(status: int, body: bytes, url: str) -> VlmsearchError:
+def _error(status: int, body: bytes, url: str, seconds: float) -> VlmsearchError:
     """The error that an answer stands for."""
     try:
-        return _error_of(json.loads(body)["error"])
+        return _error_of(json.loads(body)["error"], seconds)
     except (ValueError, KeyError, TypeError):
         kind = BackendUnavailableError if status in (429, 502, 503, 504) else BackendError
         return kind(f"{url} answers {status}, and not as vlmsearch does: is it something else, or a proxy before it?")
 
 
-def _error_of(detail: Mapping[str, Any]) -> VlmsearchError:
+def _error_of(detail: Mapping[str, Any], seconds: float = 0.0) -> VlmsearchError:
+    """The error that the server names; ``seconds`` is after how many it says to come back."""
     kind, message, code = detail["type"], detail["message"], detail.get("code")
+    if kind in _BUSY:
+        return OverloadedError(message, retry_after=seconds)
     if kind == "too_large":
         return InvalidInputError("too_large", message)
     if code in _CODES:
