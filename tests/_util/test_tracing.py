@@ -5,15 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 import timeit
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
-from vlmsearch_mocks import MockReranker
+from vlmsearch_mocks import MockEncoder, MockReranker
 
 from tests.support.openai_server import OpenAIServer
 from tests.support.scripted_triton import serve_script
@@ -26,6 +27,7 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.batching import BatchingEncoder
 from vlmsearch.registry import open_encoder
 from vlmsearch.stores.chroma.connection import Address, ServedChroma
+from vlmsearch.types import Role, Vectors
 
 SILENT = """
 import sys
@@ -190,22 +192,44 @@ def test_triton_is_told_the_trace(spans: Spans) -> None:
         assert "traceparent" not in place.scripted.headers[-1]
 
 
+class GatedEncoder(MockEncoder):
+    """It encodes when it is let to, and notes the trace that a server would be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.gate = threading.Event(), threading.Event()
+        self.told: list[str] = []
+
+    def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        self.told.append(trace_headers()["traceparent"].split("-")[1])
+        self.entered.set()
+        assert self.gate.wait(30)
+        return super().encode_texts(texts, role=role)
+
+
 def test_a_batch_is_in_the_trace_of_one_request_and_linked_to_the_others(spans: Spans) -> None:
-    with serve_script() as place, BatchingEncoder(open_encoder(f"triton:{place.location}"), delay=5.0) as encoder:
+    gated = GatedEncoder()
 
-        def ask(text: str) -> str:
-            with operation("search"):
-                encoder.encode_texts([text], role="query")
-                return trace_id()
+    def ask(text: str) -> str:
+        with operation("search"):
+            encoder.encode_texts([text], role="query")
+            return trace_id()
 
-        encoder._queues["query"].usual = 3  # so many are waited for
-        with ThreadPoolExecutor(3) as threads:
-            traces = set(threads.map(ask, ["one", "two", "three"]))
-        [batch] = spans.named("batch")
-        assert {trace_of(batch)} | {trace.format_trace_id(link.context.trace_id) for link in batch.links} == traces
-        assert len(traces) == 3
-        assert place.scripted.headers[-1]["traceparent"].split("-")[1] == trace_of(batch)
-        assert spans.parent(batch) == "search"
+    with BatchingEncoder(gated, delay=0.0) as encoder, ThreadPoolExecutor(3) as threads:
+        first = threads.submit(ask, "one")
+        assert gated.entered.wait(30)
+        others = [threads.submit(ask, text) for text in ("two", "three")]
+        while encoder.stats().waiting < 2:
+            time.sleep(0.01)
+        gated.gate.set()
+        traces = {each.result() for each in others}
+        alone, together = spans.named("batch")
+    assert trace_of(alone) == first.result() == gated.told[0]
+    assert not alone.links
+    assert {trace_of(together)} | {trace.format_trace_id(link.context.trace_id) for link in together.links} == traces
+    assert len(traces) == 2
+    assert gated.told[1] == trace_of(together)
+    assert spans.parent(together) == "search"
 
 
 def test_a_server_with_openais_interface_is_told_the_trace(pipeline: Pipeline, spans: Spans) -> None:

@@ -76,7 +76,7 @@ def test_a_picture_that_was_closed_is_not_one_step_back(page: Page) -> None:
     expect(page.locator(".place")).to_contain_text("2 of")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert "open" not in page.url
+    page.wait_for_url(lambda url: "open" not in url)
     page.go_back()
     expect(page.locator("#q")).to_have_value("")
     expect(page.get_by_role("dialog")).to_have_count(0)
