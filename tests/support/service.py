@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -79,3 +80,11 @@ def running_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
         pipeline.add(Document(id, text=text, metadata={"n": i}) for i, (id, text) in enumerate(TEXTS.items()))
         pipeline.index(pictures)
         yield running
+
+
+def free_socket() -> socket.socket:
+    """A socket that listens on a free port."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    return listening
