@@ -120,7 +120,7 @@ def model_card(folder: Path) -> dict[str, object]:
     """What the front matter of a repository's README says: its licence, its languages; empty where it says nothing."""
     if not (folder / "README.md").is_file():
         return {}
-    from yaml import YAMLError  # type: ignore[import-untyped]
+    from yaml import YAMLError
 
     try:
         found = _library().metadata_load(folder / "README.md")
