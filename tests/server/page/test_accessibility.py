@@ -77,3 +77,18 @@ def test_results_are_announced_and_named(page: Page) -> None:
     expect(page.get_by_role("search")).to_be_visible()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the results")).to_be_focused()
+
+
+def test_filters_fold_on_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/?q=a+green+heart&all=1")
+    button = page.get_by_role("button", name="Filters", exact=True)
+    panel = page.get_by_role("complementary", name="Filters")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    expect(panel).to_be_hidden()
+    button.click()
+    expect(panel).to_be_visible()
+    inspect(page)
+    page.get_by_role("button", name="Close the filters").click()
+    expect(panel).to_be_hidden()
+    expect(button).to_be_focused()
