@@ -22,7 +22,7 @@ from tests.support.spans import Spans, trace_of
 from vlmsearch import BackendError, Document, Pipeline
 from vlmsearch._util import tracing
 from vlmsearch._util.threads import Workers
-from vlmsearch._util.tracing import Measured, listen, operation, stage, staged, trace_headers, trace_id
+from vlmsearch._util.tracing import StageTiming, listen, operation, stage, staged, trace_headers, trace_id
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.batching import BatchingEncoder
 from vlmsearch.registry import open_encoder
@@ -41,8 +41,8 @@ print([name for name in sys.modules if name.partition(".")[0] == "opentelemetry"
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Measured]]:
-    found: list[Measured] = []
+def heard() -> Iterator[list[StageTiming]]:
+    found: list[StageTiming] = []
     stop = listen(found.append)
     yield found
     stop()
@@ -69,7 +69,7 @@ def test_a_stage_that_nobody_listens_to_is_always_the_same_object(monkeypatch: p
     assert trace_id() == ""
 
 
-def test_a_listener_is_told_of_every_stage_of_a_search(pipeline: Pipeline, heard: list[Measured]) -> None:
+def test_a_listener_is_told_of_every_stage_of_a_search(pipeline: Pipeline, heard: list[StageTiming]) -> None:
     pipeline.search("dog 1", rerank=MockReranker())
     stages = [measured.stage for measured in heard]
     assert stages[0] == "encode"
@@ -82,7 +82,7 @@ def test_a_listener_is_told_of_every_stage_of_a_search(pipeline: Pipeline, heard
     }  # fmt: skip
 
 
-def test_a_listener_is_told_of_the_stages_of_indexing(heard: list[Measured]) -> None:
+def test_a_listener_is_told_of_the_stages_of_indexing(heard: list[StageTiming]) -> None:
     with Pipeline.open(encoder="onnx:demo", store="mock:") as pipeline:
         pipeline.add(Document("a", image=make_scene(1).draw(64)))
         pipeline.search(image=make_scene(1).draw(64))
@@ -94,7 +94,7 @@ def test_a_listener_is_told_of_the_stages_of_indexing(heard: list[Measured]) -> 
     assert upsert["db.system.name"] == "mock"
 
 
-def test_an_answer_is_a_stage_whether_it_streams_or_not(pipeline: Pipeline, heard: list[Measured]) -> None:
+def test_an_answer_is_a_stage_whether_it_streams_or_not(pipeline: Pipeline, heard: list[StageTiming]) -> None:
     pipeline.ask("Which dog?")
     assert [each.operation for each in heard if each.stage == "generate"] == ["ask"]
     with pipeline.ask("Which dog?", stream=True) as parts:
@@ -103,7 +103,7 @@ def test_an_answer_is_a_stage_whether_it_streams_or_not(pipeline: Pipeline, hear
     assert [each.operation for each in heard if each.stage == "generate"] == ["ask", "ask"]
 
 
-def test_a_stage_that_fails_says_with_what(heard: list[Measured], spans: Spans) -> None:
+def test_a_stage_that_fails_says_with_what(heard: list[StageTiming], spans: Spans) -> None:
     with pytest.raises(BackendError), operation("search"), stage("encode"):
         raise BackendError("about a secret picture")
     assert heard[0].error == "BackendError"
@@ -114,8 +114,8 @@ def test_a_stage_that_fails_says_with_what(heard: list[Measured], spans: Spans) 
         assert "secret" not in span.to_json()
 
 
-def test_listening_ends(heard: list[Measured]) -> None:
-    others: list[Measured] = []
+def test_listening_ends(heard: list[StageTiming]) -> None:
+    others: list[StageTiming] = []
     stop = listen(others.append)
     with stage("fuse"):
         pass
@@ -125,7 +125,7 @@ def test_listening_ends(heard: list[Measured]) -> None:
     assert (len(others), len(heard)) == (1, 2)
 
 
-def test_a_stream_that_is_closed_early_has_not_failed(heard: list[Measured], spans: Spans) -> None:
+def test_a_stream_that_is_closed_early_has_not_failed(heard: list[StageTiming], spans: Spans) -> None:
     closed = threading.Event()
 
     def pieces() -> Iterator[str]:

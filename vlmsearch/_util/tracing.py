@@ -38,7 +38,7 @@ NO_ATTRIBUTES: Attributes = {}
 
 
 @dataclass(frozen=True)
-class Measured:
+class StageTiming:
     """One stage that is over.
 
     Attributes:
@@ -56,7 +56,7 @@ class Measured:
     attributes: Attributes
 
 
-Listener: TypeAlias = Callable[[Measured], None]
+Listener: TypeAlias = Callable[[StageTiming], None]
 _listeners: tuple[Listener, ...] = ()
 _listening = threading.Lock()
 _operation: ContextVar[str] = ContextVar("vlmsearch_operation", default="")
@@ -174,7 +174,7 @@ class _Running(_Span):
         """End the span, and tell those who listen."""
         error = "" if kind is None else kind.__name__
         self.end(error)
-        measured = Measured(self._stage, self._of, seconds, error, self._attributes)
+        measured = StageTiming(self._stage, self._of, seconds, error, self._attributes)
         for listener in _listeners:
             listener(measured)
 

@@ -20,7 +20,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from vlmsearch import __version__
-from vlmsearch._util.tracing import Measured, listen
+from vlmsearch._util.tracing import StageTiming, listen
 from vlmsearch.encoders.batching import Batch
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.server.service import Service
@@ -118,7 +118,7 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         self._request_seconds.labels(method, route).observe(seconds)
 
-    def note_stage(self, measured: Measured) -> None:
+    def note_stage(self, measured: StageTiming) -> None:
         """Count one stage that is over.
 
         Args:
