@@ -20,7 +20,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     store = MemoryStore("words", language="parts")
     Pipeline(MockEncoder(), store).add([Document("a", text="code AB-4711"), Document("b", text="a blue heart")])
     monkeypatch.setattr("vlmsearch.registry.open_store", lambda url: store)
-    monkeypatch.setattr("vlmsearch.cli.info.open_store", lambda url: store)
     return store
 
 

@@ -6,6 +6,7 @@ import base64
 import logging
 import re
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -368,17 +369,23 @@ def test_each_request_leaves_a_line_without_its_contents(
     guarded.send("GET", "/private/words?private=words", by="all")
     guarded.send("GET", "/api/v1/indexes")
     guarded.send("POST", "/api/v1/indexes/private%0Awords/search", by="reader", json={"text": "private"})
-    lines = [record.getMessage() for record in caplog.records if record.name == "vlmsearch.audit"]
     patterns = [
         r"reader POST /api/v1/indexes/\{index\}/search notes 200 [\d.]+ ms",
         r"all GET - - 404 [\d.]+ ms",
         r"- GET - - 401 [\d.]+ ms",
         r"reader POST /api/v1/indexes/\{index\}/search - 404 [\d.]+ ms",
     ]
+    deadline = time.monotonic() + 10
+    while len(lines := audited(caplog)) < len(patterns) and time.monotonic() < deadline:
+        time.sleep(0.01)  # the line of a request is written after its answer
     assert len(lines) == len(patterns)
     for line, pattern in zip(lines, patterns):
         assert re.fullmatch(pattern, line), line
     assert caplog.records[0].__dict__["who"] == "reader"
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "vlmsearch.audit"]
 
 
 def test_a_caller_is_needed_by_each_route_of_an_index(guarded: GuardedService) -> None:

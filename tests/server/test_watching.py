@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -14,8 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.support.service import RunningService
 from tests.support.spans import Spans, trace_of
 from vlmsearch._util.tracing import operation
-from vlmsearch.server import logs
-from vlmsearch.server.logs import REQUEST_ID, configure
+from vlmsearch.server.logs import REQUEST_ID, configured
 from vlmsearch.server.settings import Log
 
 SEARCH = "/api/v1/indexes/notes/search"
@@ -23,15 +22,9 @@ CALLER = "0af7651916cd43dd8448eb211c80319c"
 
 
 @pytest.fixture
-def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str]]]:
-    """What was logged, in a logging set-up that the test may change."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield lambda: capsys.readouterr().err.splitlines()
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in logs._KEPT:
-        logging.getLogger(name).setLevel(logging.NOTSET)
+def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
+    """What was logged."""
+    return lambda: capsys.readouterr().err.splitlines()
 
 
 def test_a_request_keeps_the_id_that_it_comes_with(running_service: RunningService) -> None:
@@ -90,13 +83,13 @@ def test_the_span_of_a_request_that_failed_says_so(
 
 
 def test_a_json_line_says_which_request_and_trace_it_is_about(lines: Callable[[], list[str]], spans: Spans) -> None:
-    configure("json")
     before = REQUEST_ID.set("mine")
     log = logging.getLogger("vlmsearch.audit")
-    with operation("GET", carrier={"traceparent": f"00-{CALLER}-b7ad6b7169203331-01"}):
-        log.info("%s did %s", "ann", "GET /", extra={"who": "ann", "status": 200})
-    REQUEST_ID.reset(before)
-    log.error("it failed", exc_info=ZeroDivisionError("a bug\nof two lines"))
+    with configured("json"):
+        with operation("GET", carrier={"traceparent": f"00-{CALLER}-b7ad6b7169203331-01"}):
+            log.info("%s did %s", "ann", "GET /", extra={"who": "ann", "status": 200})
+        REQUEST_ID.reset(before)
+        log.error("it failed", exc_info=ZeroDivisionError("a bug\nof two lines"))
     first, second = map(json.loads, lines())
     assert first.pop("time").endswith("Z")
     assert first == {
@@ -110,16 +103,24 @@ def test_a_json_line_says_which_request_and_trace_it_is_about(lines: Callable[[]
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_other_packages_log_what_is_wrong_alone(form: Log, lines: Callable[[], list[str]]) -> None:
-    configure(form)
-    logging.getLogger("elsewhere").info("quiet")
-    logging.getLogger("elsewhere").warning("loud")
+    with configured(form):
+        logging.getLogger("elsewhere").info("quiet")
+        logging.getLogger("elsewhere").warning("loud")
     [line] = lines()
     assert "loud" in line
 
 
+def test_what_was_set_before_is_set_again(lines: Callable[[], list[str]]) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level, logging.getLogger("vlmsearch").level
+    with configured("text"):
+        assert root.handlers != before[0]
+    assert (root.handlers, root.level, logging.getLogger("vlmsearch").level) == before
+
+
 def test_a_line_for_people_has_the_time_and_the_request(lines: Callable[[], list[str]]) -> None:
-    configure("text")
     before = REQUEST_ID.set("mine")
-    logging.getLogger("vlmsearch").info("it began")
+    with configured("text"):
+        logging.getLogger("vlmsearch").info("it began")
     REQUEST_ID.reset(before)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z INFO it began \[mine\]", lines()[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_inputs_that_cannot_be_used_are_reported_in_each_run(tmp_path: Path) -> 
 def test_info_says_that_the_store_keeps_no_list_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     store, encoder = SmallStore(), MockEncoder()
     store.bind(encoder.fingerprint, encoder.spaces)
-    monkeypatch.setattr(importlib.import_module("vlmsearch.cli.info"), "open_store", lambda _: store)
+    monkeypatch.setattr("vlmsearch.registry.open_store", lambda _: store)
     told = CliRunner().invoke(cli, ["info", "--store", "small:", "--rejects"])
     assert "\nfailed      not kept by this store\n" in told.output
     told = CliRunner().invoke(cli, ["info", "--store", "small:", "--rejects", "--json"])

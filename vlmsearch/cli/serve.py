@@ -46,7 +46,7 @@ def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> No
     """
     try:
         from vlmsearch.server.app import create_app
-        from vlmsearch.server.logs import configure
+        from vlmsearch.server.logs import configured
         from vlmsearch.server.run import HttpServer, listen
         from vlmsearch.server.service import Service
     except ModuleNotFoundError as exc:
@@ -55,8 +55,7 @@ def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> No
         ) from exc
     settings = _settings(config, given)
     settings = replace(settings, image_limits=image_limits)
-    configure(settings.log)
-    with listen(settings) as listening, Service.open(settings) as service:
+    with configured(settings.log), listen(settings) as listening, Service.open(settings) as service:
         server = HttpServer(create_app(service), service)
         host, port = listening.getsockname()[:2]
         scheme = "https" if settings.tls_cert else "http"

@@ -194,10 +194,14 @@ class Access:
                 403,
                 "forbidden",
                 f"this server has no tokens and answers to localhost alone, not to {host[:100]!r}: "
-                "start it with --tokens to serve it under another name",
+                "`vlmsearch serve --tokens FILE` serves it under another name",
             )
         if scope["method"] not in _SAFE_METHODS and self._is_foreign(headers):
-            return ApiError(403, "forbidden", "a page of another site may not ask for this: --cors allows sites")
+            return ApiError(
+                403,
+                "forbidden",
+                "a page of another site may not ask for this: `vlmsearch serve --cors SITE` allows one",
+            )
         if _is_public(scope):
             return None
         if caller is None:

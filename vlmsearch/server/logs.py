@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
 
@@ -73,8 +75,9 @@ class TextLines(logging.Formatter):
         return "\n".join([f"{_time(record)} {first}" + (f" [{about}]" if about else ""), *rest])
 
 
-def configure(form: Log) -> None:
-    """Write what the service and uvicorn log to the error output, and of other packages what is wrong.
+@contextmanager
+def configured(form: Log) -> Iterator[None]:
+    """Write what the service and uvicorn log to the error output, and of other packages what is wrong, until the end.
 
     Args:
         form: How lines look.
@@ -82,9 +85,20 @@ def configure(form: Log) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     handler.addFilter(_AboutRequest())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    root = logging.getLogger()
+    before = {name: logging.getLogger(name).level for name in _KEPT}
+    level, handlers = root.level, root.handlers[:]
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
     for name in _KEPT:
         logging.getLogger(name).setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        for name, was in before.items():
+            logging.getLogger(name).setLevel(was)
 
 
 def _time(record: logging.LogRecord) -> str:

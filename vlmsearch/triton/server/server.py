@@ -27,6 +27,8 @@ from vlmsearch.triton.server.commands import Endpoints, shm_prefix
 _LINES = 60
 """Lines of the server's output that are kept, to be shown if it fails."""
 _POLL = 0.1
+_LAST_LINES = 2.0
+"""How many seconds the last lines of a server that has ended may take to arrive."""
 _STUB_NAME = "triton_python_b"
 """What the kernel calls the processes of Python models."""
 _RACE = "boost::interprocess::lock_exception"
@@ -99,6 +101,8 @@ class Server(Closable):
         end, starts = time.monotonic() + seconds, 1
         while time.monotonic() < end:
             if self.poll() is not None:
+                if self._reader:
+                    self._reader.join(_LAST_LINES)
                 if starts < _STARTS and self._met_its_own_race():
                     starts += 1
                     self.start()
