@@ -1,6 +1,7 @@
 """Whether the service says how it is."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from vlmsearch_mocks import MemoryStore
@@ -33,22 +34,62 @@ def test_the_openapi_document_describes_the_search(running_service: RunningServi
     assert "SearchForm" in document["components"]["schemas"]
 
 
+@pytest.fixture
+def asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer of the back ends holds for the next request."""
+    monkeypatch.setattr(health, "_KEPT", 0.0)
+
+
+@pytest.mark.parametrize("error", [None, BackendUnavailableError("x")])
+def test_many_probes_ask_the_back_ends_once_a_second(
+    running_service: RunningService, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    monkeypatch.setattr(health, "_KEPT", 0.5)
+    time.sleep(0.5)  # what they said before holds no longer
+    manifest, asked = MemoryStore.manifest, []
+
+    def count(self: MemoryStore) -> object:
+        asked.append(self)
+        if error is not None:
+            raise error
+        return manifest(self)
+
+    monkeypatch.setattr(MemoryStore, "manifest", count)
+
+    def probe(_: object) -> int:
+        return running_service.http.get("/readyz").status_code
+
+    expected = 503 if error else 200
+    assert probe(None) == expected
+    once = len(asked)
+    assert once
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(probe, range(8))) == {expected}
+    assert len(asked) == once
+    time.sleep(0.5)
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(probe, range(8))) == {expected}
+    assert len(asked) == 2 * once
+
+
+@pytest.mark.usefixtures("asked_each_time")
 def test_a_service_is_not_ready_while_a_back_end_does_not_answer(
     running_service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: MemoryStore) -> None:
         raise BackendUnavailableError("mock: at secret-host is not reached")
 
-    monkeypatch.setattr(MemoryStore, "manifest", fail)
-    found = running_service.http.get("/readyz")
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "manifest", fail)
+        found = running_service.http.get("/readyz")
     assert (found.status_code, found.json()["error"]["type"]) == (503, "backend_unavailable")
     assert "secret-host" not in found.text
     assert int(found.headers["retry-after"]) >= 1
     assert running_service.http.get("/healthz").status_code == 200
-    monkeypatch.undo()
     assert running_service.http.get("/readyz").status_code == 200
 
 
+@pytest.mark.usefixtures("asked_each_time")
 def test_a_back_end_that_hangs_is_not_waited_for(
     running_service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

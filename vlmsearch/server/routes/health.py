@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import anyio
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.server.dependencies import ServiceHere
 from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.forms import StatusAnswer
-from vlmsearch.server.service import OpenIndex
+from vlmsearch.server.service import OpenIndex, Service
 
 _PATIENCE = 5.0
 """How many seconds the back ends of an index have to answer."""
+_KEPT = 1.0
+"""For how many seconds what they said holds: a probe needs no token, and asks the encoder and the stores."""
 router = APIRouter(tags=["health"])
 
 
@@ -22,19 +26,48 @@ async def alive() -> Json:
     return Json({"status": "ok"})
 
 
+class Readiness:
+    """Know whether the back ends of all indexes answer; they are asked once a second at most, by one request.
+
+    Args:
+        service: The service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._lock = anyio.Lock()
+        self._asked = -_KEPT
+        self._failure: ApiError | None = None
+
+    async def failure(self) -> ApiError | None:
+        """Return what clients get while a back end does not answer; None where all do."""
+        async with self._lock:
+            if time.monotonic() - self._asked >= _KEPT:
+                self._failure = await self._ask()
+                self._asked = time.monotonic()
+            return self._failure
+
+    async def _ask(self) -> ApiError | None:
+        for index in self._service.indexes.values():
+            try:
+                with anyio.fail_after(_PATIENCE):
+                    await self._service.call(_ask_back_ends, index)
+            except (VlmsearchError, TimeoutError) as exc:
+                # for a probe that has no token: what failed, and nothing of where it is
+                message = f"a back end does not answer: {type(exc).__name__}"
+                return ApiError(503, "backend_unavailable", message, retry_after=5)
+        return None
+
+
 @router.get("/readyz", response_model=StatusAnswer)
-async def ready(service: ServiceHere) -> Json:
+async def ready(service: ServiceHere, request: Request) -> Json:
     """Say whether the back ends of all indexes answer; 503 where one does not, or the server is stopping."""
     if service.is_stopping:
         raise ApiError(503, "shutting_down", "the server is stopping", retry_after=5)
-    for index in service.indexes.values():
-        try:
-            with anyio.fail_after(_PATIENCE):
-                await service.call(_ask_back_ends, index)
-        except (VlmsearchError, TimeoutError) as exc:
-            # for a probe that has no token: what failed, and nothing of where it is
-            message = f"a back end does not answer: {type(exc).__name__}"
-            raise ApiError(503, "backend_unavailable", message, retry_after=5) from exc
+    readiness: Readiness = request.app.state.readiness
+    failure = await readiness.failure()
+    if failure is not None:
+        raise failure
     return Json({"status": "ok"})
 
 
