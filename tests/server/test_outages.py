@@ -1,4 +1,4 @@
-"""Databases and a Triton server that die behind the service: clear errors, and everything works again without a restart."""
+"""Back ends that die behind the service: clear errors, and everything works again without a restart."""
 
 from __future__ import annotations
 
