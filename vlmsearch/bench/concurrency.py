@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,6 +28,8 @@ LARGE = 1000
 """How many texts a request has beside which single ones are timed."""
 LOADS = (0.25, 0.5)
 """The shares of the encoder's speed at which texts come at random."""
+Ask: TypeAlias = Callable[[list[str]], object]
+"""Does with some texts what is measured."""
 _LONGEST = 3
 """How many times the length of a round is waited for its last texts."""
 
@@ -51,8 +54,15 @@ class ConcurrencyFigure:
 
 
 @dataclass
-class _Run:
-    """One round of one contender: how long each call took, in seconds, and how large the batches were."""
+class Run:
+    """One round of one contender.
+
+    Attributes:
+        seconds: How long it took.
+        texts: How many texts were asked.
+        times: How long each call took, in seconds.
+        batches: How large the batches were.
+    """
 
     seconds: float = 0.0
     texts: int = 0
@@ -79,15 +89,16 @@ def measure_batching(
     best = encoder.batch_sizes.texts
     sizes: list[int] = []
     with BatchingEncoder(encoder, on_batch=lambda batch: sizes.append(batch.items)) as batching:
-        contenders: dict[str, Callable[[], _Run]] = {"one text alone": partial(_alone, encoder, texts, 1, seconds)}
+        alone, merged = (partial(each.encode_texts, role="query") for each in (encoder, batching))
+        contenders: dict[str, Callable[[], Run]] = {"one text alone": partial(_alone, alone, texts, 1, seconds)}
         for size in sorted({*clients, best} - {1}):
-            contenders[f"batches of {size}"] = partial(_alone, encoder, texts, size, seconds)
+            contenders[f"batches of {size}"] = partial(_alone, alone, texts, size, seconds)
         for number in clients:
-            contenders[f"{number} clients"] = partial(_clients, batching, texts, number, seconds)
+            contenders[f"{number} clients"] = partial(run_clients, merged, texts, number, seconds)
         contenders[f"1 client beside requests of {LARGE:,}"] = partial(_beside, batching, texts, seconds)
         runs = _in_turns(contenders, rounds, sizes)
         speed = _figure("", runs[f"batches of {best}"]).rate
-        at_random: dict[str, Callable[[], _Run]] = {
+        at_random: dict[str, Callable[[], Run]] = {
             f"{max(clients)} clients at random, {share:.0%} load": partial(
                 _at_random, batching, texts, max(clients), share * speed, seconds
             )
@@ -126,8 +137,9 @@ def measure_async(pipeline: Pipeline, texts: Sequence[str], *, rounds: int) -> t
     return asyncio.run(measure())
 
 
-def _in_turns(contenders: dict[str, Callable[[], _Run]], rounds: int, sizes: list[int]) -> dict[str, list[_Run]]:
-    runs: dict[str, list[_Run]] = {name: [] for name in contenders}
+def _in_turns(contenders: dict[str, Callable[[], Run]], rounds: int, sizes: list[int]) -> dict[str, list[Run]]:
+    """Note how large the batches of each run were, too."""
+    runs: dict[str, list[Run]] = {name: [] for name in contenders}
     for name, contender in islice(cycle(contenders.items()), len(contenders) * rounds):
         sizes.clear()
         run = contender()
@@ -136,27 +148,33 @@ def _in_turns(contenders: dict[str, Callable[[], _Run]], rounds: int, sizes: lis
     return runs
 
 
-def _figure(name: str, runs: Sequence[_Run]) -> ConcurrencyFigure:
-    def middle(value: Callable[[_Run], float]) -> float:
-        return statistics.median(value(run) for run in runs)
-
+def _figure(name: str, runs: Sequence[Run]) -> ConcurrencyFigure:
     return ConcurrencyFigure(
-        name,
-        middle(lambda run: run.texts / run.seconds),
-        middle(lambda run: 1000 * float(np.percentile(run.times, 50))),
-        middle(lambda run: 1000 * float(np.percentile(run.times, 99))),
-        middle(lambda run: statistics.mean(run.batches)),
+        name, *rate_and_times(runs), statistics.median(statistics.mean(run.batches) for run in runs)
     )
 
 
-def _alone(encoder: Encoder, texts: Sequence[str], size: int, seconds: float) -> _Run:
+def rate_and_times(runs: Sequence[Run]) -> tuple[float, float, float]:
+    """Return texts a second, and p50 and p99 of a call in milliseconds: medians of the rounds of one contender."""
+
+    def middle(value: Callable[[Run], float]) -> float:
+        return statistics.median(value(run) for run in runs)
+
+    return (
+        middle(lambda run: run.texts / run.seconds),
+        middle(lambda run: 1000 * float(np.percentile(run.times, 50))),
+        middle(lambda run: 1000 * float(np.percentile(run.times, 99))),
+    )
+
+
+def _alone(ask: Ask, texts: Sequence[str], size: int, seconds: float) -> Run:
     """One thread, one call after the other."""
-    run, given = _Run(batches=[size]), cycle(texts)
+    run, given = Run(batches=[size]), cycle(texts)
     started = time.perf_counter()
     while run.seconds < seconds:
         asked = list(islice(given, size))
         before = time.perf_counter()
-        encoder.encode_texts(asked, role="query")
+        ask(asked)
         now = time.perf_counter()
         run.times.append(now - before)
         run.texts += size
@@ -164,17 +182,27 @@ def _alone(encoder: Encoder, texts: Sequence[str], size: int, seconds: float) ->
     return run
 
 
-def _clients(encoder: Encoder, texts: Sequence[str], number: int, seconds: float) -> _Run:
-    """Threads that ask one text after the other, each beginning at another one."""
+def run_clients(ask: Ask, texts: Sequence[str], number: int, seconds: float) -> Run:
+    """Have threads ask one text after the other, each beginning at another one.
+
+    Args:
+        ask: What is called with a list of one text.
+        texts: What they ask, in turns.
+        number: How many threads there are.
+        seconds: How long they ask.
+
+    Returns:
+        What each call took.
+    """
     with ThreadPoolExecutor(number) as threads:
         shares = [[*texts[i % len(texts) :], *texts[: i % len(texts)]] for i in range(0, 7 * number, 7)]
-        runs = list(threads.map(lambda share: _alone(encoder, share, 1, seconds), shares))
-    return _Run(
+        runs = list(threads.map(lambda share: _alone(ask, share, 1, seconds), shares))
+    return Run(
         max(run.seconds for run in runs), sum(run.texts for run in runs), [each for run in runs for each in run.times]
     )
 
 
-def _beside(encoder: Encoder, texts: Sequence[str], seconds: float) -> _Run:
+def _beside(encoder: Encoder, texts: Sequence[str], seconds: float) -> Run:
     """One client with single texts, while another asks for a thousand at a time."""
     over = threading.Event()
     large = list(islice(cycle(texts), LARGE))
@@ -186,18 +214,18 @@ def _beside(encoder: Encoder, texts: Sequence[str], seconds: float) -> _Run:
     with ThreadPoolExecutor(1) as threads:
         asking = threads.submit(ask)
         try:
-            run = _clients(encoder, texts, 1, seconds)
+            run = run_clients(partial(encoder.encode_texts, role="query"), texts, 1, seconds)
         finally:
             over.set()
         asking.result()
     return run
 
 
-def _at_random(encoder: Encoder, texts: Sequence[str], number: int, rate: float, seconds: float) -> _Run:
+def _at_random(encoder: Encoder, texts: Sequence[str], number: int, rate: float, seconds: float) -> Run:
     """Texts that come as a Poisson process, whether or not those before are done; waiting for a thread counts."""
     rng = np.random.default_rng(number)
     at = np.cumsum(rng.exponential(1 / rate, size=max(int(rate * seconds), 10)))
-    run, given = _Run(), cycle(texts)
+    run, given = Run(), cycle(texts)
     started = time.perf_counter()
 
     def ask(due: float, text: str) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.concurrency import bench_async, bench_batching
+from vlmsearch.cli.bench.concurrency import bench_async, bench_batching, bench_serve
 from vlmsearch.cli.bench.data import read_images, read_texts
 from vlmsearch.cli.bench.fusion import bench_fusion
 from vlmsearch.cli.bench.gpu import bench_gpu
@@ -41,6 +41,7 @@ bench.add_command(bench_fusion)
 bench.add_command(bench_peers)
 bench.add_command(bench_batching)
 bench.add_command(bench_async)
+bench.add_command(bench_serve)
 
 
 @bench.command()

@@ -1,0 +1,201 @@
+"""What many clients of the service get over HTTP, beside threads of one process on the same index."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from vlmsearch._util.closable import Closable
+from vlmsearch._util.credentials import check_unencrypted
+from vlmsearch._util.http import HttpConnections
+from vlmsearch.bench.concurrency import Ask, Run, rate_and_times, run_clients
+from vlmsearch.client import TOKEN
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch.pipeline import Pipeline
+
+Verb = Literal["search", "embed"]
+_LIMIT = 10
+_PATIENCE = 60.0
+"""Seconds; for the service to start, and for an answer."""
+_SAID = "Serving default at "
+
+
+@dataclass(frozen=True)
+class ServiceFigure:
+    """What some clients got.
+
+    Attributes:
+        who: ``service`` or ``pipeline``.
+        clients: How many asked at once, each one text after the other.
+        rate: Answers a second, of all of them.
+        p50_ms: What a call took, in the middle.
+        p99_ms: What 99 of 100 calls did not exceed.
+    """
+
+    who: str
+    clients: int
+    rate: float
+    p50_ms: float
+    p99_ms: float
+
+
+class ServiceClient(Closable):
+    """Ask a service, over connections that are kept, and read its answers without looking into them.
+
+    Args:
+        url: The service.
+        index: The index that is searched.
+
+    Raises:
+        ConfigError: The URL is wrong, or the token in ``VLMSEARCH_TOKEN`` would leave this machine unencrypted.
+    """
+
+    def __init__(self, url: str, index: str = "default") -> None:
+        self._server = HttpConnections(url, timeout=_PATIENCE)
+        self._place = f"/api/v1/indexes/{quote(index, safe='')}"
+        self._headers = {"Content-Type": "application/json"}
+        if token := os.environ.get(TOKEN):
+            if not self._server.is_encrypted:
+                check_unencrypted(TOKEN, self._server.host, "give an https:// URL")
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def documents(self) -> int:
+        """Return how many documents the index has."""
+        return int(self._ask("GET", self._place)["documents"])
+
+    def asker(self, verb: Verb) -> Ask:
+        """Return what searches for a text, or has it encoded by the first model that the service lists."""
+        if verb == "search":
+            return lambda texts: self._send("POST", f"{self._place}/search", {"text": texts[0], "limit": _LIMIT})
+        models = self._ask("GET", "/v1/models")["data"]
+        if not models:
+            raise ConfigError(f"{self._server.url} has no model that encodes texts: measure its searches")
+        return lambda texts: self._send("POST", "/v1/embeddings", {"model": models[0]["id"], "input": texts})
+
+    def _ask(self, method: str, path: str) -> Any:
+        return json.loads(self._send(method, path))
+
+    def _send(self, method: str, path: str, form: dict[str, object] | None = None) -> bytes:
+        body = None if form is None else json.dumps(form).encode()
+        with self._server.exchange(method, path, body=body, headers=self._headers) as answer:
+            said = answer.read()
+        if answer.status != HTTPStatus.OK:
+            raise BackendError(
+                f"{self._server.url}{path} answered {answer.status}: {said[:300].decode(errors='replace')}"
+            )
+        return said
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._server.close()
+
+
+def measure_service(
+    client: ServiceClient,
+    pipeline: Pipeline | None,
+    texts: Sequence[str],
+    *,
+    verb: Verb,
+    clients: Sequence[int],
+    seconds: float,
+    rounds: int,
+) -> list[ServiceFigure]:
+    """Time a service, and a pipeline in this process beside it, in turns.
+
+    Args:
+        client: Asks the service.
+        pipeline: The same index in this process; None to measure the service alone.
+        texts: What is asked, in turns.
+        verb: Whether texts are searched for or encoded.
+        clients: How many threads ask at once.
+        seconds: How long each figure is measured in a round.
+        rounds: How often each has its turn.
+
+    Returns:
+        The figures: medians of the rounds.
+
+    Raises:
+        ConfigError: The index of the service is empty.
+        BackendError: The service refused a request, or cannot be reached.
+    """
+    if verb == "search" and not client.documents():
+        raise ConfigError("the index of the service is empty, so that a search has nothing to do: index something")
+    askers = {"service": client.asker(verb)}
+    if pipeline is not None:
+        askers["pipeline"] = _asker(pipeline, verb)
+    contenders: dict[tuple[str, int], Callable[[], Run]] = {
+        (who, number): partial(run_clients, ask, texts, number, seconds)
+        for number in clients
+        for who, ask in askers.items()
+    }
+    for ask in askers.values():
+        ask([texts[0]])  # what is made by the first request is not measured
+    runs: dict[tuple[str, int], list[Run]] = {of: [] for of in contenders}
+    for of, contender in islice(cycle(contenders.items()), rounds * len(contenders)):
+        runs[of].append(contender())
+    return [ServiceFigure(*of, *rate_and_times(each)) for of, each in runs.items()]
+
+
+def _asker(pipeline: Pipeline, verb: Verb) -> Ask:
+    if verb == "search":
+        return lambda texts: pipeline.search(texts[0], limit=_LIMIT)
+    return partial(pipeline.encoder.encode_texts, role="query")
+
+
+@contextmanager
+def started_service(store: str, encoder: str) -> Iterator[str]:
+    """Run `vlmsearch serve` in a process of its own, on a free port of this machine.
+
+    Args:
+        store: The URL of its index.
+        encoder: The URL of its encoder.
+
+    Yields:
+        Its URL.
+
+    Raises:
+        BackendUnavailableError: It ended, or did not start in a minute; the message has what it said.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    command = [sys.executable, "-m", "vlmsearch", "serve", "--port", port, "--generator", "none"]
+    with tempfile.TemporaryDirectory(prefix="vlmsearch-bench-") as folder:
+        command += ["--store", store, "--encoder", encoder, "--uploads", folder]
+        log = Path(folder) / "log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file)  # noqa: S603 - this program
+        try:
+            yield _address(process, log)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    """The URL that a service says it has, once it listens there."""
+    end = time.monotonic() + _PATIENCE
+    while process.poll() is None and time.monotonic() < end:
+        for line in log.read_text(errors="replace").splitlines(keepends=True):
+            if line.startswith(_SAID) and line.endswith("\n"):
+                return line.removeprefix(_SAID).strip()
+        time.sleep(0.05)
+    raise BackendUnavailableError(f"`vlmsearch serve` did not start: {log.read_text(errors='replace')[-500:].strip()}")
