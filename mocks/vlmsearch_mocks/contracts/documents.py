@@ -14,6 +14,7 @@ import pytest
 from vlmsearch.errors import IndexMismatchError, VlmsearchError
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.listing import documents_after
 from vlmsearch.types import Document, Record, Scalar, Space, Stamp
 from vlmsearch_mocks.contracts.records import (
     CAPTION,
@@ -153,6 +154,7 @@ class DocumentsSuite(StoreSuite):
         ]
         store.upsert(records)
         assert sorted(store.ids()) == sorted(ids)
+        assert [one.id for one in documents_after(store, "", 1000)] == sorted(ids)
         assert store.get(ids) == [record.document for record in records]
         for i, key in enumerate(keys):
             found = store.search(TEXT, unit_vectors(1, TEXT), limit=50, where=parse_filter({key: i}))[0]
@@ -256,6 +258,24 @@ class DocumentsSuite(StoreSuite):
             written.result()
 
     # ---- deleting
+
+    def test_documents_are_listed_page_by_page(self, store: Store) -> None:
+        assert documents_after(store, "", 5) == []
+        records = make_records(20, (IMAGE, TEXT))
+        store.upsert(records[::-1])
+        documents = sorted((record.document for record in records), key=lambda document: document.id)
+        assert documents_after(store, "", 7) == documents[:7]
+        assert documents_after(store, documents[6].id, 7) == documents[7:14]
+        assert documents_after(store, documents[13].id, 7) == documents[14:]
+        assert documents_after(store, documents[-1].id, 7) == []
+        where = parse_filter({"$or": [{"number": {"$lt": 4}}, {"number": {"$gte": 15}}]})
+        passing = [document for document in documents if where.matches(document.metadata)]
+        assert len(passing) == 9
+        assert documents_after(store, "", 5, where) == passing[:5]
+        assert documents_after(store, passing[4].id, 5, where) == passing[5:]
+        store.delete([passing[0].id, documents[-1].id])
+        store.upsert([Record(Document(passing[1].id, text="changed", metadata={"number": 9}), records[0].vectors)])
+        assert [one.id for one in documents_after(store, "", 2, where)] == [one.id for one in passing[2:4]]
 
     def test_what_is_deleted_is_gone(self, store: Store) -> None:
         records = make_records(20, (IMAGE, TEXT))

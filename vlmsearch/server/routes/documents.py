@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Mapping
-from itertools import islice
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +31,9 @@ from vlmsearch.server.forms import (
 from vlmsearch.server.images import Picture, image_path, original
 from vlmsearch.server.routes.search import info_json
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.stores.base import Store, quarantine_of
+from vlmsearch.stores.base import quarantine_of
 from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.stores.listing import documents_after
 from vlmsearch.types import Document, is_id
 from vlmsearch.wire import Json as JsonObject
 from vlmsearch.wire import document_json, report_json
@@ -92,23 +90,11 @@ def _condition(where: str | None) -> Filter | None:
 
 
 def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> JsonObject:
-    store = index.pipeline.store
-    remaining = (id for id in store.ids() if after is None or id > after)
-    if condition is None:
-        found = _in_order(store, heapq.nsmallest(limit + 1, remaining))
-    else:
-        ids = sorted(remaining)
-        all_of_them = (_in_order(store, ids[at : at + _MOST]) for at in range(0, len(ids), _MOST))
-        matching = (one for some in all_of_them for one in some if condition.matches(one.metadata))
-        found = list(islice(matching, limit + 1))
+    found = documents_after(index.pipeline.store, after or "", limit + 1, condition)
     return {
         "documents": list(map(document_json, found[:limit])),
         "after": found[limit - 1].id if len(found) > limit else None,
     }
-
-
-def _in_order(store: Store, ids: list[str]) -> list[Document]:
-    return sorted(store.get(ids), key=attrgetter("id"))
 
 
 @router.post("/documents", response_model=ReportAnswer, openapi_extra=body_docs(AddForm, "documents"))

@@ -146,6 +146,16 @@ class MongoIndex(GenerationalStore):
         if self.as_opened() is not None:
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
 
+    def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
+        """The next so many documents behind an id that pass a filter, in the order of their ids."""
+        if self.as_opened() is None:
+            return []
+        condition: Row = {**LIVE, "_id": {"$gt": id}, **(compile_filter(where) if where else {})}
+        found = self._find(condition, {"vectors": 0, "words": 0}, "list documents", count)
+        if not found:
+            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        return list(map(document_of, found))
+
     def __len__(self) -> int:
         if self.as_opened() is None:
             return 0

@@ -7,6 +7,8 @@ import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -305,6 +307,18 @@ class SqliteStore(GenerationalStore):
                 return
             yield from page
             last = page[-1]
+
+    def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
+        """The next so many documents behind an id that pass a filter, in the order of their ids."""
+        if self.as_opened() is None:
+            return []
+        with self._reading("list documents") as (db, tables):
+            wanted: Collection[int] | None = None
+            if where is not None:
+                view = self._view(db, None, where)
+                wanted = set(view.rows[view.passing(where)].tolist())
+            rows = list(islice(tables.rows_after(db, id, wanted), count))
+            return sorted((row.document for row in tables.numbered(db, rows)), key=attrgetter("id"))
 
     def __len__(self) -> int:
         if self.as_opened() is None:

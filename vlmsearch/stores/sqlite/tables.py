@@ -173,6 +173,11 @@ class Tables:
         )
         return [row[0] for row in found]
 
+    def rows_after(self, db: sqlite3.Connection, id: str, wanted: Collection[int] | None) -> Iterator[int]:
+        """The rows of the documents behind an id, in the order of their ids; of those that are ``wanted``, or all."""
+        found = db.execute(f"SELECT row FROM {self.name('documents')} WHERE id > ? ORDER BY id", [id])
+        return (row for (row,) in found if wanted is None or row in wanted)
+
     def rows_of_the_epoch(self, db: sqlite3.Connection, last: int) -> Places:
         """The rows up to the last one that were there when the epoch began or came since, in order.
 
