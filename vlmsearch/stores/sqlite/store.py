@@ -31,6 +31,8 @@ from vlmsearch.stores.words import check_language, most_score
 from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors, WordHits
 
 _IDS = 1000
+_TIED = 4
+"""Documents are gone through in the order of their ids where at least one in so many has the score in question."""
 
 
 class SqliteStore(GenerationalStore):
@@ -218,6 +220,8 @@ class SqliteStore(GenerationalStore):
                     break
                 if passing is None or passing[np.searchsorted(view.rows, row)]:
                     found[row] = last = score
+            if len(found) > limit:
+                found = _first(db, tables, found, limit)
             hits = [VersionedHit(id, found[row], str(row)) for row, id in tables.ids_of(db, found)]
         return WordHits(list(_in_order(hits)[:limit]), most)
 
@@ -409,6 +413,20 @@ def _ranked(db: sqlite3.Connection, tables: Tables, field: Field, query: Vectors
     ids = tables.ids_of(db, numbers)
     hits = [VersionedHit(id, score[row], str(row)) for row, id in ids]
     return _in_order(hits)
+
+
+def _first(db: sqlite3.Connection, tables: Tables, found: dict[int, float], limit: int) -> dict[int, float]:
+    """Leave out rows whose ids come too late among equal scores, where most documents have the last score.
+
+    ``found`` is in the order of the scores, and too long by rows with the last one.
+    """
+    least = found[next(reversed(found))]
+    better = {row: score for row, score in found.items() if score > least}
+    tied = found.keys() - better.keys()
+    if len(tied) * _TIED < tables.state(db).documents:
+        return found
+    rows = islice(tables.rows_after(db, "", tied), limit - len(better))
+    return better | dict.fromkeys(rows, least)
 
 
 def _in_order(hits: list[VersionedHit]) -> list[VersionedHit]:
