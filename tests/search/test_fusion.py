@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from vlmsearch import ConfigError, Field, Hit, Leg, Space
-from vlmsearch.search.fusion import fuse, image_fields, query_vectors, text_fields
+from vlmsearch.search.fusion import add_up, fuse, image_fields, query_vectors, text_fields
 from vlmsearch.search.relevance import (
     DOUBT,
     FLOOR,
@@ -62,17 +62,18 @@ def found(
     **options: Any,
 ) -> dict[str, float]:
     """The log-odds of each document, best first."""
-    return {id: to_log_odds(score) for id, score, _ in fuse(ranked, owned, EVIDENCE, weights, **options)}
+    return {id: to_log_odds(score) for id, score in fuse(ranked, owned, EVIDENCE, weights, **options).order}
 
 
 def test_evidence_is_added_to_the_prior_and_legs_keep_what_they_said() -> None:
     ranked = {str(CLIP_IMAGE): [Hit("a", 0.5), Hit("b", 0.4)], str(MINILM_TEXT): [Hit("a", 0.45)]}
-    (first, score, legs), (second, lower, _) = fuse(ranked, {"a": BOTH, "b": [CLIP_IMAGE]}, EVIDENCE)
+    fused = fuse(ranked, {"a": BOTH, "b": [CLIP_IMAGE]}, EVIDENCE)
+    (first, score), (second, lower) = fused.order
     assert (first, second) == ("a", "b")
     parts = [COSINES(0.5), COSINES(0.45)]
     assert to_log_odds(score) == pytest.approx(PRIOR + sum(parts))
     assert to_log_odds(lower) == pytest.approx(PRIOR + COSINES(0.4))
-    assert legs == {str(CLIP_IMAGE): Leg(1, 0.5, parts[0]), str(MINILM_TEXT): Leg(1, 0.45, parts[1])}
+    assert fused.legs("a") == {str(CLIP_IMAGE): Leg(1, 0.5, parts[0]), str(MINILM_TEXT): Leg(1, 0.45, parts[1])}
 
 
 def test_two_fields_that_speak_for_a_document_beat_one() -> None:
@@ -103,10 +104,10 @@ def test_equal_ones_are_in_the_order_of_their_ids() -> None:
 def test_what_a_leg_did_not_list_counts_as_it_says_or_as_its_last_hit() -> None:
     ranked = {str(CLIP_IMAGE): [Hit("a", 0.5), Hit("b", 0.4)], str(MINILM_TEXT): [Hit("c", 0.45)]}
     owned = {"a": [CLIP_IMAGE], "b": [CLIP_IMAGE], "c": BOTH}
-    fused = {id: legs for id, _, legs in fuse(ranked, owned, EVIDENCE, behind={str(CLIP_IMAGE): {"c": Hit("c", 0.1)}})}
-    assert fused["c"][str(CLIP_IMAGE)] == Leg(None, 0.1, COSINES(0.1))
-    fused = {id: legs for id, _, legs in fuse(ranked, owned, EVIDENCE)}
-    assert fused["c"][str(CLIP_IMAGE)] == Leg(None, 0.4, COSINES(0.4))
+    fused = fuse(ranked, owned, EVIDENCE, behind={str(CLIP_IMAGE): {"c": Hit("c", 0.1)}})
+    assert fused.legs("c")[str(CLIP_IMAGE)] == Leg(None, 0.1, COSINES(0.1))
+    fused = fuse(ranked, owned, EVIDENCE)
+    assert fused.legs("c")[str(CLIP_IMAGE)] == Leg(None, 0.4, COSINES(0.4))
 
 
 def test_weights_multiply_the_evidence() -> None:
@@ -150,5 +151,25 @@ def test_a_photo_is_raised_by_the_name_of_its_file_and_never_lowered() -> None:
 
 
 def test_nothing_fuses_to_nothing() -> None:
-    assert fuse({}, {}, {}) == []
-    assert fuse({str(CLIP_IMAGE): []}, {}, EVIDENCE) == []
+    assert fuse({}, {}, {}).order == []
+    assert fuse({str(CLIP_IMAGE): []}, {}, EVIDENCE).order == []
+
+
+def test_all_documents_at_once_are_judged_as_each_alone() -> None:
+    draw = np.random.default_rng(0)
+    kinds: list[Collection[Field]] = [BOTH, [CLIP_IMAGE], [MINILM_TEXT]]
+    owned = {f"{n:03}": kinds[n % 3] for n in range(300)}
+    ranked = {
+        name: [Hit(id, draw.uniform(0, scale)) for id in draw.permutation(list(owned))[:120].tolist()]
+        for name, scale in ((str(CLIP_IMAGE), 0.6), (str(MINILM_TEXT), 0.6), (WORDS, 10.0))
+    }
+    weights = {str(CLIP_IMAGE): 0.7, str(MINILM_TEXT): 1.0, WORDS: 1.2}
+    fused = fuse(ranked, owned, EVIDENCE, weights, most=10.0)
+    for id, score in fused.order:
+        has_text = MINILM_TEXT in owned[id]
+        alone = add_up(fused.legs(id), weights, has_text=has_text, most=10.0)
+        assert to_log_odds(score) == pytest.approx(alone.total)
+    assert fused.order == sorted(fused.order, key=lambda one: (-one[1], one[0]))
+    likely = [one for one in fused.order if one[1] >= 0.3]
+    assert 0 < len(likely) < len(fused.order)
+    assert fuse(ranked, owned, EVIDENCE, weights, most=10.0, least=0.3).order == likely

@@ -195,8 +195,7 @@ def by_evidence(judge: Judge, candidates: Candidates, leg: str | None = None) ->
     evidence = judge.evidence(candidates.vectors, by_text=True, most=candidates.most)
     ranked = {name: hits for name, hits in candidates.ranked.items() if leg in (None, name)}
     most = candidates.most if WORDS in ranked else 0.0
-    found = fuse(ranked, candidates.owned, evidence, judge.weights, behind=candidates.behind, most=most)
-    return [(id, relevance) for id, relevance, _ in found]
+    return fuse(ranked, candidates.owned, evidence, judge.weights, behind=candidates.behind, most=most).order
 
 
 def by_reciprocal_rank(candidates: Candidates) -> Ranking:

@@ -81,10 +81,10 @@ def run(
     ]
     depth = max([fusion.DEPTH, *(search.least_depth for search in searches)])
     pending = searches
-    for _ in range(_ATTEMPTS):
+    for left in reversed(range(_ATTEMPTS)):
         found = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
         for search, ranked in zip(pending, found):
-            search.take(ranked, depth)
+            search.take(ranked, depth, is_last=not left)
         pending = [search for search in pending if search.needs_more]
         if not pending:
             break
@@ -140,7 +140,7 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     depth = max(_DEPTH_OF_ALL, search.least_depth)
     [ranked] = _ask(store, [asked], depth, options, ranks_words=bool(asked.text))
     search.look_at(ranked, depth)
-    order = [(each, score) for each, score, _ in search.relevant()]
+    order = search.relevant()
     search.owned |= store.fields([id])
     fields = search.owned.get(id, frozenset())
     alone = _compare(store, asked, [id], ranked.most)
@@ -162,21 +162,22 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
 def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, float]:
     """How likely each of these documents is what is asked for, by id: the scores that `run` would give them."""
     ranked = _compare(judge.store, asked, ids)
-    return {id: score for id, score, _ in _scored(judge, asked, ranked, judge.store.fields(ids))}
+    return dict(_fused(judge, asked, ranked, judge.store.fields(ids)).order)
 
 
-def _scored(
+def _fused(
     judge: Judge,
     asked: Sought,
     ranked: Ranked,
     owned: Mapping[str, frozenset[Field]],
     weights: Mapping[str, float] | None = None,
-) -> list[tuple[str, float, dict[str, Leg]]]:
-    """Each document that a leg found with the probability that it is what is asked for: (id, score, legs)."""
+    least: float = 0.0,
+) -> fusion.Fused:
+    """Each document that a leg found with the probability that it is what is asked for, of at least ``least``."""
     with stage("fuse"):
         evidence = judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
         shares = {**judge.weights, **(weights or {})}
-        return fusion.fuse(ranked.legs, owned, evidence, shares, behind=ranked.behind, most=ranked.most)
+        return fusion.fuse(ranked.legs, owned, evidence, shares, behind=ranked.behind, most=ranked.most, least=least)
 
 
 # ---- what is asked
@@ -325,7 +326,9 @@ class _Search:
     full: set[str] = field(default_factory=set)
     """The legs that listed as many as they were asked for, and may know of more."""
     matches: list[Match] = field(default_factory=list)
-    """The first `size` of the relevant documents."""
+    """The first `size` of the relevant documents; `result` adds what each leg says of those that it shows."""
+    fused: fusion.Fused = field(init=False)
+    """What the legs say of all candidates."""
     may_go_on: bool = False
     """Whether there may be relevant documents behind the candidates."""
     is_whole: bool = True
@@ -366,8 +369,11 @@ class _Search:
     @property
     def needs_more(self) -> bool:
         """Whether a deeper search may find what is missing in the page."""
-        found, wanted = len(self.matches), self.size if self.options.takes_all else min(self.last + 1, self.size)
-        return (found < self.last and not self.is_whole) or (found < wanted and self.may_go_on)
+        return (len(self.matches) < self.last and not self.is_whole) or self._too_few(self.matches)
+
+    def _too_few(self, found: Sequence[object]) -> bool:
+        wanted = self.size if self.options.takes_all else min(self.last + 1, self.size)
+        return len(found) < wanted and self.may_go_on
 
     def look_at(self, ranked: Ranked, depth: int) -> None:
         """Learn what all legs say of the candidates."""
@@ -377,14 +383,20 @@ class _Search:
             self.owned = self.store.fields(list(ranked.ids))
         self._look_behind(self.owned)
 
-    def take(self, ranked: Ranked, depth: int) -> None:
-        """Find the best of the candidates, each with the document that its scores are of."""
+    def take(self, ranked: Ranked, depth: int, *, is_last: bool) -> None:
+        """Find the best of the candidates, each with the document that its scores are of.
+
+        Where they are too few, and this is not the last attempt, their documents are not read.
+        """
         self.look_at(ranked, depth)
         documents: dict[str, Document] = {}
         for _ in range(_ATTEMPTS):
             check_cancelled()
             best = self.relevant()[: self.size]
-            unread = [id for id, _, _ in best if id not in documents]
+            if self._too_few(best) and not is_last:
+                self.matches = []
+                return
+            unread = [id for id, _ in best if id not in documents]
             with querying(self.store.name, "get"):
                 documents |= read_documents(self.store, unread, self.ranked.hits)
             changed = {id for id in unread if id not in documents}
@@ -395,20 +407,20 @@ class _Search:
             self.owned = {id: fields for id, fields in self.owned.items() if id not in changed}
             self.owned |= self.store.fields(list(changed & self.ranked.ids))
             self._look_behind(changed)
-        self.matches = [Match(documents[id], score, legs) for id, score, legs in best if id in documents]
+        self.matches = [Match(documents[id], score, {}) for id, score in best if id in documents]
 
-    def relevant(self) -> list[tuple[str, float, dict[str, Leg]]]:
+    def relevant(self) -> list[tuple[str, float]]:
         """The candidates that are likely enough, best first, with what the query leaves out taken off."""
         least = 0.0 if self.options.rerank else self.threshold  # a re-ranker may raise them
-        found = self._scored(self.asked, self.ranked, self.options.weights)
-        found = [one for one in found if one[1] >= least]
-        self.may_go_on = self._ends_among({id for id, _, _ in found})
+        self.fused = _fused(self.judge, self.asked, self.ranked, self.owned, self.options.weights, least)
+        found = self.fused.order
+        self.may_go_on = self._ends_among({id for id, _ in found})
         found = [one for one in found if one[0] not in self.hidden]
         for part in self.asked.without:
-            unwanted = self.scores([id for id, _, _ in found], part)
+            unwanted = self.scores([id for id, _ in found], part)
             found = [
-                (id, score * (1 - unwanted.get(id, 0.0)), legs)
-                for id, score, legs in found
+                (id, score * (1 - unwanted.get(id, 0.0)))
+                for id, score in found
                 if unwanted.get(id, 0.0) < self.judge.threshold
             ]
         if self.asked.without:
@@ -426,15 +438,10 @@ class _Search:
         Where that is a single word, a document that says it surely is, whatever else it says.
         """
         ranked = _compare(self.store, part, ids)
-        scores = {id: score for id, score, _ in self._scored(part, ranked)}
+        scores = dict(_fused(self.judge, part, ranked, self.owned).order)
         if part.by_text and WORDS in ranked.legs and _is_word(part.text, self.judge.manifest.language):
             scores |= {hit.id: 1.0 for hit in ranked.legs[WORDS]}
         return scores
-
-    def _scored(
-        self, asked: Sought, ranked: Ranked, weights: Mapping[str, float] | None = None
-    ) -> list[tuple[str, float, dict[str, Leg]]]:
-        return _scored(self.judge, asked, ranked, self.owned, weights)
 
     def _compare_again(self, changed: Collection[str]) -> None:
         legs = self.ranked.legs
@@ -498,7 +505,7 @@ class _Search:
             by_id = {record.document.id: record for record in records}
             matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]
         left = [match for match in matches if not self.cursor.has(match)][options.offset :]
-        page = left[: options.limit]
+        page = [replace(match, legs=self.fused.legs(match.document.id)) for match in left[: options.limit]]
         return Matches(
             page,
             cursor=self.cursor.after([*matches[: options.offset], *page]) if len(left) > len(page) else None,

@@ -26,9 +26,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.relevance import DOUBT, NAME_DOUBT, PRIOR, Evidence, to_relevance, words_alone
+from vlmsearch.search.relevance import DOUBT, NAME_DOUBT, PRIOR, Evidence, to_log_odds, to_relevance, words_alone
 from vlmsearch.types import WORDS, Field, Hit, Leg, Space, Vectors
 
 DEPTH = 50
@@ -108,6 +109,29 @@ def add_up(legs: Mapping[str, Leg], shares: Mapping[str, float], *, has_text: bo
     return LogOdds(parts, None, total)
 
 
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """The documents that legs found, and what each leg says of them.
+
+    Attributes:
+        order: The id and the relevance of each that is relevant enough, best first; equal ones by their ids.
+    """
+
+    order: list[tuple[str, float]]
+    _places: Mapping[str, int]
+    _ranks: Mapping[str, Mapping[str, int]]
+    _values: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+    def legs(self, id: str) -> dict[str, Leg]:
+        """Return what each leg says of a document."""
+        at = self._places[id]
+        return {
+            name: Leg(self._ranks[name].get(id), float(values[at]), float(evidence[at]))
+            for name, (values, evidence) in self._values.items()
+            if not math.isnan(values[at])
+        }
+
+
 def fuse(
     ranked: Mapping[str, Sequence[Hit]],
     owned: Mapping[str, Collection[Field]],
@@ -116,31 +140,52 @@ def fuse(
     *,
     behind: Mapping[str, Mapping[str, Hit]] | None = None,
     most: float = 0.0,
-) -> list[tuple[str, float, dict[str, Leg]]]:
-    """One list of (id, relevance, legs), best first; equal ones are in the order of the ids.
+    least: float = 0.0,
+) -> Fused:
+    """Make one list of what the legs found: `add_up` for all documents at once.
 
     ``ranked`` is by leg: the name of a field, or ``words``; ``evidence`` says what a leg's values are worth. ``owned``
     says which fields each document has; a document that is not in it is left out. ``weights`` multiplies the evidence
     of some legs. ``behind`` has what a leg says of documents that it did not list; one that it lacks counts as much as
-    the leg's last hit, which it is not better than. ``most`` is the BM25 that words could reach.
+    the leg's last hit, which it is not better than. ``most`` is the BM25 that words could reach, ``least`` the
+    relevance that a document has to have.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     if not all(0 <= share < math.inf for share in shares.values()):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
-    places = {name: {hit.id: (rank, hit.score) for rank, hit in enumerate(hits, 1)} for name, hits in ranked.items()}
-    found: list[tuple[float, str, dict[str, Leg]]] = []
-    for id in {hit.id for hits in ranked.values() for hit in hits} & owned.keys():
-        fields = {str(field) for field in owned[id]}
-        has_text = any(field.modality == "text" for field in owned[id])
-        legs: dict[str, Leg] = {}
-        for name, hits in ranked.items():
-            if id in places[name]:
-                rank, value = places[name][id]
-                legs[name] = Leg(rank, value, evidence[name](value))
-            elif name in fields or (name == WORDS and has_text):
-                known = (behind or {}).get(name, {}).get(id)
-                value = known.score if known else hits[-1].score if name != WORDS and hits else 0.0
-                legs[name] = Leg(None, value, evidence[name](value))
-        found.append((add_up(legs, shares, has_text=has_text, most=most).total, id, legs))
-    found.sort(key=lambda one: (-one[0], one[1]))
-    return [(id, to_relevance(log_odds), legs) for log_odds, id, legs in found]
+    ids = list({hit.id for hits in ranked.values() for hit in hits} & owned.keys())
+    kinds = list(dict.fromkeys(map(frozenset, owned.values())))
+    number = {fields: at for at, fields in enumerate(kinds)}
+    kind = np.array([number[frozenset(owned[id])] for id in ids], np.intp)
+    has_text = np.array([any(one.modality == "text" for one in fields) for fields in kinds], np.bool_)[kind]
+    parts, beside = np.zeros(len(ids)), np.zeros(len(ids), np.bool_)
+    found: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+    for name, hits in ranked.items():
+        known = {id: hit.score for id, hit in (behind or {}).get(name, {}).items()}
+        known.update({hit.id: hit.score for hit in hits})
+        listed = {hit.id for hit in hits}
+        otherwise = hits[-1].score if name != WORDS and hits else 0.0
+        has = np.array([any(str(one) == name for one in fields) for fields in kinds], np.bool_)[kind]
+        has |= (name == WORDS) & has_text
+        has |= np.array([id in listed for id in ids], np.bool_)
+        values = np.where(has, np.array([known.get(id, otherwise) for id in ids], np.float64), np.nan)
+        found[name] = values, evidence[name].of(values)
+        counts = has & has_text if name == WORDS else has  # a file's name says nothing of a document where it is not
+        parts += np.where(counts, shares[name] * found[name][1], 0.0)
+        beside |= counts & (name != WORDS)
+    total = PRIOR + parts
+    if most > 0 and shares.get(WORDS):
+        values, _ = found[WORDS]
+        doubt = np.where(beside, np.where(has_text, DOUBT, NAME_DOUBT), 0.0)
+        by_words = PRIOR + shares[WORDS] * words_alone(most).of(values) - doubt
+        decide = ~np.isnan(values) & ((has_text & ~beside) | (by_words > total))
+        total = np.where(decide, by_words, total)
+    near = np.flatnonzero(total >= to_log_odds(least) - 1e-6).tolist()  # rounding must lose none
+    order = sorted((-log_odds, ids[at]) for at, log_odds in zip(near, total[near].tolist()))
+    scored = [(id, to_relevance(-log_odds)) for log_odds, id in order]
+    return Fused(
+        [one for one in scored if one[1] >= least],
+        {id: at for at, id in enumerate(ids)},
+        {name: {hit.id: rank for rank, hit in enumerate(hits, 1)} for name, hits in ranked.items()},
+        found,
+    )

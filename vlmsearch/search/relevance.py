@@ -135,8 +135,17 @@ class Evidence:
 
     def __call__(self, value: float) -> float:
         """Return the evidence, in nats."""
-        raw = self.slope * value + self.base
-        return max(raw, FLOOR) + math.log1p(math.exp(-min(abs(raw - FLOOR), 700.0)))
+        import numpy as np
+
+        return float(self.of(np.array([value]))[0])
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the evidence of many values, in nats."""
+        import numpy as np
+
+        raw = self.slope * values + self.base
+        found: NDArray[np.float64] = np.maximum(raw, FLOOR) + np.log1p(np.exp(-np.minimum(np.abs(raw - FLOOR), 700.0)))
+        return found
 
 
 def fitted_evidence(fit: RelevanceFit, background: IndexBackground, query: NDArray[np.float32]) -> Evidence:
