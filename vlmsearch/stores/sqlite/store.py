@@ -296,7 +296,7 @@ class SqliteStore(GenerationalStore):
         if self.as_opened() is None:
             return
         with self._reading("read documents") as (db, tables):
-            for some in pages(ids):
+            for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
                 yield from tables.columns(db, some, names)
 
     def ids(self) -> Iterator[str]:
@@ -396,9 +396,9 @@ def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
 def _passing(db: sqlite3.Connection, tables: Tables, ids: Collection[str], where: Filter | None) -> dict[int, str]:
     """The rows of those documents that pass a filter, each with its id."""
     found: dict[int, str] = {}
-    for some in pages(ids):
-        for id, row, metadata in tables.columns(db, some, "row, metadata"):
-            if where is None or where.matches(parsed(metadata)):
+    for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
+        for id, row, *metadata in tables.columns(db, some, "row" if where is None else "row, metadata"):
+            if where is None or where.matches(parsed(metadata[0])):
                 found[int(row)] = id
     return found
 
