@@ -318,6 +318,24 @@ def test_all_relevant_documents_are_sorted_and_counted_beyond_the_first_hundred(
         assert pipeline.search("star", sort="-number", limit=2)[0].document.metadata["number"] == 699
 
 
+def test_documents_are_read_once_however_deep_a_search_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    get_versions = SqliteStore.get_versions
+
+    def counted(store: SqliteStore, versions: Any) -> Any:
+        read.extend(versions)
+        return get_versions(store, versions)
+
+    monkeypatch.setattr(SqliteStore, "get_versions", counted)
+    with SqliteStore(str(tmp_path / "index")) as store:
+        pipeline = Pipeline(MockEncoder(), store)
+        pipeline.add(Document(f"{i:04}", text=f"red star {i % 7}") for i in range(1500))
+        matches = pipeline.search("red star", count=True)
+    assert matches.total == 1500  # more than the first thousand candidates
+    assert sorted(read) == [f"{i:04}" for i in range(1500)]
+    assert all(match.legs for match in matches)
+
+
 def test_diverse_matches_repeat_nothing_early(pipeline: Pipeline) -> None:
     plain = [match.document.text for match in pipeline.search("red star", limit=2)]
     diverse = [match.document.text for match in pipeline.search("red star", limit=2, diversity=0.3)]
