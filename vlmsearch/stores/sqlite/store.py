@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
+from itertools import compress, islice
 from operator import attrgetter
 from typing import Any
 
@@ -214,12 +214,11 @@ class SqliteStore(GenerationalStore):
             most = most_score(terms, tables.state(db).documents)
             found, last = dict[int, float](), 0.0
             view = View() if where is None else self._view(db, None, where)
-            passing = view.passing(where)
-            for row, score in tables.words.ranked(db, terms, least=limit if where is None else None):
+            ranked = tables.words.ranked(db, terms, least=limit if where is None else None)
+            for row, score in ranked if where is None else _kept(ranked, view, where):
                 if len(found) >= limit and score < last:
                     break
-                if passing is None or passing[np.searchsorted(view.rows, row)]:
-                    found[row] = last = score
+                found[row] = last = score
             if len(found) > limit:
                 found = _first(db, tables, found, limit)
             hits = [VersionedHit(id, found[row], str(row)) for row, id in tables.ids_of(db, found)]
@@ -413,6 +412,15 @@ def _ranked(db: sqlite3.Connection, tables: Tables, field: Field, query: Vectors
     ids = tables.ids_of(db, numbers)
     hits = [VersionedHit(id, score[row], str(row)) for row, id in ids]
     return _in_order(hits)
+
+
+def _kept(ranked: Iterator[tuple[int, float]], view: View, where: Filter) -> Iterator[tuple[int, float]]:
+    """The rows that pass a filter, of those that are ranked."""
+    passing = view.passing(where)
+    assert passing is not None  # noqa: S101 - there is a filter
+    while some := list(islice(ranked, _IDS)):
+        places = np.searchsorted(view.rows, [row for row, _ in some])
+        yield from compress(some, passing[places].tolist())
 
 
 def _first(db: sqlite3.Connection, tables: Tables, found: dict[int, float], limit: int) -> dict[int, float]:
