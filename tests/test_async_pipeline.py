@@ -278,16 +278,24 @@ def test_errors_are_those_of_the_pipeline() -> None:
 
 def test_many_tasks_are_served_at_once_and_batched() -> None:
     parts = Parts(batching=True)
+    encoder = parts.pipeline.encoder
+    assert isinstance(encoder, BatchingEncoder)
+    threads, tasks = 64, 300
 
     async def main() -> None:
-        async with parts.opened() as pipeline:
-            found = await asyncio.gather(*(pipeline.search(TEXTS["abc"[i % 3]], limit=1) for i in range(300)))
-            assert [matches[0].document.id for matches in found] == ["abc"[i % 3] for i in range(300)]
+        async with parts.opened(threads=threads) as pipeline:
+            parts.encoder.slow.hold()
+            before = len(parts.encoder.encoded)
+            searches = asyncio.gather(*(pipeline.search(TEXTS["abc"[i % 3]], limit=1) for i in range(tasks)))
+            await until(lambda: len(parts.encoder.encoded) - before + encoder.stats().waiting_items == threads)
+            parts.encoder.slow.go_on.set()
+            found = await searches
+            assert [matches[0].document.id for matches in found] == ["abc"[i % 3] for i in range(tasks)]
 
     run(main())
-    assert isinstance(parts.pipeline.encoder, BatchingEncoder)
-    stats = parts.pipeline.encoder.stats()
-    assert stats.batches < 150 < stats.items
+    stats = encoder.stats()
+    assert stats.items == tasks + len(DOCUMENTS)
+    assert stats.batches <= stats.items - (threads - 2), "what waited behind the first batch was one batch"
 
 
 def test_the_event_loop_is_free_meanwhile_and_calls_run_side_by_side() -> None:
