@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator, MockReranker
 
+from tests.support.threads import no_thread_left
 from vlmsearch import (
     AsyncPipeline,
     BackendError,
@@ -553,8 +554,8 @@ def test_closing_finishes_what_was_accepted_and_takes_nothing_more() -> None:
             assert await held
             await closing
 
-    run(main())
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vlmsearch-async")]
+    with no_thread_left("vlmsearch-async"):
+        run(main())
 
 
 def test_one_pipeline_serves_several_event_loops() -> None:
