@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         VlmsearchError,
     )
     from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
+    from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.media.limits import ImageLimits
     from vlmsearch.pipeline import Pipeline
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         Match,
         Matches,
         Modality,
+        Part,
         Record,
         Reject,
         RelevanceFit,
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
         Stamp,
         Vectors,
         WordHits,
+        part_of,
     )
 
 __version__ = "0.1.0"
@@ -143,6 +146,7 @@ __all__ = [
     "Operator",
     "Outcome",
     "OverloadedError",
+    "Part",
     "PassageEvidence",
     "Paths",
     "Pipeline",
@@ -161,6 +165,7 @@ __all__ = [
     "Reranker",
     "Role",
     "Scalar",
+    "SourceOptions",
     "Space",
     "Stamp",
     "Store",
@@ -173,6 +178,7 @@ __all__ = [
     "WordHits",
     "WordSearch",
     "connect",
+    "part_of",
 ]
 
 _HOMES = {
@@ -187,6 +193,7 @@ _HOMES = {
         "TextTruncatedWarning VlmsearchError"
     ),
     "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate",
+    "indexing.items": "SourceOptions",
     "indexing.sources": "Paths",
     "media.limits": "ImageLimits",
     "pipeline": "Pipeline",
@@ -199,7 +206,8 @@ _HOMES = {
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
         "Answer Citation Document DuplicateGroup Duplicates Field Hit ImageFile ImageSource IndexReport Labelled "
-        "Leg Manifest Match Matches Modality Record Reject RelevanceFit Role Scalar Space Stamp Vectors WordHits"
+        "Leg Manifest Match Matches Modality Part Record Reject RelevanceFit Role Scalar Space Stamp Vectors WordHits "
+        "part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

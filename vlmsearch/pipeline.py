@@ -48,12 +48,14 @@ from vlmsearch.types import (
     Manifest,
     Matches,
     Reject,
+    part_of,
 )
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.generators.base import GenerationOptions, Generator
-    from vlmsearch.indexing.sources import Item, Paths
+    from vlmsearch.indexing.items import Item
+    from vlmsearch.indexing.sources import Paths
     from vlmsearch.rerankers.base import Reranker
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import Store
@@ -244,6 +246,7 @@ class Pipeline(Closable):
             >>> added, report.added, report.pruned
             (1, 1, 1)
         """
+        from vlmsearch.indexing.items import id_of
         from vlmsearch.indexing.sources import Paths
 
         if isinstance(paths, (str, Path)):
@@ -253,13 +256,13 @@ class Pipeline(Closable):
 
         def note(item: Item) -> Item:
             if prune:
-                seen.add(item.id if isinstance(item, Reject) else item.document.id)
+                seen.add(id_of(item))
             return item
 
         report = self._run(map(note, source), retry_failed, strict, on_progress)
         bad = {reject.id for reject in report.rejects}
         self._release(lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
-        report = replace(report, pruned=self._prune(source.covers, seen)) if prune else report
+        report = replace(report, pruned=report.pruned + self._prune(source.covers, seen)) if prune else report
         if not report.seen and not report.pruned:
             raise ConfigError(f"no images, texts or rows in {', '.join(map(str, source.given))}")
         return report
@@ -284,9 +287,13 @@ class Pipeline(Closable):
             self._backgrounds.forget()
 
     def _prune(self, covers: Callable[..., bool], seen: set[str]) -> int:
-        missing = [id for id in self.store.ids() if id not in seen]
+        def was_seen(id: str) -> bool:
+            part = part_of(id)
+            return id in seen or (part is not None and part.of in seen)
+
+        missing = [id for id in self.store.ids() if not was_seen(id)]
         gone = [id for id, stamp in self.store.stamps(missing).items() if covers(id, stamp)]
-        self._release(lambda reject: reject.id not in seen and covers(reject.id, reject.stamp))
+        self._release(lambda reject: not was_seen(reject.id) and covers(reject.id, reject.stamp))
         return self.store.delete(gone)
 
     def _release(self, is_over: Callable[[Reject], bool]) -> None:

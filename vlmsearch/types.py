@@ -43,6 +43,11 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 HALVES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs."""
 LARGEST_INT = 2**63 - 1
+_PART = re.compile(
+    r"(?P<of>.+)#(?:page=(?P<page>[1-9][0-9]{0,8})|t=(?P<t>[0-9]{1,9}\.[0-9]{3})"
+    r"|xywh=(?P<xy>[0-9]{1,9},[0-9]{1,9}),(?P<wh>[1-9][0-9]{0,8},[1-9][0-9]{0,8}))",
+    re.DOTALL,
+)
 WORDS = "words"
 """What the leg is called that ranks documents by the words that they share with a query."""
 MIN_SCORE = "min_score"
@@ -162,6 +167,63 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Say which part of a file a document is: a page, a moment or a region. One of the three is set.
+
+    Such a document has an id of its own, that of the file with a fragment of RFC 8118 (``#page=3``) or of W3C Media
+    Fragments URI 1.0 (``#t=12.480`` in seconds, ``#xywh=10,20,300,40`` in pixels of the upright image). `str` gives it.
+
+    Attributes:
+        of: The id of the file, or its path.
+        page: The number of the page, from 1.
+        seconds: The time from the beginning, to the millisecond.
+        region: Left and top edge, width and height.
+
+    Example:
+        >>> str(Part("/a/film.mp4", seconds=12.48))
+        '/a/film.mp4#t=12.480'
+    """
+
+    of: str
+    page: int | None = None
+    seconds: float | None = None
+    region: tuple[int, int, int, int] | None = None
+
+    def __str__(self) -> str:
+        if self.page is not None:
+            return f"{self.of}#page={self.page}"
+        if self.seconds is not None:
+            return f"{self.of}#t={self.seconds:.3f}"
+        return f"{self.of}#xywh={','.join(map(str, self.region or ()))}"
+
+
+def part_of(id: str) -> Part | None:
+    """Return which part of which file an id, or a path, names.
+
+    Args:
+        id: An id; its fragment is written as `Part` writes it, with nothing left out or added.
+
+    Returns:
+        The part; None for an id that names none.
+
+    Example:
+        >>> part_of("/a/report.pdf#page=3").page
+        3
+        >>> part_of("/a/report.pdf") is None
+        True
+    """
+    found = _PART.fullmatch(id) if "#" in id else None
+    if found is None:
+        return None
+    if found["page"]:
+        return Part(found["of"], page=int(found["page"]))
+    if found["t"]:
+        return Part(found["of"], seconds=float(found["t"]))
+    left, top, width, height = map(int, f"{found['xy']},{found['wh']}".split(","))
+    return Part(found["of"], region=(left, top, width, height))
+
+
+@dataclass(frozen=True)
 class Document:
     """Hold what is indexed and found: a text, an image or both.
 
@@ -171,6 +233,7 @@ class Document:
         id: Names the document in an index: 1 to 1,024 bytes without control characters.
         text: What it says.
         image: What it shows. A document that comes out of a store has its image only where that was given as a path.
+            A path may name a part of a file, as `Part` writes it: a page of a PDF, or a region of an image.
         metadata: What searches can filter on: at most 1,000 keys of 128 characters, and 1 MiB of keys and strings.
 
     Example:
@@ -183,6 +246,11 @@ class Document:
     text: str | None = None
     image: ImageSource | None = None
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def part(self) -> Part | None:
+        """Return which part of a file this is; None for a file, or what comes from none."""
+        return part_of(self.id)
 
 
 @dataclass(frozen=True)

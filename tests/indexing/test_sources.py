@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.folders import shut
 from vlmsearch import ConfigError, Document, Reject, Stamp
-from vlmsearch.indexing.sources import Paths, Sourced, file_id
+from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.types import CONTROLS
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.sources import Paths, Sourced
+from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.sources import Paths
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_STORE, open_encoder, open_store
 

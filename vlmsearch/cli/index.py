@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from vlmsearch.wire import report_json
 
 if TYPE_CHECKING:
     from vlmsearch.client import RemotePipeline
+    from vlmsearch.indexing.items import Item
     from vlmsearch.indexing.sources import Paths
 
 _SHOWN = 20
@@ -106,18 +107,22 @@ def _upload(
     on_progress: Callable[[int], None] | None,
 ) -> IndexReport:
     """Send what the files here hold."""
+    from vlmsearch.indexing.items import Container
+
     rejects: list[Reject] = []
 
-    def documents() -> Iterator[Document]:
-        for item in source:
-            if not isinstance(item, Reject):
-                yield item.document
+    def documents(items: Iterable[Item]) -> Iterator[Document]:
+        for item in items:
+            if isinstance(item, Container):
+                yield from documents(item.parts(DEFAULT_LIMITS))
+            elif not isinstance(item, Reject):
+                yield item.document if item.image is None else replace(item.document, image=item.image)
             elif strict:
                 raise InvalidInputError(item.code, item.message)
             else:
                 rejects.append(item)
 
-    report = remote.add(documents(), retry_failed=retry_failed, strict=strict, on_progress=on_progress)
+    report = remote.add(documents(source), retry_failed=retry_failed, strict=strict, on_progress=on_progress)
     return replace(report, rejects=(*report.rejects, *rejects))
 
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.sources import Paths, Sourced
+from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.sources import Paths
 from vlmsearch.models.bundle import Tower, data_folder
 from vlmsearch.models.recipe import Recipe
 from vlmsearch.types import ImageSource

@@ -2,13 +2,17 @@
 
 ::
 
-    caller's thread      takes documents, asks the store what it has of them
+    caller's thread      takes documents, asks the store what it has of them; opens files of several documents
     worker threads       read, digest, skip what is unchanged, decode
     one thread           encodes batches
     one thread           stores them and counts
 
 Only so many documents are under way at once, so memory does not grow with their number. Each batch is durable when it
 is counted: whenever the flow ends, by Ctrl-C, by an error or with the process, the next run completes it.
+
+The document of a whole file is stored after those of its parts, and where the file was in the index before, after the
+parts that it no longer has were deleted: an index that has the whole file in a version has all of that version, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -20,24 +24,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, Union
+from typing import TypeAlias, TypeVar, Union
 
 from vlmsearch._util.cancellation import on_cancel
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
 from vlmsearch.encoders.base import Encoder, prepared_image
 from vlmsearch.errors import InvalidBatchError, InvalidInputError, OperationCancelledError
+from vlmsearch.indexing.items import Container, Item, Sourced, id_of
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
-from vlmsearch.indexing.sources import Item, Sourced
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import available_cores
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.label_keys import has_labels, without_labels
 from vlmsearch.stores.base import Store, quarantine_of
-from vlmsearch.types import CONTROLS, IndexReport, Record, Reject, Stamp, check_id, check_metadata, is_id
+from vlmsearch.types import CONTROLS, IndexReport, Record, Reject, Stamp, check_id, check_metadata, is_id, part_of
 
 BATCH = 64
 """Documents that are encoded together."""
@@ -45,6 +49,8 @@ LOOKED_UP = 512
 """Documents that the store is asked about together, which is far cheaper: so many, or what came within a second, or
 what has so much text and so many images in memory as is not to wait for others."""
 _HEAVY_CHARS = 2**20
+_READ_CHARS = 4
+"""What each byte of an image counts that was read already, such as that of a page: there are many to come."""
 _READ_TOGETHER = 16
 """Documents that one thread reads before it takes others."""
 STORED_TOGETHER = 512
@@ -64,7 +70,9 @@ class Unchanged:
 
 
 Outcome: TypeAlias = Union[Ready, Unchanged, Reject]
-_Known: TypeAlias = "tuple[Item, Stamp | None, bool]"
+T = TypeVar("T", Item, Union[Sourced, Reject])
+_Input: TypeAlias = Union[Sourced, Reject, Unchanged]
+_Known: TypeAlias = tuple[_Input, Union[Stamp, None], bool]
 
 
 @dataclass(frozen=True)
@@ -90,11 +98,12 @@ class _Tally:
     updated: int = 0
     unchanged: int = 0
     unlabelled: int = 0
+    pruned: int = 0
     rejects: list[Reject] = field(default_factory=list)
 
     def report(self, seconds: float) -> IndexReport:
         rejects = tuple(self.rejects)
-        return IndexReport(self.added, self.updated, self.unchanged, 0, rejects, seconds, self.unlabelled)
+        return IndexReport(self.added, self.updated, self.unchanged, self.pruned, rejects, seconds, self.unlabelled)
 
 
 class Flow:
@@ -115,6 +124,18 @@ class Flow:
         self._failure: BaseException | None = None
         self._is_over = False
         self._tally = _Tally()
+        self._waiting: list[Future[list[Outcome]]] = []
+        self._waits = 0
+        """How many inputs the workers look at that are not queued to be encoded."""
+        self._put_at = 0.0
+        self._bad_parts: dict[str, list[Reject]] = {}
+        """The parts of each file that were in quarantine before the run."""
+        self._opened: set[str] = set()
+        """The files of several documents that are opened in this run."""
+        self._replaced: dict[str, set[str]] = {}
+        """Those of which the index had something, with the ids of the parts that they have now."""
+        self._held: list[Sourced | Reject] = []
+        """The documents of the whole files among these, which are stored when the parts that are gone are deleted."""
 
     def run(self, items: Iterable[Item]) -> IndexReport:
         """Index ``items`` and report; raises what a stage raised, after the other stages have ended.
@@ -126,7 +147,11 @@ class Flow:
 
     def _run(self, items: Iterable[Item]) -> IndexReport:
         started = time.monotonic()
+        self._put_at = started
         self._quarantined = {reject.id: reject for reject in self._quarantine.rejects()}
+        for reject in self._quarantined.values():
+            if part := part_of(reject.id):
+                self._bad_parts.setdefault(part.of, []).append(reject)
         threads = [
             threading.Thread(
                 target=copy_context().run, args=(self._guard, step), name=f"vlmsearch-{step.__name__.strip('_')}"
@@ -139,9 +164,11 @@ class Flow:
                 thread.start()
             try:
                 for group in _groups(items):
-                    known = self._look_up(group)
-                    for start in range(0, len(known), BATCH):
-                        self._examined.put(self._submit(workers, known[start : start + BATCH]))
+                    self._take(workers, group)
+                if self._replaced:
+                    self._drop_parts()
+                self._examine_later(workers, self._look_up(self._held))
+                self._put()
                 self._examined.close()
                 for thread in threads:
                     thread.join()
@@ -175,9 +202,67 @@ class Flow:
             self._failure = self._failure or exc
             self._stop()
 
-    def _look_up(self, group: Sequence[Item]) -> list[_Known]:
+    def _take(self, workers: ThreadPoolExecutor, group: Sequence[Item]) -> None:
+        """Have a group looked at, and the parts of those files among it that the index does not have like this."""
+        containers = {item.id: item for item in group if isinstance(item, Container)}
+        inputs: list[_Input] = [item for item in group if not isinstance(item, Container)]
+        changed: list[tuple[Container, bool]] = []
+        if containers:
+            with querying(self._store.name, "stamps"):
+                stamps = self._store.stamps([id for id in containers if is_id(id)])
+            for id, container in containers.items():
+                same = self._same(container, stamps.get(id))
+                inputs += same
+                changed += [] if same else [(container, id in stamps)]
+        self._examine_later(workers, self._look_up(inputs))
+        for container, is_known in changed:
+            self._open(workers, container, is_known=is_known)
+
+    def _same(self, container: Container, known: Stamp | None) -> list[Unchanged | Reject]:
+        """What is to be said of a file that the index has like this, or could not use; empty for any other."""
+        bad = self._bad_parts.get(container.id, [])
+        if self._options.retry_failed and bad:
+            return []
+        if self._is_known(known, Stamp(container.version, container.source)):
+            return [Unchanged(container.id), *bad]
+        old = self._quarantined.get(container.id)
+        if old and old.stamp.digest == container.version and not self._options.retry_failed:
+            return [old, *bad]
+        return []
+
+    def _open(self, workers: ThreadPoolExecutor, container: Container, *, is_known: bool) -> None:
+        """Have the parts of a file looked at."""
+        self._opened.add(container.id)
+        ids, whole = set[str](), list[Sourced | Reject]()
+        for group in _groups(container.parts(self._options.image_limits)):
+            parts = [part for part in group if id_of(part) != container.id]
+            whole += [part for part in group if id_of(part) == container.id]
+            ids.update(map(id_of, parts))
+            known = self._look_up(parts)
+            is_known = is_known or any(stamp is not None for _, stamp, _ in known)
+            self._examine_later(workers, known)
+        if not is_known:
+            self._examine_later(workers, self._look_up(whole))
+            return
+        self._held += [replace(each, image=None) if isinstance(each, Sourced) else each for each in whole]
+        if not any(isinstance(each, Reject) and each.code == "unreadable" for each in whole):
+            self._replaced[container.id] = ids
+
+    def _drop_parts(self) -> None:
+        """Delete the parts that files no longer have."""
+        gone = [id for id in self._store.ids() if self._is_dropped(id)]
+        stamps = self._store.stamps(gone)
+        self._tally.pruned += self._store.delete([id for id in gone if stamps[id].source in self._replaced])
+        self._quarantine.release([id for id in list(self._quarantined) if self._is_dropped(id)])
+
+    def _is_dropped(self, id: str) -> bool:
+        """Whether a document is a part of a file that the file no longer has."""
+        part = part_of(id)
+        return part is not None and part.of in self._replaced and id not in self._replaced[part.of]
+
+    def _look_up(self, group: Sequence[_Input]) -> list[_Known]:
         """The last input of each id, what the store has of it, and whether another one is under way."""
-        latest = {item.id if isinstance(item, Reject) else item.document.id: item for item in group}
+        latest = {id_of(item): item for item in group}
         usable = [id for id, item in latest.items() if isinstance(item, Sourced) and is_id(id)]
         with self._counting:
             again = {id for id in latest if self._under_way[id]}
@@ -185,6 +270,21 @@ class Flow:
         with querying(self._store.name, "stamps"):
             known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
         return [(item, known.get(id), id in again) for id, item in latest.items()]
+
+    def _examine_later(self, workers: ThreadPoolExecutor, known: Sequence[_Known]) -> None:
+        """Have the workers look at inputs; what they find is encoded together with that of others, if it is little."""
+        for start in range(0, len(known), BATCH):
+            some = known[start : start + BATCH]
+            self._waiting += self._submit(workers, some)
+            self._waits += len(some)
+            if self._waits >= BATCH or time.monotonic() - self._put_at > STORED_EVERY:
+                self._put()
+
+    def _put(self) -> None:
+        waiting, self._waiting, self._waits = self._waiting, [], 0
+        if waiting:
+            self._examined.put(waiting)
+        self._put_at = time.monotonic()
 
     def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[_Known]) -> list[Future[list[Outcome]]]:
         parts = (batch[start : start + _READ_TOGETHER] for start in range(0, len(batch), _READ_TOGETHER))
@@ -199,12 +299,12 @@ class Flow:
                 outcomes.append(self._examine(*one))
         return outcomes
 
-    def _examine(self, item: Item, known: Stamp | None, is_again: bool) -> Outcome:
+    def _examine(self, item: _Input, known: Stamp | None, is_again: bool) -> Outcome:
         """What is to be done about one input; all of it that needs no other input.
 
         ``is_again``: another of its id is under way, so that ``known`` is about to be replaced.
         """
-        if isinstance(item, Reject):
+        if not isinstance(item, Sourced):
             return item
         document, stamp = item.document, Stamp("", item.source)
         try:
@@ -212,8 +312,9 @@ class Flow:
             check_types(document)
             check_metadata(document.metadata)
             limits = self._options.image_limits
-            image = read_image(document.image, limits) if isinstance(document.image, Path) else document.image
-            stamp = Stamp(digest(document, image, limits), item.source)
+            image = document.image if item.image is None else item.image
+            image = read_image(image, limits) if isinstance(image, Path) else image
+            stamp = Stamp(item.digest or digest(document, image, limits), item.source)
             if self._is_known(known, stamp) and not is_again:
                 return Unchanged(document.id)
             old = self._quarantined.get(document.id)
@@ -264,7 +365,9 @@ class Flow:
             last = {outcome.id: outcome for outcome in outcomes}
             self._check_strict(outcomes)
             used = [record for record in records if not isinstance(last[record.document.id], Reject)]
-            last.update((reject.id, reject) for reject in self._upsert(used))
+            parts = [record for record in used if record.document.id not in self._opened]
+            whole = [record for record in used if record.document.id in self._opened]
+            last.update((reject.id, reject) for some in (parts, whole) for reject in self._upsert(some))
             self._note_rejects([outcome for outcome in last.values() if isinstance(outcome, Reject)])
             self._release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
             for id, outcome in last.items():
@@ -331,9 +434,9 @@ class Flow:
                 del self._quarantined[id]
 
 
-def _groups(items: Iterable[Item]) -> Iterator[list[Item]]:
+def _groups(items: Iterable[T]) -> Iterator[list[T]]:
     """Inputs in groups to be looked up; a group ends early where it is heavy, or slow to come."""
-    group: list[Item] = []
+    group: list[T] = []
     chars, begun = 0, time.monotonic()
     for item in items:
         group.append(item)
@@ -348,8 +451,10 @@ def _groups(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def _chars(item: Item) -> int:
     """How much of memory an input takes, in characters; an image counts as one of middle size."""
-    if isinstance(item, Reject):
+    if not isinstance(item, Sourced):
         return 0
     document = item.document
+    if item.image is not None:
+        return _READ_CHARS * len(item.image)
     image = 0 if isinstance(document.image, (Path, type(None))) else _HEAVY_CHARS
     return image + (len(document.text) if isinstance(document.text, str) else 0)

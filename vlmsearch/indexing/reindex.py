@@ -11,7 +11,7 @@ from itertools import islice
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing.flow import Flow, IndexOptions
-from vlmsearch.indexing.sources import Sourced
+from vlmsearch.indexing.items import Sourced
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, quarantine_of
 from vlmsearch.types import Document, Manifest
@@ -158,7 +158,7 @@ def to_encode(store: Store, new: Store, lost: set[str], some: Iterable[str] | No
             if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
                 lost.add(document.id)
             elif _is_indexable(document):
-                yield Sourced(document, stamps[document.id].source)
+                yield Sourced(document, stamps[document.id].source, digest=stamps[document.id].digest)
             else:
                 lost.add(document.id)
 

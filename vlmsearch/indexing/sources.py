@@ -5,6 +5,8 @@ a folder                  every image and text file below it, hidden ones left o
                           link to a file is that file, wherever it is, unless ``follow_links`` is off; links to
                           folders are left out
 a file, a glob            the same for what it names
+``.pdf``                  with `SourceOptions.pdf`: a document a page, whose id ends in ``#page=3``, and one for the
+                          whole file, whose id is the absolute path
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
 ========================  ==========================================================================================
 
@@ -23,33 +25,23 @@ import os
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, Union
 
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, container, kind_of
+from vlmsearch.indexing.items import NO_OPTIONS, Item, Sourced, SourceOptions
 from vlmsearch.indexing.tables import STRAY, Row, read_rows
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
-from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp
+from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv"})
-_SUFFIXES = IMAGE_SUFFIXES | TEXT_SUFFIXES
+_SUFFIXES = IMAGE_SUFFIXES | TEXT_SUFFIXES | CONTAINER_SUFFIXES
 _ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 """What is escaped in the id of a file: what no id has, and a % before two digits that escaping could have written."""
 _Found: TypeAlias = Union[str, "tuple[str, OSError]"]
-
-
-@dataclass(frozen=True)
-class Sourced:
-    """A document and the file that it was read from, empty for none."""
-
-    document: Document
-    source: str
-
-
-Item: TypeAlias = Union[Sourced, Reject]
 
 
 def given_documents(documents: Document | Iterable[Document]) -> Iterator[Sourced]:
@@ -72,6 +64,7 @@ class Paths:
         paths: Folders, files, globs and tables.
         follow_links: Take files that are symbolic links, which may lead out of the folders; those that are named
             themselves are always taken.
+        options: What is taken of files beside images, texts and tables.
 
     Raises:
         ConfigError: A path does not exist, a glob matches nothing, or a table is not a file.
@@ -84,17 +77,22 @@ class Paths:
         ['a dog in the snow']
     """
 
-    def __init__(self, paths: Sequence[str | Path], *, follow_links: bool = True) -> None:
+    def __init__(
+        self, paths: Sequence[str | Path], *, follow_links: bool = True, options: SourceOptions = NO_OPTIONS
+    ) -> None:
         if not paths:
             raise ConfigError("name at least one folder, file, glob or table")
         self.given = tuple(map(Path, paths))
         self._follow_links = follow_links
+        self._options = options
         self.folders: list[str] = []
         self.tables: list[str] = []
         self._files: list[str] = []
         self._listed: dict[str, list[_Found]] = {}
         """What `__len__` found in the folders, for the iteration after it."""
         self._unread: set[str] = set()
+        self._left_out: set[str] = set()
+        """Files in the folders that another option takes; nothing that came from them counts as gone."""
         for path in self.given:
             self._take(path)
 
@@ -119,7 +117,7 @@ class Paths:
 
     def __len__(self) -> int:
         """Return how many documents there are, counted without reading images or texts; rows of tables are read."""
-        self._listed = {folder: list(_walk(folder, self._follow_links)) for folder in self.folders}
+        self._listed = {folder: list(self._walk(folder)) for folder in self.folders}
         files = len(self._files) + sum(map(len, self._listed.values()))
         return files + sum(1 for table in self.tables for _ in read_rows(table))
 
@@ -128,13 +126,35 @@ class Paths:
         self._unread = set()
         listed, self._listed = self._listed, {}
         for name in self._files:
-            yield _read_file(name)
+            yield self._read_file(name)
         for folder in self.folders:
-            for found in listed.get(folder) or _walk(folder, self._follow_links):
-                yield _read_file(found) if isinstance(found, str) else self._skip(*found)
+            for found in listed.get(folder) or self._walk(folder):
+                yield self._read_file(found) if isinstance(found, str) else self._skip(*found)
         for table in self.tables:
             for number, row in read_rows(table):
                 yield self._skip(table, row) if isinstance(row, OSError) else _read_row(table, number, row)
+
+    def _walk(self, folder: str) -> Iterator[_Found]:
+        """What is taken of a folder."""
+        for found in _walk(folder, self._follow_links):
+            kind = kind_of(found) if isinstance(found, str) else None
+            if kind is None or getattr(self._options, kind.option):
+                yield found
+            elif isinstance(found, str):
+                self._left_out.add(_escape(found))
+
+    def _read_file(self, name: str) -> Item:
+        """What is in a file that is named by its absolute path."""
+        kind = kind_of(name)
+        if kind is None:
+            return _read_file(name)
+        id = _escape(name)
+        try:
+            if getattr(self._options, kind.option):
+                return container(kind, name, id, self._options)
+        except InvalidInputError as exc:
+            return Reject(id, exc.code, str(exc), Stamp("", id))
+        return Reject(id, "unreadable", f"{name!r} is {kind.name}, which is read with `{kind.option}`", Stamp("", id))
 
     def _skip(self, name: str, exc: OSError) -> Reject:
         """A folder or table that was not read, as a Reject; nothing that came from there counts as gone."""
@@ -149,13 +169,15 @@ class Paths:
             stamp: Its stamp in the index.
 
         Returns:
-            True where the document is gone unless it was seen.
+            True where the document is gone unless it was seen, or the file that it is a part of.
         """
-        if any(_is_in(stamp.source, unread) for unread in self._unread):
+        if stamp.source in self._left_out or any(_is_in(stamp.source, unread) for unread in self._unread):
             return False
         if stamp.source in map(file_id, self.tables):
             return True
-        return stamp.source == id and any(_is_in(id, file_id(folder)) for folder in self.folders)
+        part = part_of(id)
+        is_file = stamp.source in (id, part.of if part else id)
+        return is_file and any(_is_in(stamp.source, file_id(folder)) for folder in self.folders)
 
     def was_read(self, id: str, stamp: Stamp) -> bool:
         """Return whether an id is that of a folder or table that was read, or of a row in one.

@@ -35,7 +35,7 @@ from vlmsearch.media.limits import (
     check_structure,
     pixel_bytes,
 )
-from vlmsearch.types import ImageSource
+from vlmsearch.types import ImageSource, Part, part_of
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
 
@@ -70,10 +70,48 @@ _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|un
 
 
 def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-    """The bytes of an image file; errors as `read_regular`."""
+    """The bytes of an image file, or those of a BMP of the part of a file that a path names; see `part_of`.
+
+    Errors as `read_regular`; for a part also those of `open_image`.
+    """
+    part = named_part(path)
+    if part is not None:
+        return _read_part(part, limits)
     data = read_regular(path, "an image")
     check_count(len(data), "bytes", limits.encoded_bytes, repr(str(path)))
     return data
+
+
+def named_part(path: Path) -> Part | None:
+    """The part of a file that a path names; None for a path that names a file."""
+    part = part_of(str(path))
+    return None if part is None or os.path.lexists(path) else part
+
+
+def file_of(path: Path) -> Path:
+    """The file that an image is in: its path, or the one whose part that names."""
+    part = named_part(path)
+    return path if part is None else file_of(Path(part.of))
+
+
+def _read_part(part: Part, limits: ImageLimits) -> bytes:
+    """The image of a page, a moment or a region, as a BMP."""
+    path = Path(part.of)
+    if part.page is not None:
+        from vlmsearch.media.pdf import page_image
+
+        return page_image(path, part.page, limits)
+    if part.region is None:
+        raise InvalidInputError("unsupported", f"{str(path)!r} is read as an image, which has no moment {part.seconds}")
+    left, top, width, height = part.region
+    with opened_image(path, limits=limits) as image:
+        right, bottom = min(left + width, image.width), min(top + height, image.height)
+        if right <= left or bottom <= top:
+            size = f"{image.width} by {image.height}"
+            raise InvalidInputError("invalid", f"the region {left},{top} is not in {str(path)!r}, which is {size}")
+        written = BytesIO()
+        image.crop((left, top, right, bottom)).save(written, "BMP")
+    return written.getvalue()
 
 
 def read_regular(path: Path | str, what: str) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.copies import Sketch, is_copy, look_at, placements
-from vlmsearch.media.images import image_size
+from vlmsearch.media.images import file_of, image_size
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.relevance import Judge
@@ -166,7 +166,7 @@ class _Files:
 def _measured(id: str, path: Path, limits: ImageLimits) -> ImageFile:
     try:
         width, height = image_size(path, limits)
-        found = path.stat()
+        found = file_of(path).stat()
     except (InvalidInputError, OSError):  # gone since it was compared
         return ImageFile(id, path, 0, 0, 0, 0.0)
     return ImageFile(id, path, width, height, found.st_size, found.st_mtime)

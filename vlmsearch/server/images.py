@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vlmsearch._util.files import replace_file
 from vlmsearch.errors import BackendUnavailableError, InvalidInputError, VlmsearchError
-from vlmsearch.media.images import format_of, open_image, read_image
+from vlmsearch.media.images import file_of, format_of, open_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import Store
 from vlmsearch.types import Document
@@ -219,7 +219,7 @@ def image_path(document: Document) -> Path | None:
 
 def _tag(path: Path, of: str) -> str:
     try:
-        found = path.stat()
+        found = file_of(path).stat()
     except OSError as exc:
         raise InvalidInputError("unreadable", f"{path.name!r} cannot be read: {exc.strerror}") from exc
     form = f"{path}\0{found.st_mtime_ns}\0{found.st_size}\0{of}"

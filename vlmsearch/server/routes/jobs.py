@@ -14,7 +14,9 @@ from fastapi import Path as InPath
 
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.sources import Item, Paths, Sourced
+from vlmsearch.indexing.items import Item, Sourced
+from vlmsearch.indexing.sources import Paths
+from vlmsearch.media.images import file_of
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Right
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
@@ -110,7 +112,7 @@ class AllowedPaths(Paths):
 
 def is_below(path: Path, folders: list[str]) -> bool:
     """Return whether a path, links followed, is one of some folders or below one."""
-    real = os.path.realpath(path)
+    real = os.path.realpath(file_of(path))
     return any(real == folder or real.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
 
 

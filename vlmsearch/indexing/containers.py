@@ -1,0 +1,114 @@
+"""Files of several documents: what comes of each kind, and the option that it is taken with.
+
+A kind is added by an entry in `KINDS`: endings, the field of `SourceOptions`, and the function that gives the parts of
+a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.indexing.items import Container, Part, Sourced, SourceOptions
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.types import Document, Reject, Scalar, Stamp
+
+Read: TypeAlias = Callable[["File", SourceOptions, ImageLimits], Iterator[Part]]
+_CHUNK = 2**20
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of several documents: its absolute path, its id, and its version."""
+
+    path: Path
+    id: str
+    version: str
+
+    def part(self, fragment: str, text: str | None, image: bytes | None, metadata: dict[str, Scalar]) -> Sourced:
+        """The document of a part, whose image is named by the path with the same fragment."""
+        document = Document(f"{self.id}{fragment}", text or None, Path(f"{self.path}{fragment}"), metadata)
+        return Sourced(document, self.id, image)
+
+    def reject(self, exc: InvalidInputError, fragment: str = "") -> Reject:
+        """The file, or a part of it, that cannot be used; tried again when the file changes."""
+        version = "" if exc.code == "unreadable" else self.version
+        return Reject(f"{self.id}{fragment}", exc.code, str(exc), Stamp(version, self.id))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of files: what it is called, how its files end, the option, what of the options decides, and how to read.
+
+    ``edition`` is raised where the same file gives other documents than before.
+    """
+
+    name: str
+    suffixes: frozenset[str]
+    option: str
+    decided_by: tuple[str, ...]
+    edition: int
+    read: Read
+
+
+def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Container:
+    """A file of a kind; InvalidInputError ``unreadable`` where its bytes cannot be read."""
+    chosen = [kind.option, kind.edition, *(getattr(options, each) for each in kind.decided_by)]
+    version = hashlib.sha256(json.dumps([_digest(name), chosen]).encode()).hexdigest()
+    return Container(id, id, version, partial(kind.read, File(Path(name), id, version), options))
+
+
+def _digest(name: str) -> str:
+    """SHA-256 over the bytes of a file."""
+    digest = hashlib.sha256()
+    try:
+        if not stat.S_ISREG(os.stat(name).st_mode):
+            raise InvalidInputError("unreadable", f"{name!r} is a folder, a pipe, a socket or a device, not a file")
+        with open(name, "rb", buffering=0) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as exc:
+        raise InvalidInputError("unreadable", f"{name!r} cannot be read: {exc.strerror}") from exc
+    return digest.hexdigest()
+
+
+def _pages(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[Part]:
+    """The pages of a PDF, and the whole file: its title, and its first page as its image."""
+    from vlmsearch.media import pdf
+
+    first: bytes | None = None
+    try:
+        about = pdf.describe(file.path)
+        for page in pdf.read_pages(file.path, limits):
+            if isinstance(page, pdf.Page):
+                first = page.image if page.number == 1 else first
+                yield file.part(f"#page={page.number}", page.text, page.image, {"page": page.number})
+            else:
+                number, exc = page
+                yield file.reject(exc, f"#page={number}")
+    except InvalidInputError as exc:
+        yield file.reject(exc)
+        return
+    metadata: dict[str, Scalar] = {"pages": about.pages, "parts": about.pages}
+    metadata |= {key: value for key, value in (("title", about.title), ("author", about.author)) if value}
+    image = None if first is None else Path(f"{file.path}#page=1")
+    document = Document(file.id, about.text or file.path.stem, image, metadata)
+    yield Sourced(document, file.id, first, file.version)
+
+
+KINDS = (Kind("a PDF", frozenset({".pdf"}), "pdf", (), 1, _pages),)
+CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
+
+
+def kind_of(name: str) -> Kind | None:
+    """The kind of a file, by how its name ends; None for a file that is one document."""
+    suffix = os.path.splitext(name)[1].lower()
+    return next((kind for kind in KINDS if suffix in kind.suffixes), None)

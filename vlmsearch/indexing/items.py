@@ -1,0 +1,74 @@
+"""What sources give: documents, what cannot be used, and files that hold several documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, Union
+
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.types import Document, Reject
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """A document and the file that it was read from, empty for none.
+
+    ``image`` are the bytes that `read_image` gives of the path which is the document's image, where they were read
+    already. ``digest`` is what the stamp of the document has in place of a digest of its content; empty for that.
+    """
+
+    document: Document
+    source: str
+    image: bytes | None = None
+    digest: str = ""
+
+
+Part: TypeAlias = Union[Sourced, Reject]
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file of several documents, which is opened only where the index does not have this version of it.
+
+    ``id`` is that of the file and of the document of the whole file, and ``source`` the file. ``version`` is a digest
+    of its bytes and of all options that decide what comes of it. ``parts`` gives the documents one by one, each with an
+    id that `part_of` reads, and last the document of the whole file, whose ``digest`` is the version: where the index
+    has that, it has all parts. Where the file cannot be read it gives a Reject of the file instead of the latter.
+    """
+
+    id: str
+    source: str
+    version: str
+    parts: Callable[[ImageLimits], Iterator[Part]]
+
+
+Item: TypeAlias = Union[Sourced, Reject, Container]
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Say what is taken of files beside images, texts and tables: it costs time, so it is off by default.
+
+    Attributes:
+        pdf: Take each page of PDF files, as its text and its image. Needs the extra ``pdf``.
+
+    Example:
+        >>> SourceOptions(pdf=True).pdf
+        True
+    """
+
+    pdf: bool = False
+
+
+NO_OPTIONS = SourceOptions()
+
+
+class _HasId(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+def id_of(item: Sourced | _HasId) -> str:
+    """The id of what a source gives."""
+    return item.document.id if isinstance(item, Sourced) else item.id

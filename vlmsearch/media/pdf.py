@@ -1,0 +1,279 @@
+"""The pages of a PDF: what each says and shows, by PDFium.
+
+PDFium is not safe in threads: one lock holds all calls. A file is opened by its path and read as it is needed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vlmsearch._util.text import well_formed
+from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
+
+if TYPE_CHECKING:
+    from pypdfium2 import PdfDocument, PdfPage
+
+LONG_EDGE = 1600
+"""Pixels of the longer edge of a page: A4 at 137 dots an inch, in which small print can be read."""
+_MOST_DPI = 300
+"""Small pages are not enlarged beyond this."""
+_POINTS = 72
+_REOPENED = 256
+"""Pages after which a file is opened again: PDFium keeps fonts and images of all pages that it has seen."""
+_CACHED = 4
+"""Files that stay open for pages that are asked for one by one."""
+_FILE, _FORMAT, _PASSWORD, _SECURITY = 2, 3, 4, 5
+"""Why PDFium opens a file not: fpdfview.h, FPDF_ERR."""
+_NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
+_SOFT_HYPHEN = re.compile("[\u00ad\ufffe\x02]\r?\n?")
+_TITLES = ("Title", "Author", "Subject", "Keywords")
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Page:
+    """Hold a page of a PDF.
+
+    Attributes:
+        number: From 1.
+        text: What it says, lines apart; "" for a scan.
+        image: What it shows, as the bytes of a BMP.
+    """
+
+    number: int
+    text: str
+    image: bytes
+
+
+@dataclass(frozen=True)
+class About:
+    """Say what a PDF is.
+
+    Attributes:
+        pages: How many it has.
+        title: As its author wrote it; "" for none.
+        author: As above.
+        text: Title, author, subject and keywords, a line each.
+    """
+
+    pages: int
+    title: str
+    author: str
+    text: str
+
+
+def describe(path: Path) -> About:
+    """Return what a PDF says of itself.
+
+    Raises:
+        InvalidInputError: It cannot be opened: ``unreadable``, ``empty``, ``corrupt``, ``truncated``, or
+            ``unsupported`` where a password opens it.
+        MissingDependencyError: pypdfium2 is not installed.
+    """
+    with _LOCK, _opened(path) as document:
+        said = [_said(document, key) for key in _TITLES]
+        return About(len(document), said[0], said[1], "\n".join(dict.fromkeys(filter(None, said))))
+
+
+def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Page | tuple[int, InvalidInputError]]:
+    """Yield the pages of a PDF in order, one in memory at a time.
+
+    A page that cannot be read comes as its number and the reason.
+
+    Raises:
+        InvalidInputError: The file cannot be opened, as for `describe`.
+        MissingDependencyError: pypdfium2 is not installed.
+    """
+    number, count = 0, 1
+    document: PdfDocument | None = None
+    try:
+        while number < count:
+            with _LOCK:
+                if document is None or number % _REOPENED == 0:
+                    if document is not None:
+                        document.close()
+                    document = _open(path)
+                    count = len(document)
+                if number >= count:  # it became shorter meanwhile
+                    return
+                number += 1
+                page = _read_page(document, path, number, limits)
+            yield page
+    finally:
+        if document is not None:
+            with _LOCK:
+                document.close()
+
+
+def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
+    """Return what a page shows, as `read_pages` gives it; the file stays open for the next call.
+
+    Raises:
+        InvalidInputError: The file cannot be opened, as for `describe`, or has no such page, or that is ``corrupt``.
+        MissingDependencyError: pypdfium2 is not installed.
+    """
+    with _LOCK:
+        document = _CACHE.get(path)
+        if number > len(document):
+            raise InvalidInputError("invalid", f"{str(path)!r} has {len(document):,} pages, and no page {number}")
+        with _loaded(document, path, number) as page:
+            return _draw(page, _name(path, number), limits)
+
+
+def _read_page(
+    document: PdfDocument, path: Path, number: int, limits: ImageLimits
+) -> Page | tuple[int, InvalidInputError]:
+    try:
+        with _loaded(document, path, number) as page:
+            return Page(number, _text(page), _draw(page, _name(path, number), limits))
+    except InvalidInputError as exc:
+        return number, exc
+
+
+def _name(path: Path, number: int) -> str:
+    return f"page {number} of {str(path)!r}"
+
+
+@contextmanager
+def _loaded(document: PdfDocument, path: Path, number: int) -> Iterator[PdfPage]:
+    """A page; what PDFium says against it is ``corrupt``."""
+    from pypdfium2 import PdfiumError
+
+    try:
+        page = document[number - 1]
+        try:
+            yield page
+        finally:
+            page.close()
+    except (PdfiumError, ValueError) as exc:
+        if isinstance(exc, InvalidInputError):
+            raise
+        raise InvalidInputError("corrupt", f"{_name(path, number)} is damaged: {one_line(exc)}") from exc
+    except MemoryError as exc:
+        raise InvalidInputError("too_large", f"{_name(path, number)} needs more memory than there is") from exc
+
+
+def _text(page: PdfPage) -> str:
+    found = page.get_textpage()
+    try:
+        text = found.get_text_range(errors="replace")
+    finally:
+        found.close()
+    return well_formed(_NOT_TEXT.sub("", _SOFT_HYPHEN.sub("", text).replace("\r\n", "\n"))).strip()
+
+
+def _draw(page: PdfPage, name: str, limits: ImageLimits) -> bytes:
+    """A page upright on white, as a BMP: what PDFium draws is that already, and every program reads it."""
+    from pypdfium2 import PdfBitmap
+
+    width, height = page.get_size()  # as it is turned
+    if not (math.isfinite(width) and math.isfinite(height) and min(width, height) > 0):
+        raise InvalidInputError("corrupt", f"{name} is {width:g} by {height:g} points large")
+    scale = min(LONG_EDGE / max(width, height), _MOST_DPI / _POINTS)
+    check_count(math.ceil(width * scale) * math.ceil(height * scale), "pixels", limits.pixels, name)
+    stride = -(-math.ceil(width * scale) * 3 // 4) * 4
+    bitmap = page.render(scale=scale, prefer_bgrx=False, bitmap_maker=partial(PdfBitmap.new_native, stride=stride))
+    try:
+        return _bmp(bitmap.width, bitmap.height, memoryview(bitmap.buffer))
+    finally:
+        bitmap.close()
+
+
+def _bmp(width: int, height: int, rows: memoryview) -> bytes:
+    """The file of an image in blue, green and red, rows from the top and padded to four bytes."""
+    info = struct.pack("<IiiHHIIiiII", 40, width, -height, 1, 24, 0, len(rows), 0, 0, 0, 0)
+    start = 14 + len(info)
+    return b"".join([struct.pack("<2sIHHI", b"BM", start + len(rows), 0, 0, start), info, rows])
+
+
+def _said(document: PdfDocument, key: str) -> str:
+    try:
+        value: str = document.get_metadata_value(key)
+    except UnicodeDecodeError:
+        return ""
+    return " ".join(well_formed(_NOT_TEXT.sub(" ", value)).split())
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[PdfDocument]:
+    document = _open(path)
+    try:
+        yield document
+    finally:
+        document.close()
+
+
+def _open(path: Path) -> PdfDocument:
+    """Open a file; the lock is held."""
+    try:
+        from pypdfium2 import PdfDocument, PdfiumError
+    except ImportError as exc:
+        raise MissingDependencyError("reading PDF needs pypdfium2: pip install 'vlmsearch[pdf]'") from exc
+    name = repr(str(path))
+    try:
+        size = os.stat(path).st_size
+        if not os.path.isfile(path):
+            raise InvalidInputError("unreadable", f"{name} is a folder, a pipe, a socket or a device, not a PDF file")
+        with open(path, "rb") as file:
+            file.seek(max(size - 2048, 0))
+            end = file.read()
+    except (OSError, ValueError) as exc:
+        if isinstance(exc, InvalidInputError):
+            raise
+        raise InvalidInputError("unreadable", f"{name} cannot be read: {getattr(exc, 'strerror', exc)}") from exc
+    if not size:
+        raise InvalidInputError("empty", f"{name} is empty: 0 bytes")
+    try:
+        document = PdfDocument(path)
+    except PdfiumError as exc:
+        if exc.err_code in (_PASSWORD, _SECURITY):
+            raise InvalidInputError("unsupported", f"{name} is encrypted: save it without its password") from exc
+        if exc.err_code == _FILE:
+            raise InvalidInputError("unreadable", f"{name} cannot be read: {one_line(exc)}") from exc
+        if b"%%EOF" not in end and exc.err_code == _FORMAT:
+            raise InvalidInputError("truncated", f"{name} is cut short, or is not a PDF: it has no end") from exc
+        raise InvalidInputError("corrupt", f"{name} is damaged, or is not a PDF: {one_line(exc)}") from exc
+    try:
+        if document.get_formtype():
+            document.init_forms()  # before the first page, or what is filled in is not drawn
+    except PdfiumError:  # of a form that needs what PDFium was built without
+        pass
+    return document
+
+
+class _Cache:
+    """Files that stay open, each until it changes; the lock is held."""
+
+    def __init__(self) -> None:
+        self._documents: OrderedDict[tuple[Path, int, int], PdfDocument] = OrderedDict()
+
+    def get(self, path: Path) -> PdfDocument:
+        """The open file."""
+        try:
+            found = os.stat(path)
+        except (OSError, ValueError):
+            return _open(path)  # which says why not
+        key = path, found.st_mtime_ns, found.st_size
+        for old in [one for one in self._documents if one[0] == path and one != key]:
+            self._documents.pop(old).close()
+        if key not in self._documents:
+            self._documents[key] = _open(path)
+            if len(self._documents) > _CACHED:
+                self._documents.popitem(last=False)[1].close()
+        self._documents.move_to_end(key)
+        return self._documents[key]
+
+
+_CACHE = _Cache()
