@@ -21,10 +21,11 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar, Union
 
@@ -41,7 +42,18 @@ from vlmsearch.models.inputs import available_cores
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.label_keys import has_labels, without_labels
 from vlmsearch.stores.base import Store, quarantine_of
-from vlmsearch.types import CONTROLS, IndexReport, Record, Reject, Stamp, check_id, check_metadata, is_id, part_of
+from vlmsearch.types import (
+    CONTROLS,
+    ImageSource,
+    IndexReport,
+    Record,
+    Reject,
+    Stamp,
+    check_id,
+    check_metadata,
+    is_id,
+    part_of,
+)
 
 BATCH = 64
 """Documents that are encoded together."""
@@ -71,8 +83,8 @@ class Unchanged:
 
 Outcome: TypeAlias = Union[Ready, Unchanged, Reject]
 T = TypeVar("T", Item, Union[Sourced, Reject])
-_Input: TypeAlias = Union[Sourced, Reject, Unchanged]
-_Known: TypeAlias = tuple[_Input, Union[Stamp, None], bool]
+Input: TypeAlias = Union[Sourced, Reject, Unchanged]
+Known: TypeAlias = tuple[Input, Union[Stamp, None], bool]
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,7 @@ class IndexOptions:
 
 
 @dataclass
-class _Tally:
+class Tally:
     """What has been done so far."""
 
     added: int = 0
@@ -101,7 +113,25 @@ class _Tally:
     pruned: int = 0
     rejects: list[Reject] = field(default_factory=list)
 
+    @property
+    def done(self) -> int:
+        """How many inputs have been counted."""
+        return self.added + self.updated + self.unchanged + len(self.rejects)
+
+    def count(self, outcome: Outcome) -> None:
+        """Add what became of one input."""
+        if isinstance(outcome, Reject):
+            self.rejects.append(outcome)
+        elif isinstance(outcome, Unchanged):
+            self.unchanged += 1
+        elif outcome.replaces:
+            self.updated += 1
+            self.unlabelled += outcome.unlabels
+        else:
+            self.added += 1
+
     def report(self, seconds: float) -> IndexReport:
+        """Return it as the report of a run."""
         rejects = tuple(self.rejects)
         return IndexReport(self.added, self.updated, self.unchanged, self.pruned, rejects, seconds, self.unlabelled)
 
@@ -111,9 +141,7 @@ class Flow:
 
     def __init__(self, encoder: Encoder, store: Store, options: IndexOptions) -> None:
         self._encoder = encoder
-        self._sees = bool(image_fields(encoder.spaces))
         self._store = store
-        self._quarantine = quarantine_of(store)
         self._options = options
         self._examined: BoundedQueue[list[Future[list[Outcome]]]] = BoundedQueue(_UNDER_WAY)
         self._encoded: BoundedQueue[tuple[list[Record], list[Outcome]]] = BoundedQueue(2)
@@ -123,15 +151,13 @@ class Flow:
         self._counting = threading.Lock()
         self._failure: BaseException | None = None
         self._is_over = False
-        self._tally = _Tally()
+        self._tally = Tally()
         self._waiting: list[Future[list[Outcome]]] = []
         self._waits = 0
         """How many inputs the workers look at that are not queued to be encoded."""
         self._put_at = 0.0
         self._bad_parts: dict[str, list[Reject]] = {}
         """The parts of each file that were in quarantine before the run."""
-        self._opened: set[str] = set()
-        """The files of several documents that are opened in this run."""
         self._replaced: dict[str, set[str]] = {}
         """Those of which the index had something, with the ids of the parts that they have now."""
         self._held: list[Sourced | Reject] = []
@@ -148,8 +174,13 @@ class Flow:
     def _run(self, items: Iterable[Item]) -> IndexReport:
         started = time.monotonic()
         self._put_at = started
-        self._quarantined = {reject.id: reject for reject in self._quarantine.rejects()}
-        for reject in self._quarantined.values():
+        quarantined = {reject.id: reject for reject in quarantine_of(self._store).rejects()}
+        limits = self._options.image_limits
+        sees = bool(image_fields(self._encoder.spaces))
+        prepare = partial(prepared_image, self._encoder, limits=limits) if sees else None
+        self._examiner = Examiner(self._encoder.fingerprint, prepare, self._options, quarantined)
+        self._saver = Saver(self._store, quarantined, strict=self._options.strict)
+        for reject in quarantined.values():
             if part := part_of(reject.id):
                 self._bad_parts.setdefault(part.of, []).append(reject)
         threads = [
@@ -163,7 +194,7 @@ class Flow:
             for thread in threads:
                 thread.start()
             try:
-                for group in _groups(items):
+                for group in groups(items):
                     self._take(workers, group)
                 if self._replaced:
                     self._drop_parts()
@@ -205,7 +236,7 @@ class Flow:
     def _take(self, workers: ThreadPoolExecutor, group: Sequence[Item]) -> None:
         """Have a group looked at, and the parts of those files among it that the index does not have like this."""
         containers = {item.id: item for item in group if isinstance(item, Container)}
-        inputs: list[_Input] = [item for item in group if not isinstance(item, Container)]
+        inputs: list[Input] = [item for item in group if not isinstance(item, Container)]
         changed: list[tuple[Container, bool]] = []
         if containers:
             with querying(self._store.name, "stamps"):
@@ -223,18 +254,17 @@ class Flow:
         bad = self._bad_parts.get(container.id, [])
         if self._options.retry_failed and bad:
             return []
-        if self._is_known(known, Stamp(container.version, container.source)):
+        if self._examiner.is_known(known, Stamp(container.version, container.source)):
             return [Unchanged(container.id), *bad]
-        old = self._quarantined.get(container.id)
+        old = self._examiner.quarantined.get(container.id)
         if old and old.stamp.digest == container.version and not self._options.retry_failed:
             return [old, *bad]
         return []
 
     def _open(self, workers: ThreadPoolExecutor, container: Container, *, is_known: bool) -> None:
         """Have the parts of a file looked at."""
-        self._opened.add(container.id)
         ids, whole = set[str](), list[Sourced | Reject]()
-        for group in _groups(container.parts(self._options.image_limits)):
+        for group in groups(container.parts(self._options.image_limits)):
             parts = [part for part in group if id_of(part) != container.id]
             whole += [part for part in group if id_of(part) == container.id]
             ids.update(map(id_of, parts))
@@ -253,14 +283,14 @@ class Flow:
         gone = [id for id in self._store.ids() if self._is_dropped(id)]
         stamps = self._store.stamps(gone)
         self._tally.pruned += self._store.delete([id for id in gone if stamps[id].source in self._replaced])
-        self._quarantine.release([id for id in list(self._quarantined) if self._is_dropped(id)])
+        self._saver.release([id for id in list(self._examiner.quarantined) if self._is_dropped(id)])
 
     def _is_dropped(self, id: str) -> bool:
         """Whether a document is a part of a file that the file no longer has."""
         part = part_of(id)
         return part is not None and part.of in self._replaced and id not in self._replaced[part.of]
 
-    def _look_up(self, group: Sequence[_Input]) -> list[_Known]:
+    def _look_up(self, group: Sequence[Input]) -> list[Known]:
         """The last input of each id, what the store has of it, and whether another one is under way."""
         latest = {id_of(item): item for item in group}
         usable = [id for id, item in latest.items() if isinstance(item, Sourced) and is_id(id)]
@@ -271,7 +301,7 @@ class Flow:
             known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
         return [(item, known.get(id), id in again) for id, item in latest.items()]
 
-    def _examine_later(self, workers: ThreadPoolExecutor, known: Sequence[_Known]) -> None:
+    def _examine_later(self, workers: ThreadPoolExecutor, known: Sequence[Known]) -> None:
         """Have the workers look at inputs; what they find is encoded together with that of others, if it is little."""
         for start in range(0, len(known), BATCH):
             some = known[start : start + BATCH]
@@ -286,61 +316,18 @@ class Flow:
             self._examined.put(waiting)
         self._put_at = time.monotonic()
 
-    def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[_Known]) -> list[Future[list[Outcome]]]:
+    def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[Known]) -> list[Future[list[Outcome]]]:
         parts = (batch[start : start + _READ_TOGETHER] for start in range(0, len(batch), _READ_TOGETHER))
         return [workers.submit(copy_context().run, self._examine_all, part) for part in parts]
 
-    def _examine_all(self, some: Sequence[_Known]) -> list[Outcome]:
+    def _examine_all(self, some: Sequence[Known]) -> list[Outcome]:
         outcomes: list[Outcome] = []
         with stage("decode", {"vlmsearch.count": len(some)}):
             for one in some:
                 if self._is_over:
                     raise StoppedError
-                outcomes.append(self._examine(*one))
+                outcomes.append(self._examiner.examine(*one))
         return outcomes
-
-    def _examine(self, item: _Input, known: Stamp | None, is_again: bool) -> Outcome:
-        """What is to be done about one input; all of it that needs no other input.
-
-        ``is_again``: another of its id is under way, so that ``known`` is about to be replaced.
-        """
-        if not isinstance(item, Sourced):
-            return item
-        document, stamp = item.document, Stamp("", item.source)
-        try:
-            check_id(document.id)
-            check_types(document)
-            check_metadata(document.metadata)
-            limits = self._options.image_limits
-            image = document.image if item.image is None else item.image
-            image = read_image(image, limits) if isinstance(image, Path) else image
-            stamp = Stamp(item.digest or digest(document, image, limits), item.source)
-            if self._is_known(known, stamp) and not is_again:
-                return Unchanged(document.id)
-            old = self._quarantined.get(document.id)
-            if old and old.stamp.digest == stamp.digest and not self._options.retry_failed:
-                return old
-            if not document.text and image is None:
-                return Reject(document.id, "empty", f"{document.id}: the document has neither text nor image", stamp)
-            if not document.text and not self._sees:
-                why = f"{document.id}: {self._encoder.fingerprint} encodes no images"
-                return Reject(document.id, "unsupported", why, stamp)
-            usable = prepared_image(self._encoder, image, limits) if image is not None and self._sees else None
-            unlabels = known is not None and has_labels(known.digest) and not has_labels(stamp.digest)
-            return Ready(document, usable, stamp, known is not None, unlabels)
-        except MemoryError:
-            return Reject(document.id, "too_large", f"{document.id}: it needs more memory than there is", stamp)
-        except InvalidInputError as exc:
-            name = str(document.image) if isinstance(document.image, Path) else document.id
-            is_named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(exc))
-            message = str(exc) if is_named else f"{name}: {exc}"
-            return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
-
-    def _is_known(self, known: Stamp | None, stamp: Stamp) -> bool:
-        """Whether the index has this version of a document, perhaps with labels that its source knows nothing of."""
-        if known is None or known == stamp or not self._options.keep_labels:
-            return known == stamp
-        return known.source == stamp.source and without_labels(known.digest) == stamp.digest != ""
 
     def _encode(self) -> None:
         records: dict[str, Record] = {}
@@ -362,25 +349,100 @@ class Flow:
 
     def _save(self) -> None:
         for records, outcomes in self._encoded:
-            last = {outcome.id: outcome for outcome in outcomes}
-            self._check_strict(outcomes)
-            used = [record for record in records if not isinstance(last[record.document.id], Reject)]
-            parts = [record for record in used if record.document.id not in self._opened]
-            whole = [record for record in used if record.document.id in self._opened]
-            last.update((reject.id, reject) for some in (parts, whole) for reject in self._upsert(some))
-            self._note_rejects([outcome for outcome in last.values() if isinstance(outcome, Reject)])
-            self._release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
+            last = self._saver.save(records, outcomes)
             for id, outcome in last.items():
                 if id not in self._counted or isinstance(outcome, Reject):
-                    self._count(outcome)
+                    self._tally.count(outcome)
             with self._counting:
                 self._under_way.subtract(outcome.id for outcome in outcomes)
                 self._under_way = +self._under_way
                 counted = {id for id, outcome in last.items() if not isinstance(outcome, Reject)} | self._counted
                 self._counted = {id for id in counted if self._under_way[id]}
             if self._options.on_progress:
-                tally = self._tally
-                self._options.on_progress(tally.added + tally.updated + tally.unchanged + len(tally.rejects))
+                self._options.on_progress(self._tally.done)
+
+
+@dataclass(frozen=True)
+class Examiner:
+    """Find out what is to be done about inputs; it needs no other input and no store.
+
+    ``fingerprint`` is the encoder's, and ``prepare`` what makes an image ready for it, None where it encodes none.
+    ``quarantined`` is the quarantine list of the index by id.
+    """
+
+    fingerprint: str
+    prepare: Callable[[ImageSource], ImageSource] | None
+    options: IndexOptions
+    quarantined: Mapping[str, Reject]
+
+    def examine(self, item: Input, known: Stamp | None, is_again: bool) -> Outcome:
+        """What is to be done about one input; all of it that needs no other input.
+
+        ``is_again``: another of its id is under way, so that ``known`` is about to be replaced.
+        """
+        if not isinstance(item, Sourced):
+            return item
+        document, stamp = item.document, Stamp("", item.source)
+        try:
+            check_id(document.id)
+            check_types(document)
+            check_metadata(document.metadata)
+            limits = self.options.image_limits
+            image = document.image if item.image is None else item.image
+            image = read_image(image, limits) if isinstance(image, Path) else image
+            stamp = Stamp(item.digest or digest(document, image, limits), item.source)
+            if self.is_known(known, stamp) and not is_again:
+                return Unchanged(document.id)
+            old = self.quarantined.get(document.id)
+            if old and old.stamp.digest == stamp.digest and not self.options.retry_failed:
+                return old
+            if not document.text and image is None:
+                return Reject(document.id, "empty", f"{document.id}: the document has neither text nor image", stamp)
+            if not document.text and self.prepare is None:
+                why = f"{document.id}: {self.fingerprint} encodes no images"
+                return Reject(document.id, "unsupported", why, stamp)
+            usable = self.prepare(image) if image is not None and self.prepare else None
+            unlabels = known is not None and has_labels(known.digest) and not has_labels(stamp.digest)
+            return Ready(document, usable, stamp, known is not None, unlabels)
+        except MemoryError:
+            return Reject(document.id, "too_large", f"{document.id}: it needs more memory than there is", stamp)
+        except InvalidInputError as exc:
+            name = str(document.image) if isinstance(document.image, Path) else document.id
+            is_named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(exc))
+            message = str(exc) if is_named else f"{name}: {exc}"
+            return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
+
+    def is_known(self, known: Stamp | None, stamp: Stamp) -> bool:
+        """Whether the index has this version of a document, perhaps with labels that its source knows nothing of."""
+        if known is None or known == stamp or not self.options.keep_labels:
+            return known == stamp
+        return known.source == stamp.source and without_labels(known.digest) == stamp.digest != ""
+
+
+class Saver:
+    """Store records, and keep the quarantine list; ``quarantined`` is the list by id, which it keeps up to date."""
+
+    def __init__(self, store: Store, quarantined: dict[str, Reject], *, strict: bool = False) -> None:
+        self._store = store
+        self._quarantine = quarantine_of(store)
+        self._quarantined = quarantined
+        self._is_strict = strict
+
+    def save(self, records: Sequence[Record], outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
+        """Store what became of inputs, of which the last one of each id counts; what that is at last, by id.
+
+        Raises InvalidInputError for the first input that is rejected, where that was asked for.
+        """
+        last = {outcome.id: outcome for outcome in outcomes}
+        self._check_strict(outcomes)
+        used = [record for record in records if not isinstance(last[record.document.id], Reject)]
+        files = {part.of for record in used if (part := record.document.part)}
+        parts = [record for record in used if record.document.id not in files]
+        whole = [record for record in used if record.document.id in files]
+        last.update((reject.id, reject) for some in (parts, whole) for reject in self._upsert(some))
+        self._note_rejects([outcome for outcome in last.values() if isinstance(outcome, Reject)])
+        self.release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
+        return last
 
     def _upsert(self, records: list[Record]) -> list[Reject]:
         """Store records; what is too large for the store becomes a Reject, and the others go on."""
@@ -401,20 +463,9 @@ class Flow:
             return rejects
         return []
 
-    def _count(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Reject):
-            self._tally.rejects.append(outcome)
-        elif isinstance(outcome, Unchanged):
-            self._tally.unchanged += 1
-        elif outcome.replaces:
-            self._tally.updated += 1
-            self._tally.unlabelled += outcome.unlabels
-        else:
-            self._tally.added += 1
-
     def _check_strict(self, outcomes: Iterable[Outcome]) -> None:
         """Raise InvalidInputError for the first input that is rejected, where that was asked for."""
-        for outcome in outcomes if self._options.strict else ():
+        for outcome in outcomes if self._is_strict else ():
             if isinstance(outcome, Reject):
                 raise InvalidInputError(outcome.code, f"{outcome.message} (and nothing after it was indexed: strict)")
 
@@ -426,7 +477,8 @@ class Flow:
             self._quarantine.quarantine(new)  # last, for what is on the list is not looked at again
             self._quarantined.update((reject.id, reject) for reject in new)
 
-    def _release(self, ids: Sequence[str]) -> None:
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the quarantine list, where they are on it."""
         healed = [id for id in ids if id in self._quarantined]
         if healed:
             self._quarantine.release(healed)
@@ -434,7 +486,7 @@ class Flow:
                 del self._quarantined[id]
 
 
-def _groups(items: Iterable[T]) -> Iterator[list[T]]:
+def groups(items: Iterable[T]) -> Iterator[list[T]]:
     """Inputs in groups to be looked up; a group ends early where it is heavy, or slow to come."""
     group: list[T] = []
     chars, begun = 0, time.monotonic()
