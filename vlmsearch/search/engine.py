@@ -451,14 +451,17 @@ class _Search:
 
     def _look_behind(self, ids: Collection[str]) -> None:
         """Learn what legs that listed no more than their best say of these documents, where they did not list them."""
-        owners = {str(one): {id for id, fields in self.owned.items() if one in fields} for one in self.asked.vectors}
+        kinds = set(self.owned.values())
         for leg, compare in self._comparisons().items():
-            hits = self.ranked.legs[leg]
             known = self.ranked.behind.setdefault(leg, {})
-            for id in ids:
+            for id in ids if known else ():
                 known.pop(id, None)
-            missing = (owners.get(leg, self.owned.keys()) & set(ids)) - {hit.id for hit in hits}
-            if missing and leg in self.full:
+            if leg not in self.full:
+                continue
+            having = {fields for fields in kinds if leg == WORDS or any(str(one) == leg for one in fields)}
+            listed = {hit.id for hit in self.ranked.legs[leg]}
+            missing = {id for id in ids if id not in listed and self.owned.get(id) in having}
+            if missing:
                 with querying(self.store.name, "compare", leg):
                     known.update({hit.id: hit for hit in compare(missing)})
 

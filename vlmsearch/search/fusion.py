@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +110,10 @@ def add_up(legs: Mapping[str, Leg], shares: Mapping[str, float], *, has_text: bo
     return LogOdds(parts, None, total)
 
 
+_OfAll: TypeAlias = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
+"""What a leg says of all documents: the rank from 1, 0 for none; the value, NaN for none; and the evidence."""
+
+
 @dataclass(frozen=True, eq=False)
 class Fused:
     """The documents that legs found, and what each leg says of them.
@@ -119,15 +124,14 @@ class Fused:
 
     order: list[tuple[str, float]]
     _places: Mapping[str, int]
-    _ranks: Mapping[str, Mapping[str, int]]
-    _values: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+    _legs: Mapping[str, _OfAll]
 
     def legs(self, id: str) -> dict[str, Leg]:
         """Return what each leg says of a document."""
         at = self._places[id]
         return {
-            name: Leg(self._ranks[name].get(id), float(values[at]), float(evidence[at]))
-            for name, (values, evidence) in self._values.items()
+            name: Leg(int(ranks[at]) or None, float(values[at]), float(evidence[at]))
+            for name, (ranks, values, evidence) in self._legs.items()
             if not math.isnan(values[at])
         }
 
@@ -153,39 +157,44 @@ def fuse(
     shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
     if not all(0 <= share < math.inf for share in shares.values()):
         raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
-    ids = list({hit.id for hits in ranked.values() for hit in hits} & owned.keys())
-    kinds = list(dict.fromkeys(map(frozenset, owned.values())))
-    number = {fields: at for at, fields in enumerate(kinds)}
-    kind = np.array([number[frozenset(owned[id])] for id in ids], np.intp)
-    has_text = np.array([any(one.modality == "text" for one in fields) for fields in kinds], np.bool_)[kind]
+    ids = [id for id in dict.fromkeys(hit.id for hits in ranked.values() for hit in hits) if id in owned]
+    places = {id: at for at, id in enumerate(ids)}
+    numbers: dict[frozenset[Field], int] = {}
+    kind = np.array([numbers.setdefault(frozenset(owned[id]), len(numbers)) for id in ids], np.intp)
+    has_text = np.array([any(one.modality == "text" for one in fields) for fields in numbers], np.bool_)[kind]
     parts, beside = np.zeros(len(ids)), np.zeros(len(ids), np.bool_)
-    found: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+    legs: dict[str, _OfAll] = {}
     for name, hits in ranked.items():
-        known = {id: hit.score for id, hit in (behind or {}).get(name, {}).items()}
-        known.update({hit.id: hit.score for hit in hits})
-        listed = {hit.id for hit in hits}
-        otherwise = hits[-1].score if name != WORDS and hits else 0.0
-        has = np.array([any(str(one) == name for one in fields) for fields in kinds], np.bool_)[kind]
+        has = np.array([any(str(one) == name for one in fields) for fields in numbers], np.bool_)[kind]
         has |= (name == WORDS) & has_text
-        has |= np.array([id in listed for id in ids], np.bool_)
-        values = np.where(has, np.array([known.get(id, otherwise) for id in ids], np.float64), np.nan)
-        found[name] = values, evidence[name].of(values)
+        values = np.full(len(ids), hits[-1].score if name != WORDS and hits else 0.0)
+        _put(values, places, (behind or {}).get(name, {}).values())
+        listed = _put(values, places, hits)
+        ranks = np.zeros(len(ids), np.intp)
+        ranks[listed[listed >= 0]] = np.flatnonzero(listed >= 0) + 1
+        has |= ranks > 0
+        values[~has] = np.nan
+        legs[name] = ranks, values, evidence[name].of(values)
         counts = has & has_text if name == WORDS else has  # a file's name says nothing of a document where it is not
-        parts += np.where(counts, shares[name] * found[name][1], 0.0)
+        parts += np.where(counts, shares[name] * legs[name][2], 0.0)
         beside |= counts & (name != WORDS)
     total = PRIOR + parts
     if most > 0 and shares.get(WORDS):
-        values, _ = found[WORDS]
+        _, values, _ = legs[WORDS]
         doubt = np.where(beside, np.where(has_text, DOUBT, NAME_DOUBT), 0.0)
         by_words = PRIOR + shares[WORDS] * words_alone(most).of(values) - doubt
         decide = ~np.isnan(values) & ((has_text & ~beside) | (by_words > total))
         total = np.where(decide, by_words, total)
     near = np.flatnonzero(total >= to_log_odds(least) - 1e-6).tolist()  # rounding must lose none
-    order = sorted((-log_odds, ids[at]) for at, log_odds in zip(near, total[near].tolist()))
-    scored = [(id, to_relevance(-log_odds)) for log_odds, id in order]
-    return Fused(
-        [one for one in scored if one[1] >= least],
-        {id: at for at, id in enumerate(ids)},
-        {name: {hit.id: rank for rank, hit in enumerate(hits, 1)} for name, hits in ranked.items()},
-        found,
-    )
+    near.sort(key=ids.__getitem__)
+    near.sort(key=total.tolist().__getitem__, reverse=True)  # which leaves equal ones in the order of their ids
+    scored = [(ids[at], to_relevance(log_odds)) for at, log_odds in zip(near, total[near].tolist())]
+    return Fused([one for one in scored if one[1] >= least], places, legs)
+
+
+def _put(values: NDArray[np.float64], places: Mapping[str, int], hits: Collection[Hit]) -> NDArray[np.intp]:
+    """Put the scores of hits at the places of their documents; return these places, -1 for one without a place."""
+    found = np.array([places.get(hit.id, -1) for hit in hits], np.intp)
+    scores = np.array([hit.score for hit in hits], np.float64)
+    values[found[found >= 0]] = scores[found >= 0]
+    return found

@@ -35,11 +35,13 @@ def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> d
     """
     if not isinstance(store, Versioned):
         return {document.id: document for document in store.get(list(ids))}
-    versions: dict[str, set[str]] = {id: set() for id in ids}
+    wanted, versions, several = set(ids), dict[str, str](), set[str]()
     for hit in hits:
-        if hit.id in versions:
-            versions[hit.id].add(getattr(hit, "version", ""))
-    return store.get_versions({id: each.pop() for id, each in versions.items() if len(each) == 1})
+        if hit.id in wanted:
+            version = getattr(hit, "version", "")
+            if versions.setdefault(hit.id, version) != version:
+                several.add(hit.id)
+    return store.get_versions({id: version for id, version in versions.items() if id not in several})
 
 
 def compare_again(

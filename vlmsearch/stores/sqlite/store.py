@@ -22,7 +22,6 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.sqlite.audit import audit
-from vlmsearch.stores.sqlite.codes import Places
 from vlmsearch.stores.sqlite.database import BlankError, Database, bytes_in_page, page_bytes
 from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import View, Views
@@ -184,7 +183,7 @@ class SqliteStore(GenerationalStore):
             found: list[list[Hit]] = []
             for query in vectors:
                 rows = view.rows[codes.nearest(query, limit, passing)]
-                found.append(list(_ranked(db, tables, field, query, rows)[:limit]))
+                found.append(list(_ranked(db, tables, field, query, rows.tolist(), limit)))
         return found
 
     def sample(self, field: Field, count: int) -> Vectors:
@@ -240,8 +239,7 @@ class SqliteStore(GenerationalStore):
             return []
         dim_of(self.name, manifest.spaces, field)
         with self._reading("search") as (db, tables):
-            rows = list(_passing(db, tables, ids, where))
-            return list(_ranked(db, tables, field, vectors[0], np.array(rows, np.int64)))
+            return list(_ranked(db, tables, field, vectors[0], _passing(db, tables, ids, where)))
 
     # ---- reading
 
@@ -402,16 +400,27 @@ def _passing(db: sqlite3.Connection, tables: Tables, ids: Collection[str], where
     return found
 
 
-def _ranked(db: sqlite3.Connection, tables: Tables, field: Field, query: Vectors, rows: Places) -> list[VersionedHit]:
-    """The documents with these rows by the cosines of their vectors with the query, best first, then by id."""
-    if not len(rows):
-        return []
-    numbers, vectors = tables.vectors(db, field, rows.tolist())
-    cosines = np.clip((vectors.astype(np.float64) @ query.astype(np.float64)).astype(np.float32), -1, 1)
-    score = dict(zip(numbers, cosines.tolist()))
-    ids = tables.ids_of(db, numbers)
-    hits = [VersionedHit(id, score[row], str(row)) for row, id in ids]
-    return _in_order(hits)
+def _ranked(
+    db: sqlite3.Connection,
+    tables: Tables,
+    field: Field,
+    query: Vectors,
+    rows: Collection[int],
+    limit: int | None = None,
+) -> list[VersionedHit]:
+    """The ``limit`` best documents with these rows by the cosines of their vectors with the query, then by id."""
+    numbers, names, cosines = list[int](), list[str](), [np.empty(0)]
+    exact = query.astype(np.float64)
+    for some, ids, vectors in tables.named_vectors(db, field, rows):
+        numbers += some
+        names += ids
+        cosines.append(vectors.astype(np.float64) @ exact)
+    scores = np.clip(np.concatenate(cosines).astype(np.float32), -1, 1)
+    wanted = range(len(scores))
+    if limit is not None and len(scores) > limit:  # those as good as the last of them are among them
+        wanted = np.flatnonzero(scores >= np.partition(scores, -limit)[-limit]).tolist()
+    values = scores.tolist()
+    return _in_order([VersionedHit(names[at], values[at], str(numbers[at])) for at in wanted])[:limit]
 
 
 def _kept(ranked: Iterator[tuple[int, float]], view: View, where: Filter) -> Iterator[tuple[int, float]]:
@@ -439,4 +448,6 @@ def _first(db: sqlite3.Connection, tables: Tables, found: dict[int, float], limi
 
 def _in_order(hits: list[VersionedHit]) -> list[VersionedHit]:
     with undamaged():
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+        hits.sort(key=attrgetter("id"))
+    hits.sort(key=attrgetter("score"), reverse=True)  # which leaves equal ones in the order of their ids
+    return hits

@@ -39,6 +39,8 @@ _KEPT_DEATHS = 20_000
 _LOOSE_GROUPS = 1000
 """How many groups of codes are written before they are merged, unless they have `BLOCK` rows before."""
 _PAGE = 4096
+_CACHED = 256
+"""How many vectors are compared at a time."""
 _TABLES = """
     CREATE TABLE documents_{g} (
         row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, source TEXT NOT NULL,
@@ -96,7 +98,7 @@ class Row(NamedTuple):
         with undamaged():
             image = None if self.image is None else Path(string(self.image))
             text = None if self.text is None else string(self.text)
-        return Document(self.id, text, image, parsed(self.metadata))
+            return Document(self.id, text, image, json.loads(self.metadata))
 
     @property
     def stamp(self) -> Stamp:
@@ -226,6 +228,24 @@ class Tables:
         with undamaged():
             table = np.frombuffer(b"".join(vector for _, vector in found), "<f4").reshape(-1, self.dims[field])
         return [row for row, _ in found], table
+
+    def named_vectors(
+        self, db: sqlite3.Connection, field: Field, rows: Collection[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[str], Vectors]]:
+        """Those of the rows that have a vector of a field, their documents' ids and vectors: some at a time.
+
+        What is computed of some vectors finds them in the processor's cache.
+        """
+        found = db.execute(
+            f"SELECT row, id, vector FROM {self.name('vectors', field)} JOIN {self.name('documents')} USING (row)"
+            f" WHERE row IN {_EACH}",
+            [_list(rows)],
+        )
+        while some := found.fetchmany(_CACHED):
+            numbers, ids, vectors = zip(*some)
+            with undamaged():
+                table = np.frombuffer(b"".join(vectors), "<f4").reshape(-1, self.dims[field])
+            yield numbers, ids, table
 
     def all(self, db: sqlite3.Connection) -> Iterator[Row]:
         """All documents, in the order of their rows."""
