@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 
-from vlmsearch import ConfigError, Document, Field, IndexMismatchError, InvalidInputError, Pipeline
+from vlmsearch import ConfigError, Document, Field, IndexMismatchError, InvalidInputError, Pipeline, Query
 from vlmsearch.answers.prompts import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import TextTruncatedWarning
@@ -96,6 +96,14 @@ def test_a_query_image_that_is_none_is_refused(pipeline: Pipeline) -> None:
     with pytest.raises(InvalidInputError) as caught:
         pipeline.search(image=b"this is no image")
     assert caught.value.code == "unsupported"
+
+
+def test_a_query_image_that_is_none_is_refused_without_an_index(tmp_path: Path) -> None:
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as empty:
+        assert not empty.search(image=make_scene(SEED).draw(50))
+        for query in (Query(image=b"this is no image"), Query("a", without=[Query(image=b"this is no image")])):
+            with pytest.raises(InvalidInputError, match="no format"):
+                empty.search_many([query])
 
 
 def test_a_query_that_is_too_long_is_reported(pipeline: Pipeline) -> None:

@@ -682,10 +682,13 @@ class Pipeline(Closable):
             return self._rerankers[given]
 
     def _search(self, queries: Sequence[Query], options: SearchOptions) -> list[Matches]:
-        from vlmsearch.search.engine import run
+        from vlmsearch.search.engine import check_images, run
 
         found = self._read(lambda judge: run(judge, queries, options, image_limits=self.image_limits))
-        return [Matches() for _ in queries] if found is None else found
+        if found is None:  # a broken image is refused, whether there is an index or not
+            check_images(self._follow()[0], queries, self.image_limits)
+            return [Matches() for _ in queries]
+        return found
 
     def _read(self, read: Callable[[Judge], T]) -> T | None:
         """What is read of the index, from the beginning where another one takes its place; None where there is none."""

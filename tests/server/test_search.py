@@ -5,6 +5,7 @@ import json
 from io import BytesIO
 
 import pytest
+from PIL import Image
 
 from tests.support.service import RunningService
 from vlmsearch.demo.scenes import make_scene
@@ -79,6 +80,25 @@ def test_a_bad_request_is_answered_in_one_form(
     assert error["type"] == "invalid_request"
     assert said in error["message"]
     assert set(error) == {"type", "message", "code", "param", "request_id"}
+
+
+@pytest.mark.parametrize("index", ["notes", "empty"])
+def test_a_broken_image_is_refused_by_a_full_and_by_an_empty_index(running_service: RunningService, index: str) -> None:
+    found = running_service.http.post(
+        f"/api/v1/indexes/{index}/search", json={"image": base64.b64encode(png()[:99]).decode()}
+    )
+    assert (found.status_code, found.json()["error"]["code"]) == (400, "truncated")
+
+
+def test_an_image_beyond_the_limits_of_a_server_is_refused(running_service: RunningService) -> None:
+    wide = BytesIO()
+    Image.new("1", (12_001, 10_000)).save(wide, "PNG")  # within what the command line reads
+    for index in ("notes", "empty"):
+        found = running_service.http.post(
+            f"/api/v1/indexes/{index}/search", json={"image": base64.b64encode(wide.getvalue()).decode()}
+        )
+        assert (found.status_code, found.json()["error"]["code"]) == (400, "too_large")
+        assert "120,000,000" in found.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,6 @@ class MixedClient:
     def work(self, until: float, pause: float) -> Counter[str]:
         """Do one thing after the other until a time of `time.monotonic`; return how often each was done."""
         with self._http:
-            self._add_texts()  # for an empty index looks at no image
             while time.monotonic() < until:
                 (action,) = self._chance.choices(list(self._actions), list(self._actions.values()))
                 action()

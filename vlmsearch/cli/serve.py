@@ -11,7 +11,7 @@ import click
 
 from vlmsearch.cli.common import PORT, SECONDS, PlainText, command, encoder_option, limits_option, option
 from vlmsearch.errors import ConfigError, MissingDependencyError
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @option("--log", type=click.Choice(("text", "json")), help="How log lines look.  [default: text]")
 @option("--threads", type=click.IntRange(1), metavar="N", help="Requests that work at a time.  [default: 64]")
 @option("--stop-seconds", type=SECONDS, help="For what was accepted, when stopped.  [default: 30]")
-@limits_option(DEFAULT_LIMITS)
+@limits_option(SERVER_LIMITS)
 def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> None:
     """Serve indexes over HTTP: an API, and a page to search with.
 

@@ -26,7 +26,7 @@ from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.versions import compare_again, read_documents
 from vlmsearch.stores.words import LANGUAGES, query_words
-from vlmsearch.types import WORDS, Document, Field, Hit, Leg, Match, Matches, Modality, Record, Vectors
+from vlmsearch.types import WORDS, Document, Field, Hit, ImageSource, Leg, Match, Matches, Modality, Record, Vectors
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -198,10 +198,7 @@ def _encode(
         with encoding(encoder.fingerprint, "text", len(texts)):
             by_text = encoder.encode_texts(texts, role="query")
     if images and fusion.image_fields(encoder.spaces):
-        from vlmsearch.encoders.base import prepared_image
-
-        with stage("decode", {"vlmsearch.count": len(images)}):
-            prepared = apply_to_each(lambda image: prepared_image(encoder, image, limits), images)
+        prepared = _prepared(encoder, images, limits)
         with encoding(encoder.fingerprint, "image", len(images)):
             by_image = encoder.encode_images(prepared)
     records = _records(store, {id for part in parts for id in part.like})
@@ -228,6 +225,22 @@ def _encode(
         return Sought(part.text or "", vectors, is_text, tuple(sought(each) for each in part.without))
 
     return [sought(query, unasked) for query in queries]
+
+
+def check_images(encoder: Encoder, queries: Sequence[Query], limits: ImageLimits) -> None:
+    """Raise InvalidInputError where an image of the queries cannot be used."""
+    parts = [part for query in queries for part in (query, *query.without)]
+    images = [part.image for part in parts if part.image is not None]
+    if images and fusion.image_fields(encoder.spaces):
+        _prepared(encoder, images, limits)
+
+
+def _prepared(encoder: Encoder, images: Sequence[ImageSource], limits: ImageLimits) -> list[ImageSource]:
+    """What the encoder takes of images that are within the limits."""
+    from vlmsearch.encoders.base import prepared_image
+
+    with stage("decode", {"vlmsearch.count": len(images)}):
+        return apply_to_each(lambda image: prepared_image(encoder, image, limits), images)
 
 
 def _records(store: Store, ids: Iterable[str]) -> dict[str, Record]:

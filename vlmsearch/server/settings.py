@@ -13,7 +13,7 @@ from vlmsearch._util.address import is_loopback
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
 
 DEFAULT_INDEX = "default"
@@ -86,7 +86,7 @@ class ServerSettings:
     log: Log = "text"
     threads: int = 64
     stop_seconds: float = 30.0
-    image_limits: ImageLimits = field(default=DEFAULT_LIMITS, metadata={"given": False})
+    image_limits: ImageLimits = field(default=SERVER_LIMITS, metadata={"given": False})
 
     def __post_init__(self) -> None:
         for name in self.indexes:
