@@ -1,0 +1,455 @@
+"""Films: a frame of each scene with its time and its subtitles, and the frame at a given time.
+
+A cut is found as FFmpeg's filter ``scdet`` does it (https://ffmpeg.org/ffmpeg-filters.html#scdet): its score is the
+smaller of two numbers, the mean absolute difference of the luma of two neighbouring frames, in percent of the whole
+range, and how much that differs from the difference before. So steady motion is no cut. Luma is looked at in a grid of
+points, which costs far less than decoding does.
+
+Only regular files are read, and only as one of the containers in ``_CONTAINERS``: a playlist that names other files or
+addresses is not followed. Needs the extra ``video`` (PyAV, with FFmpeg in its wheel).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO, FileIO
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.images import read_regular
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.subtitles.stream import SubtitleStream
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+VIDEO_SUFFIXES = frozenset(
+    ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .mxf .ogv .ts .vob .webm .wmv".split()  # noqa: SIM905
+)
+"""Endings, in lower case, of the files that indexing a folder picks up as films."""
+_CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
+"""FFmpeg's names of what is read; none of them leads to another file."""
+_TEXT_SUFFIXES = (".srt", ".vtt")
+_CUT = 10.0
+"""The score of a cut, in percent: the default of ``scdet``, whose manual calls 8 to 14 good."""
+_NEIGHBOURS = 0.2
+"""Frames further apart, in seconds, as in a recording of a screen, say nothing of motion: each change is a cut."""
+_GRID = 48
+"""Points a side at which the luma of two frames is compared."""
+_BLANK = 4.0
+"""Standard deviation of the luma, of 255, below which a frame shows nothing: black, or one colour."""
+_BUFFER = 2**18
+_LATE = 0.001
+"""How far, in seconds, a frame may begin after the time that names it, which is rounded to three decimals."""
+_MISSING_TENTH, _MISSING_SECONDS = 0.1, 2.0
+"""How much of the duration in its header a film may lack before it counts as cut short."""
+_SHOWN = 5.0
+"""How long a subtitle without an end is shown, in seconds."""
+_FRAME_BYTES = 28
+"""Bytes a pixel that a decoder keeps at most: 16 frames to refer to of 1.5 bytes, and the image."""
+_TEXTS = frozenset({"ass", "mov_text", "srt", "ssa", "subrip", "text", "webvtt"})
+_MATRIX_BYTES = 36
+_TURNS = {  # by whether the display matrix swaps the sides, and the signs of its two other numbers
+    (False, False, False): None,
+    (False, True, False): Image.Transpose.FLIP_LEFT_RIGHT,
+    (False, False, True): Image.Transpose.FLIP_TOP_BOTTOM,
+    (False, True, True): Image.Transpose.ROTATE_180,
+    (True, False, True): Image.Transpose.ROTATE_270,
+    (True, True, False): Image.Transpose.ROTATE_90,
+    (True, False, False): Image.Transpose.TRANSPOSE,
+    (True, True, True): Image.Transpose.TRANSVERSE,
+}
+_MARKUP = re.compile(r"\{[^}]*\}|<[^>]*>")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of a film.
+
+    Attributes:
+        seconds: When it is shown, from the beginning of the film, rounded to milliseconds.
+        image: The frame, upright, RGB, with square pixels.
+        text: The subtitles shown from then until the next frame that is taken; empty for none.
+    """
+
+    seconds: float
+    image: Image.Image
+    text: str
+
+
+@dataclass(frozen=True)
+class _Cue:
+    start: float
+    end: float
+    text: str
+
+
+def scenes(
+    path: Path, *, least: float = 2.0, most: float = 30.0, limits: ImageLimits = DEFAULT_LIMITS
+) -> Iterator[Frame]:
+    """Yield a frame of each scene of a film, in the order of their times; one frame is in memory at a time.
+
+    A scene begins with a cut (a score of 10 percent, see the module's docstring), or when the one before has lasted for
+    ``most`` seconds. Its frame is the first one that shows something: black frames are passed over, unless the film has
+    nothing else. Packets that cannot be decoded are passed over too.
+
+    Args:
+        path: A film; subtitles are taken from a file beside it (``film.srt``, ``film.vtt``, ``film.en.srt``), or else
+            from its first text stream, the default one if one is.
+        least: The shortest distance of two frames, in seconds: cuts that follow sooner are not taken.
+        most: The longest distance of two frames, in seconds.
+        limits: How large a frame may be.
+
+    Yields:
+        At least one frame.
+
+    Raises:
+        InvalidInputError: ``unreadable``; ``unsupported`` (no film, or one with sound alone); ``empty``; ``too_large``;
+            ``corrupt`` (no frame can be decoded); ``truncated``, perhaps after the last frame, where more than a tenth
+            of the duration in the header is missing.
+        MissingDependencyError: PyAV is not installed.
+        ConfigError: The distances are not in order.
+
+    Example:
+        >>> for frame in scenes(Path("film.mp4")):  # doctest: +SKIP
+        ...     print(f"{frame.seconds:.3f}", frame.image.size, frame.text)
+        0.000 (1280, 720) Good morning.
+        12.480 (1280, 720) Where were you?
+    """
+    if not 0 < least <= most:
+        raise ConfigError(f"`least` is above 0 and at most `most`, not {least:g} and {most:g}")
+    with _opened(path, limits) as film:
+        cues = _cues_beside(path)
+        taken: _Taken | None = None
+        for one in _choose(film, least, most):
+            if taken:
+                yield taken.frame(film.cues if cues is None else cues, until=one.seconds)
+            taken = one
+        if taken is None:
+            raise InvalidInputError("corrupt", f"{film.name} is damaged: no frame of it can be decoded")
+        yield taken.frame(film.cues if cues is None else cues, until=float("inf"))
+        film.check_end()
+
+
+def frame_at(path: Path, seconds: float, *, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:
+    """Return the frame that a film shows at a time.
+
+    Args:
+        path: A film.
+        seconds: From its beginning.
+        limits: How large a frame may be.
+
+    Returns:
+        The frame, upright, RGB, with square pixels.
+
+    Raises:
+        InvalidInputError: As `scenes`; ``invalid`` where the film ends before that time.
+        MissingDependencyError: PyAV is not installed.
+    """
+    with _opened(path, limits) as film:
+        found = film.find(seconds)
+        if found is None:  # the index in the file may be wrong: look through all of it
+            film.rewind()
+            found = film.find(seconds, seek=False)
+        if found is None:
+            raise InvalidInputError("invalid", f"{film.name} has no frame at {seconds:.3f} seconds: {film.end()}")
+        return film.picture(found)
+
+
+def film_duration(path: Path) -> float | None:
+    """Return how long a film is in seconds, as its header says; None where it does not. Errors as `scenes`."""
+    with _opened(path, DEFAULT_LIMITS) as film:
+        return film.duration
+
+
+def subtitles_beside(path: Path) -> Path | None:
+    """Return the file with the subtitles of a film, None for none: ``film.srt`` before ``film.en.srt``."""
+    try:
+        beside = [each for each in path.parent.iterdir() if each.suffix.lower() in _TEXT_SUFFIXES]
+    except OSError:
+        return None
+    same = sorted(each for each in beside if each.stem == path.stem)
+    of_language = sorted(each for each in beside if Path(each.stem).stem == path.stem and each.stem != path.stem)
+    return next(iter(same + of_language), None)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    seconds: float
+    image: Image.Image
+
+    def frame(self, cues: list[_Cue], *, until: float) -> Frame:
+        """The frame with the text that is shown from then until the next one."""
+        texts = (cue.text for cue in cues if cue.start < until and cue.end > self.seconds)
+        return Frame(self.seconds, self.image, "\n".join(dict.fromkeys(texts)))
+
+
+def _choose(film: _Film, least: float, most: float) -> Iterator[_Taken]:
+    """The frames that are taken of a film."""
+    before: NDArray[np.int16] | None = None
+    change, seen, last, first = 0.0, 0.0, -float("inf"), None
+    is_waiting = True  # a scene has begun, and no frame of it is taken
+    for seconds, frame in film.frames():
+        luma = _luma(frame)
+        if before is not None and before.shape == luma.shape:
+            now = float(np.abs(luma - before).mean()) / 2.55
+            steady = change if seconds - seen <= _NEIGHBOURS else 0.0
+            is_waiting |= min(now, abs(now - steady)) >= _CUT
+            change = now
+        elif before is not None:
+            is_waiting = True
+        before, seen = luma, seconds
+        if first is None:
+            first = _Taken(seconds, film.picture(frame))
+        is_waiting |= seconds - last >= most
+        if is_waiting and seconds - last >= least and luma.std() >= _BLANK:
+            is_waiting, last = False, seconds
+            yield _Taken(seconds, film.picture(frame)) if seconds != first.seconds else first
+    if first is not None and last == -float("inf"):
+        yield first
+
+
+def _luma(frame: VideoFrame) -> NDArray[np.int16]:
+    """The luma of a frame at the points of a grid, from 0 to 255."""
+    form = frame.format
+    depth = form.components[0].bits if form.components else 0
+    if form.is_rgb or not form.is_planar or form.is_big_endian or form.has_palette or not 8 <= depth <= 16:
+        frame, depth = frame.reformat(format="gray"), 8
+    plane, width, height = frame.planes[0], frame.width, frame.height
+    rows = np.frombuffer(memoryview(plane), "<u2" if depth > 8 else np.uint8)
+    rows = rows[: plane.line_size // rows.itemsize * height].reshape(height, -1)
+    across, down = ceil(width / _GRID), ceil(height / _GRID)
+    return (rows[down // 2 :: down, across // 2 : width : across] >> (depth - 8)).astype(np.int16)
+
+
+class _Film:
+    """An opened film and what was seen of it so far."""
+
+    def __init__(self, container: InputContainer, stream: VideoStream, name: str, limits: ImageLimits) -> None:
+        import av
+
+        self.name = name
+        self.cues: list[_Cue] = []
+        self._failure: Exception | None = None
+        self._container, self._stream, self._limits = container, stream, limits
+        self._subtitles = _text_stream(container)
+        self._start = (container.start_time or 0) / av.time_base
+        self._seen = -1.0
+        self._step = float(1 / (stream.average_rate or stream.guessed_rate or 25))
+        self.duration = container.duration / av.time_base if container.duration and container.duration > 0 else None
+
+    def frames(self) -> Iterator[tuple[float, VideoFrame]]:
+        """The frames that can be decoded, with their times; subtitles on the way are kept in `cues`."""
+        import av
+
+        try:
+            for packet in self._container.demux([self._stream, *([self._subtitles] if self._subtitles else [])]):
+                try:
+                    decoded = packet.decode()
+                except (av.FFmpegError, ValueError):  # it is damaged; the next one may not be
+                    continue
+                if packet.stream is self._subtitles:
+                    self.cues += _cues_of(packet, decoded, self._start)
+                    continue
+                for frame in decoded:
+                    if not frame.is_corrupt:
+                        yield self._time(frame), frame
+        except av.FFmpegError as exc:  # of the container: nothing after it can be found
+            self._failure = exc
+
+    def _time(self, frame: VideoFrame) -> float:
+        if frame.pts is None or frame.time_base is None:
+            at = self._seen + self._step if self._seen >= 0 else 0.0
+        else:
+            at = max(float(frame.pts * frame.time_base) - self._start, 0.0)
+        self._seen = max(self._seen, at)
+        return round(at, 3)
+
+    def find(self, seconds: float, *, seek: bool = True) -> VideoFrame | None:
+        """The frame that is shown at a time; None where it is not found, as where the index of the file is wrong."""
+        import av
+
+        if seek:
+            try:
+                self._container.seek(int((max(seconds, 0.0) + self._start) * av.time_base), backward=True)
+            except av.FFmpegError:
+                return None
+        found = None
+        for at, frame in self.frames():
+            if seek and frame.pts is None:
+                return None
+            if at > seconds + _LATE / 2:
+                return found
+            found = frame
+        return found if seconds <= max(self.duration or 0.0, self._seen + self._step) + _LATE else None
+
+    def rewind(self) -> None:
+        """Go back to the beginning."""
+        self._seen = -1.0
+        self._container.seek(0, backward=True, any_frame=True)
+
+    def end(self) -> str:
+        """Where the film ends, in words."""
+        return f"it ends at {self._seen:.3f} seconds" if self._seen >= 0 else "none of it can be decoded"
+
+    def check_end(self) -> None:
+        """Raise InvalidInputError ``truncated`` where a good part of the film is missing."""
+        stream, duration = self._stream, self.duration
+        if stream.duration and stream.time_base:
+            duration = float(stream.duration * stream.time_base)
+        if duration and duration - self._seen > max(duration * _MISSING_TENTH, _MISSING_SECONDS):
+            why = f" ({one_line(self._failure)})" if self._failure else ""
+            said = f"{self.name} is cut short or damaged{why}: {self.end()} of {duration:.3f}"
+            raise InvalidInputError("truncated", said)
+
+    def picture(self, frame: VideoFrame) -> Image.Image:
+        """A frame as an upright RGB image with square pixels."""
+        self.check_size(frame.width, frame.height)
+        try:
+            image: Image.Image = frame.to_image()
+        except MemoryError as exc:
+            raise InvalidInputError("too_large", f"{self.name} needs more memory than there is") from exc
+        shape = self._stream.sample_aspect_ratio
+        if shape and shape > 0 and shape != 1:
+            self.check_size(ceil(image.width * shape), image.height)
+            image = image.resize((max(round(image.width * shape), 1), image.height), Image.Resampling.BICUBIC)
+        turn = _turn(frame)
+        return image if turn is None else image.transpose(turn)
+
+    def check_size(self, width: int, height: int) -> None:
+        """Raise InvalidInputError ``too_large`` for a frame beyond the limits."""
+        check_count(width * height, "pixels in a frame", self._limits.pixels, self.name)
+        check_count(width * height * _FRAME_BYTES, "bytes in its decoder", self._limits.decoded_bytes, self.name)
+
+
+def _turn(frame: VideoFrame) -> Image.Transpose | None:
+    """What makes a frame upright, by the signs in its display matrix, which turns and mirrors by right angles."""
+    matrix = next((bytes(one) for one in frame.side_data if one.type.name == "DISPLAYMATRIX"), None)
+    if not matrix or len(matrix) < _MATRIX_BYTES:
+        return None
+    a, b, _, c, d = (int(each) for each in np.frombuffer(matrix, "<i4", 5))
+    is_turned = abs(b) + abs(c) > abs(a) + abs(d)
+    return _TURNS[is_turned, (b if is_turned else a) < 0, (c if is_turned else d) < 0]
+
+
+def _text_stream(container: InputContainer) -> SubtitleStream | None:
+    """The stream whose subtitles are taken: the default one, or else the first."""
+    streams = [one for one in container.streams.subtitles if one.codec_context and one.codec_context.name in _TEXTS]
+    return next((one for one in streams if "default" in str(one.disposition)), next(iter(streams), None))
+
+
+def _cues_of(packet: Packet, decoded: Sequence[object], start: float) -> list[_Cue]:
+    """The subtitle in a packet."""
+    from av.subtitles.subtitle import AssSubtitle
+
+    texts = (_plain(one.dialogue) for one in decoded if isinstance(one, AssSubtitle))
+    text = "\n".join(filter(None, texts))
+    if not text or packet.pts is None or packet.time_base is None:
+        return []
+    begin = float(packet.pts * packet.time_base) - start
+    length = float(packet.duration * packet.time_base) if packet.duration else _SHOWN
+    return [_Cue(begin, begin + length, text)]
+
+
+def _plain(dialogue: bytes) -> str:
+    text = _MARKUP.sub("", dialogue.decode("utf-8", "replace"))
+    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def _cues_beside(path: Path) -> list[_Cue] | None:
+    """The subtitles in a file beside a film; None where there is none, or none that can be read."""
+    import av
+
+    beside = subtitles_beside(path)
+    if beside is None:
+        return None
+    try:
+        data = read_regular(beside, "a subtitle")
+        form = "webvtt" if beside.suffix.lower() == ".vtt" else "srt"
+        with av.open(BytesIO(_as_utf8(data)), format=form) as container:
+            return [cue for packet in container.demux() for cue in _cues_of(packet, packet.decode(), 0.0)]
+    except (InvalidInputError, av.FFmpegError, ValueError):
+        return None
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """A text in UTF-8: subtitles come in UTF-16 with its mark, and in old Western code pages, too."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", "replace").encode()
+    try:
+        return data.decode("utf-8-sig").encode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace").encode()
+
+
+@contextmanager
+def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
+    """A film whose header is read."""
+    try:
+        import av
+    except ImportError as exc:
+        raise MissingDependencyError("films need PyAV: pip install 'vlmsearch[video]'") from exc
+    name = repr(str(path))
+    with _regular(path, name) as file:
+        try:
+            container = av.open(
+                file,
+                "r",
+                container_options={"format_whitelist": _CONTAINERS},
+                buffer_size=_BUFFER,
+                metadata_errors="replace",
+            )
+        except av.FFmpegError as exc:
+            file.seek(4)
+            if file.read(4) == b"ftyp":
+                raise InvalidInputError("truncated", f"{name} is cut short: its index is missing or damaged") from exc
+            said = f"{name} is not a film in a container that is read ({_CONTAINERS}): {one_line(exc)}"
+            raise InvalidInputError("unsupported", said) from exc
+        with container:
+            streams = [one for one in container.streams.video if "attached_pic" not in str(one.disposition)]
+            if not streams:
+                raise InvalidInputError("unsupported", f"{name} has no pictures: it is a recording of sound alone")
+            stream = streams[0]
+            if stream.codec_context is None:
+                raise InvalidInputError("unsupported", f"{name} is coded in a way that cannot be decoded")
+            stream.thread_type = "AUTO"
+            film = _Film(container, stream, name, limits)
+            if stream.width and stream.height:
+                film.check_size(stream.width, stream.height)
+            yield film
+
+
+@contextmanager
+def _regular(path: Path, name: str) -> Iterator[FileIO]:
+    """A regular file; no pipe or device is waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError) as exc:
+        raise InvalidInputError(
+            "unreadable", f"{name} cannot be read: {getattr(exc, 'strerror', None) or exc}"
+        ) from exc
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            odd = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
+            raise InvalidInputError("unreadable", f"{name} is {odd}, not a film")
+        if not found.st_size:
+            raise InvalidInputError("empty", f"{name} is empty: 0 bytes")
+        with FileIO(descriptor, closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
