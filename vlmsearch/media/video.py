@@ -17,6 +17,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO, FileIO
 from math import ceil
 from pathlib import Path
@@ -57,6 +58,7 @@ _LATE = 0.001
 """How far, in seconds, a frame may begin after the time that names it, which is rounded to three decimals."""
 _MISSING_TENTH, _MISSING_SECONDS = 0.1, 2.0
 """How much of the duration in its header a film may lack before it counts as cut short."""
+_LEAST_BITS, _MOST_BITS = 8, 16
 _SHOWN = 5.0
 """How long a subtitle without an end is shown, in seconds."""
 _FRAME_BYTES = 28
@@ -225,15 +227,25 @@ def _choose(film: _Film, least: float, most: float) -> Iterator[_Taken]:
 
 def _luma(frame: VideoFrame) -> NDArray[np.int16]:
     """The luma of a frame at the points of a grid, from 0 to 255."""
-    form = frame.format
-    depth = form.components[0].bits if form.components else 0
-    if form.is_rgb or not form.is_planar or form.is_big_endian or form.has_palette or not 8 <= depth <= 16:
+    depth = _luma_bits(frame.format.name)
+    if not depth:
         frame, depth = frame.reformat(format="gray"), 8
     plane, width, height = frame.planes[0], frame.width, frame.height
     rows = np.frombuffer(memoryview(plane), "<u2" if depth > 8 else np.uint8)
     rows = rows[: plane.line_size // rows.itemsize * height].reshape(height, -1)
     across, down = ceil(width / _GRID), ceil(height / _GRID)
     return (rows[down // 2 :: down, across // 2 : width : across] >> (depth - 8)).astype(np.int16)
+
+
+@cache
+def _luma_bits(name: str) -> int:
+    """How many bits the luma of a pixel format has, where its first plane is that of the luma; 0 where it is not."""
+    import av
+
+    form = av.VideoFormat(name)
+    bits = form.components[0].bits if form.components else 0
+    is_first = form.is_planar and not (form.is_rgb or form.is_big_endian or form.has_palette)
+    return bits if (is_first or name == "gray") and _LEAST_BITS <= bits <= _MOST_BITS else 0
 
 
 class _Film:
@@ -272,10 +284,10 @@ class _Film:
             self._failure = exc
 
     def _time(self, frame: VideoFrame) -> float:
-        if frame.pts is None or frame.time_base is None:
+        if frame.pts is None:
             at = self._seen + self._step if self._seen >= 0 else 0.0
         else:
-            at = max(float(frame.pts * frame.time_base) - self._start, 0.0)
+            at = max(frame.time - self._start, 0.0)
         self._seen = max(self._seen, at)
         return round(at, 3)
 
