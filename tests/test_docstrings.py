@@ -25,6 +25,8 @@ MODULES = [
     "vlmsearch.generators.base",
     "vlmsearch.indexing.copy",
     "vlmsearch.indexing.sources",
+    "vlmsearch.integrations.langchain",
+    "vlmsearch.integrations.sentence_transformers",
     "vlmsearch.media.limits",
     "vlmsearch.pipeline",
     "vlmsearch.registry",

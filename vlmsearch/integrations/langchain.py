@@ -1,0 +1,708 @@
+"""A pipeline for LangChain: a vector store, embeddings and a retriever, with images.
+
+`VlmsearchVectorStore` is LangChain's `VectorStore` over a `Pipeline`, `VlmsearchRetriever` its retriever, also over a
+server, `VlmsearchEmbeddings` its `Embeddings` over an `Encoder`, and `EmbeddingsEncoder` an `Encoder` over any
+`Embeddings` of LangChain. It needs ``langchain-core``, which ``pip install 'vlmsearch[langchain]'`` brings.
+
+A document of LangChain has a text and metadata. An image is the path in ``metadata["image"]``, on the way in and out.
+Metadata that a filter can compare (strings, numbers and bools) are kept as they are; others (None, lists, mappings) are
+kept as JSON, and come back, but no filter sees them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document as LangchainDocument
+from langchain_core.embeddings import Embeddings
+from langchain_core.messages.content import ImageContentBlock, create_image_block
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import run_in_executor
+from langchain_core.vectorstores import VectorStore
+from pydantic import Field
+from typing_extensions import Self
+
+from vlmsearch._util.text import utf8_bytes
+from vlmsearch.client import RemotePipeline
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
+from vlmsearch.indexing.sources import file_id
+from vlmsearch.integrations.sentence_transformers import SentenceModel, choose_space
+from vlmsearch.media.images import thumbnail
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.pipeline import Pipeline
+from vlmsearch.registry import DEFAULT_STORE, open_store
+from vlmsearch.search.arrange import diversify
+from vlmsearch.stores.base import Store, check_manifest
+from vlmsearch.stores.filters import parse_filter
+from vlmsearch.types import Document, ImageSource, Match, Role, Scalar, Space, Vectors
+
+IMAGE_KEY = "image"
+"""Where the metadata of a LangChain document have the path of its image."""
+OTHERS_KEY = "langchain:json"
+"""Where an index keeps the metadata that no filter can compare."""
+_EDGE = 768
+"""The longer side of a picture, in pixels: about what models see."""
+
+
+def from_langchain(document: LangchainDocument, *, id: str, image_key: str = IMAGE_KEY) -> Document:
+    """Return what is indexed of a document of LangChain.
+
+    Args:
+        document: The text, with the path of an image, a string or Path, under ``image_key`` of the metadata.
+        id: Names it in the index.
+        image_key: The key.
+
+    Returns:
+        The document.
+
+    Raises:
+        InvalidInputError: What is under ``image_key`` is not a path, or JSON has no form for a value.
+
+    Example:
+        >>> given = LangchainDocument("a dog", metadata={"image": "dog.jpg", "tags": ["snow"]})
+        >>> from_langchain(given, id="1").metadata
+        {'langchain:json': '{"tags": ["snow"]}'}
+    """
+    metadata: dict[str, Scalar] = {}
+    others: dict[str, object] = {}
+    image: Path | None = None
+    for key, value in document.metadata.items():
+        if key == image_key and value is not None:
+            if not isinstance(value, (str, Path)):
+                raise InvalidInputError("invalid", f"metadata {key!r} is the path of an image, not {value!r}")
+            image = Path(value)
+        elif isinstance(value, (str, int, float)):
+            metadata[key] = value
+        else:
+            others[key] = value
+    if others:
+        try:
+            metadata[OTHERS_KEY] = json.dumps(others, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as exc:
+            raise InvalidInputError("invalid", f"metadata {others!r} cannot be written as JSON: {exc}") from exc
+    return Document(id, document.page_content or None, image, metadata)
+
+
+def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> LangchainDocument:
+    """Return the document of LangChain that an index has.
+
+    Args:
+        document: The document.
+        image_key: Under which key of the metadata to put the path of its image.
+
+    Returns:
+        The text, "" where there is none, with the metadata and the id.
+
+    Example:
+        >>> to_langchain(Document("1", image=Path("dog.jpg"), metadata={"year": 2024})).metadata
+        {'year': 2024, 'image': 'dog.jpg'}
+    """
+    metadata: dict[str, Any] = dict(document.metadata)
+    metadata.update(json.loads(metadata.pop(OTHERS_KEY, "{}")))
+    if isinstance(document.image, Path):
+        metadata[image_key] = str(document.image)
+    return LangchainDocument(document.text or "", id=document.id, metadata=metadata)
+
+
+def image_block(
+    document: LangchainDocument, *, edge: int = _EDGE, image_key: str = IMAGE_KEY, limits: ImageLimits = DEFAULT_LIMITS
+) -> ImageContentBlock:
+    """Return the image of a document as a part of a message, for a chat model that sees.
+
+    Args:
+        document: A document that a store or retriever returned, with an image.
+        edge: The longer side, in pixels; the image is scaled down to it.
+        image_key: The key of the metadata with the path.
+        limits: How large the image may be.
+
+    Returns:
+        A JPEG in LangChain's content block.
+
+    Raises:
+        InvalidInputError: The document has no image, or its file cannot be used.
+
+    Example:
+        >>> import tempfile
+        >>> from vlmsearch.demo.scenes import make_scene
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     make_scene(1).draw(256).save(Path(folder, "scene.png"))
+        ...     block = image_block(LangchainDocument("", metadata={"image": f"{folder}/scene.png"}))
+        >>> block["type"], block["mime_type"]
+        ('image', 'image/jpeg')
+    """
+    path = document.metadata.get(image_key)
+    if not isinstance(path, (str, Path)):
+        raise InvalidInputError("empty", f"{document.id!r} has no image: its metadata have no {image_key!r}")
+    data = thumbnail(Path(path), edge=edge, limits=limits)
+    return create_image_block(base64=base64.b64encode(data).decode(), mime_type="image/jpeg")
+
+
+class VlmsearchEmbeddings(Embeddings):
+    """Embed texts and images by an encoder, for what takes LangChain's `Embeddings`.
+
+    Args:
+        encoder: What makes the vectors; it stays open as long as this is used.
+        space: The name of one of its spaces with texts; needed where it has several.
+
+    Raises:
+        ConfigError: There is no such space, or there are several and none is named.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> with open_encoder("mock:") as encoder:
+        ...     len(VlmsearchEmbeddings(encoder, space="minilm").embed_query("a dog"))
+        128
+    """
+
+    def __init__(self, encoder: Encoder, *, space: str | None = None) -> None:
+        self.encoder = encoder
+        self._model = SentenceModel(encoder, space=space)
+
+    @property
+    def space(self) -> Space:
+        """Return the space of the vectors."""
+        return self._model.space
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return the vectors of texts that are searched.
+
+        Args:
+            texts: Any number of them.
+
+        Returns:
+            Vectors of length one.
+
+        Raises:
+            InvalidBatchError: Some texts are not valid Unicode.
+            BackendError: The model failed.
+        """
+        return _lists(self._model.vectors(texts, role="document"))
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of a text that is looked for.
+
+        Args:
+            text: The text.
+
+        Returns:
+            A vector of length one.
+
+        Raises:
+            InvalidBatchError: The text is not valid Unicode.
+            BackendError: The model failed.
+        """
+        return _lists(self._model.vectors([text], role="query"))[0]
+
+    def embed_image(self, uris: Sequence[str | ImageSource]) -> list[list[float]]:
+        """Return the vectors of images; texts of the same space can be compared with them.
+
+        Args:
+            uris: Paths, encoded bytes or decoded images; a string is a path.
+
+        Returns:
+            Vectors of length one.
+
+        Raises:
+            ConfigError: The space has texts alone.
+            InvalidBatchError: Some images cannot be used; those of the first batch with such are named.
+            BackendError: The model failed.
+        """
+        return _lists(self._model.vectors([_image(uri) for uri in uris], role="document"))
+
+
+class EmbeddingsEncoder(Encoder):
+    """Encode texts by any `Embeddings` of LangChain, so that a `Pipeline` runs on it.
+
+    One text is embedded to learn the length of the vectors. The fingerprint, by which an index is refused to another
+    model, is the name of the class and that of its model: give ``name`` where these do not tell two models apart.
+
+    Args:
+        embeddings: What embeds; errors that it raises pass through.
+        name: The name of the model, for the fingerprint.
+
+    Example:
+        >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+        >>> encoder = EmbeddingsEncoder(DeterministicFakeEmbedding(size=6), name="fake")
+        >>> encoder.fingerprint, encoder.encode_texts(["a dog"])["langchain"].shape
+        ('langchain:fake', (1, 6))
+    """
+
+    def __init__(self, embeddings: Embeddings, *, name: str | None = None) -> None:
+        self.embeddings = embeddings
+        self.fingerprint = f"langchain:{name or _model_name(embeddings)}"
+        self.spaces = (Space("langchain", len(embeddings.embed_query("a text")), frozenset({"text"})),)
+
+    def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        """Encode texts, by ``embed_query`` or ``embed_documents``.
+
+        Args:
+            texts: Any number of them.
+            role: Whether they are queries or documents.
+
+        Returns:
+            Float32 of shape (len(texts), dim), each row of length one, of the space ``langchain``.
+
+        Raises:
+            InvalidBatchError: Some texts are not valid Unicode, or their vectors are zeros or not finite.
+        """
+        apply_to_each(utf8_bytes, texts)
+        if role == "query":
+            found = [self.embeddings.embed_query(text) for text in texts]
+        else:
+            found = self.embeddings.embed_documents(list(texts)) if texts else []
+        [space] = self.spaces
+        rows = np.array(found, np.float32).reshape(len(texts), space.dim)
+        lengths = np.linalg.norm(rows, axis=1)
+        bad = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0)).tolist()
+        if bad:
+            why = "its embedding has no direction: it is zeros, or not finite"
+            raise InvalidBatchError({i: InvalidInputError("invalid", f"{texts[i][:60]!r}: {why}") for i in bad})
+        return {space.name: rows / lengths[:, None]}
+
+    def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
+        """Return nothing: LangChain's interface has no images.
+
+        Args:
+            images: Images.
+
+        Returns:
+            An empty mapping.
+        """
+        return {}
+
+
+class VlmsearchVectorStore(VectorStore):
+    """Keep and search documents for LangChain by a pipeline: texts, images and words, with filters.
+
+    Searches are those of `Pipeline.search`, so scores are relevances from 0 to 1; like other stores of LangChain this
+    shows the best ``k`` however weak they are, unless ``min_score`` says otherwise. `VlmsearchRetriever` shows what is
+    relevant. ``filter`` is a filter on metadata: see `vlmsearch.stores.filters`. All other keyword arguments of a
+    search go to `Pipeline.search`, such as ``without``, ``weights`` and ``rerank``.
+
+    Args:
+        pipeline: The index, which is closed by who opened it.
+        space: The space of `similarity_search_by_vector`; needed only there, and where the encoder has several.
+        image_key: The key of a document's metadata with the path of its image.
+
+    Example:
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     store = VlmsearchVectorStore(pipeline)
+        ...     ids = store.add_texts(["a dog in the snow", "a blue car"], [{"year": 2019}, {"year": 2021}])
+        ...     [found] = store.similarity_search("dog", k=1)
+        ...     late = store.similarity_search("dog", k=1, filter={"year": {"$gte": 2020}})
+        >>> found.page_content, found.metadata, late[0].page_content
+        ('a dog in the snow', {'year': 2019}, 'a blue car')
+    """
+
+    def __init__(self, pipeline: Pipeline, *, space: str | None = None, image_key: str = IMAGE_KEY) -> None:
+        self.pipeline = pipeline
+        self._space = space
+        self._image_key = image_key
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        store: Store | str = DEFAULT_STORE,
+        **kwargs: Any,
+    ) -> Self:
+        """Open an index and add texts.
+
+        Args:
+            texts: The texts.
+            embedding: Any `Embeddings` of LangChain; of a `VlmsearchEmbeddings` the encoder is used, with all its spaces.
+            metadatas: The metadata of each text.
+            ids: The id of each text.
+            store: An open store, or the URL of one.
+            **kwargs: Those of the class.
+
+        Returns:
+            The store; ``pipeline.close()`` closes it.
+
+        Raises:
+            ConfigError: The URL is wrong.
+            InvalidBatchError: Some texts cannot be used.
+            IndexMismatchError: Another model built the index.
+            BackendError: The store failed.
+        """
+        encoder = embedding.encoder if isinstance(embedding, VlmsearchEmbeddings) else EmbeddingsEncoder(embedding)
+        opened = open_store(store) if isinstance(store, str) else store
+        made = cls(Pipeline(encoder, opened), **kwargs)
+        made.add_texts(texts, metadatas, ids=ids)
+        return made
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """Return what embeds texts for `similarity_search_by_vector`, or None where it is not clear in which space."""
+        encoder = self.pipeline.encoder
+        if isinstance(encoder, EmbeddingsEncoder):
+            return encoder.embeddings
+        try:
+            return VlmsearchEmbeddings(encoder, space=self._space)
+        except ConfigError:
+            return None
+
+    # ---- documents in and out
+
+    def add_documents(self, documents: list[LangchainDocument], **kwargs: Any) -> list[str]:
+        """Add documents, or replace those whose ids are there; those that did not change are skipped.
+
+        Args:
+            documents: The documents; the path of an image under the metadata's ``image_key`` is indexed, too.
+            **kwargs: ``ids``, in place of those of the documents. Where there is none, a random one is made.
+
+        Returns:
+            The ids, in the order of the documents.
+
+        Raises:
+            InvalidBatchError: Some documents cannot be used, such as one without a text and an image; the others are
+                in the index, unless metadata cannot be kept.
+            ValueError: There are not as many ids as documents.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+        """
+        given: Sequence[str | None] = kwargs.pop("ids", None) or [document.id for document in documents]
+        if kwargs:
+            raise TypeError(f"add_documents takes `ids`, not {', '.join(map(repr, kwargs))}")
+        if len(given) != len(documents):
+            raise ValueError(f"there are {len(documents)} documents and {len(given)} ids")
+        ids = [id or str(uuid4()) for id in given]
+        found = apply_to_each(
+            lambda one: from_langchain(one[0], id=one[1], image_key=self._image_key), list(zip(documents, ids))
+        )
+        report = self.pipeline.add(found, retry_failed=True)
+        if report.rejects:
+            places = {id: place for place, id in enumerate(ids)}
+            raise InvalidBatchError(
+                {places[each.id]: InvalidInputError(each.code, each.message) for each in report.rejects}
+            )
+        return ids
+
+    def add_images(
+        self,
+        uris: Sequence[str | Path],
+        metadatas: Sequence[dict[str, Any]] | None = None,
+        *,
+        texts: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> list[str]:
+        """Add images, or replace those whose ids are there.
+
+        Args:
+            uris: Their paths.
+            metadatas: The metadata of each.
+            texts: What is said of each, such as a caption.
+            ids: The id of each; by default its absolute path, as `Pipeline.index` has it.
+
+        Returns:
+            The ids, in the order of the images.
+
+        Raises:
+            InvalidBatchError: Some images cannot be used; the others are in the index.
+            ValueError: There are not as many metadata, texts or ids as images.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+        """
+        for name, values in (("metadatas", metadatas), ("texts", texts), ("ids", ids)):
+            if values is not None and len(values) != len(uris):
+                raise ValueError(f"there are {len(uris)} images and {len(values)} {name}")
+        documents = [
+            LangchainDocument(
+                texts[i] if texts else "",
+                metadata={**(metadatas[i] if metadatas else {}), self._image_key: str(uri)},
+            )
+            for i, uri in enumerate(uris)
+        ]
+        return self.add_documents(documents, ids=list(ids) if ids else [file_id(str(uri)) for uri in uris])
+
+    async def aadd_images(
+        self,
+        uris: Sequence[str | Path],
+        metadatas: Sequence[dict[str, Any]] | None = None,
+        *,
+        texts: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> list[str]:
+        """Add images in a thread; see `add_images`."""
+        return await run_in_executor(None, self.add_images, uris, metadatas, texts=texts, ids=ids)
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[LangchainDocument]:
+        """Return documents.
+
+        Args:
+            ids: Theirs.
+
+        Returns:
+            Those that are there, in the order of ``ids``.
+
+        Raises:
+            BackendError: The store failed.
+        """
+        return [to_langchain(each, image_key=self._image_key) for each in self.pipeline.store.get(ids)]
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
+        """Remove documents with their vectors.
+
+        Args:
+            ids: Theirs; those that are not there are ignored. None for all documents of the index.
+            **kwargs: Without effect.
+
+        Returns:
+            True.
+
+        Raises:
+            BackendError: The store failed.
+        """
+        self.pipeline.delete(list(self.pipeline.store.ids()) if ids is None else ids)
+        return True
+
+    # ---- searches
+
+    def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[LangchainDocument]:
+        """Return the best documents for a text.
+
+        Args:
+            query: What to look for.
+            k: The most documents.
+            **kwargs: ``filter``, ``min_score`` and those of `Pipeline.search`.
+
+        Returns:
+            The documents, best first.
+
+        Raises:
+            InvalidInputError: There is nothing to look for.
+            ConfigError: An option is wrong.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+        """
+        return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
+
+    def similarity_search_with_score(self, *args: Any, **kwargs: Any) -> list[tuple[LangchainDocument, float]]:
+        """Return the best documents for a text with their relevances, from 0 to 1; see `similarity_search`.
+
+        Args:
+            *args: The query, and ``k``.
+            **kwargs: Those of `similarity_search`.
+
+        Returns:
+            The documents and their scores, best first: the higher, the better.
+        """
+        return self._with_scores(self._matches(*args, **kwargs))
+
+    def _select_relevance_score_fn(self) -> Any:
+        return float  # scores are relevances already
+
+    def similarity_search_by_image(self, uri: str | ImageSource, k: int = 4, **kwargs: Any) -> list[LangchainDocument]:
+        """Return the best documents for an image.
+
+        Args:
+            uri: A path, encoded bytes or a decoded image; a string is a path.
+            k: The most documents.
+            **kwargs: As in `similarity_search`.
+
+        Returns:
+            The documents, best first.
+
+        Raises:
+            InvalidInputError: The image cannot be used.
+            ConfigError: An option is wrong, or the encoder has no images.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+        """
+        return [document for document, _ in self.similarity_search_by_image_with_score(uri, k, **kwargs)]
+
+    def similarity_search_by_image_with_score(
+        self, uri: str | ImageSource, k: int = 4, **kwargs: Any
+    ) -> list[tuple[LangchainDocument, float]]:
+        """Return the best documents for an image with their relevances; see `similarity_search_by_image`.
+
+        Args:
+            uri: A path, encoded bytes or a decoded image; a string is a path.
+            k: The most documents.
+            **kwargs: As in `similarity_search`.
+
+        Returns:
+            The documents and their scores, best first: the higher, the better.
+        """
+        return self._with_scores(self._matches(None, k, image=_image(uri), **kwargs))
+
+    async def asimilarity_search_by_image(
+        self, uri: str | ImageSource, k: int = 4, **kwargs: Any
+    ) -> list[LangchainDocument]:
+        """Return the best documents for an image, in a thread; see `similarity_search_by_image`."""
+        return await run_in_executor(None, self.similarity_search_by_image, uri, k, **kwargs)
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[LangchainDocument]:
+        """Return the documents whose vectors are nearest by cosine, with no words and no relevance.
+
+        Args:
+            embedding: A vector of `embeddings`; in a space with images it is compared with texts and images.
+            k: The most documents.
+            **kwargs: ``filter``.
+
+        Returns:
+            The documents, nearest first.
+
+        Raises:
+            ConfigError: The encoder has several spaces, and this names none; or a filter is wrong.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The store failed.
+        """
+        return self._documents(self._nearest(embedding, k, **kwargs))
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+    ) -> list[LangchainDocument]:
+        """Return documents for a text that are relevant, and unlike each other (maximal marginal relevance).
+
+        Args:
+            query: What to look for.
+            k: The most documents.
+            fetch_k: How many of the best to choose from.
+            lambda_mult: What relevance counts beside being unlike the others: 1 for relevance alone, 0 for none.
+            **kwargs: As in `similarity_search`.
+
+        Returns:
+            The documents, in the order in which they were chosen.
+
+        Raises:
+            InvalidInputError: There is nothing to look for.
+            ConfigError: An option is wrong.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed.
+        """
+        return self._documents(self._diverse(self._matches(query, max(k, fetch_k), **kwargs), k, lambda_mult))
+
+    def max_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+    ) -> list[LangchainDocument]:
+        """Return documents that are near to a vector, and unlike each other.
+
+        Args:
+            embedding: A vector, as for `similarity_search_by_vector`.
+            k: The most documents.
+            fetch_k: How many of the nearest to choose from.
+            lambda_mult: What nearness counts beside being unlike the others: 1 for nearness alone, 0 for none.
+            **kwargs: ``filter``.
+
+        Returns:
+            The documents, in the order in which they were chosen.
+
+        Raises:
+            ConfigError: The encoder has several spaces, and this names none; or a filter is wrong.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The store failed.
+        """
+        return self._documents(self._diverse(self._nearest(embedding, max(k, fetch_k), **kwargs), k, lambda_mult))
+
+    def _matches(
+        self,
+        query: str | None,
+        k: int = 4,
+        *,
+        filter: Mapping[str, object] | None = None,
+        min_score: float | None = 0.0,
+        **options: Any,
+    ) -> list[Match]:
+        return self.pipeline.search(query, limit=k, where=filter or None, min_score=min_score, **options)
+
+    def _nearest(self, embedding: list[float], k: int, *, filter: Mapping[str, object] | None = None) -> list[Match]:
+        """The documents nearest to a vector in any field of its space, with the cosine as the score."""
+        encoder, store = self.pipeline.encoder, self.pipeline.store
+        manifest = store.manifest()
+        if manifest is None:
+            return []
+        check_manifest(store.name, manifest, encoder.fingerprint, encoder.spaces)
+        vector = np.array([embedding], np.float32)
+        vector /= max(float(np.linalg.norm(vector)), 1e-12)
+        where = parse_filter(filter) if filter else None
+        cosines: dict[str, float] = {}
+        for field in choose_space(encoder, self._space).fields:
+            for hit in store.search(field, vector, limit=k, where=where)[0]:
+                cosines[hit.id] = max(hit.score, cosines.get(hit.id, -1.0))
+        best = sorted(cosines, key=lambda id: (-cosines[id], id))[:k]
+        return [Match(document, cosines[document.id], {}) for document in store.get(best)]
+
+    def _diverse(self, matches: Sequence[Match], k: int, lambda_mult: float) -> list[Match]:
+        records = self.pipeline.store.records([match.document.id for match in matches])
+        return diversify(matches, {record.document.id: record for record in records}, 1 - lambda_mult)[:k]
+
+    def _documents(self, matches: Sequence[Match]) -> list[LangchainDocument]:
+        return [document for document, _ in self._with_scores(matches)]
+
+    def _with_scores(self, matches: Sequence[Match]) -> list[tuple[LangchainDocument, float]]:
+        return [(to_langchain(match.document, image_key=self._image_key), match.score) for match in matches]
+
+
+class VlmsearchRetriever(BaseRetriever):
+    """Retrieve what is relevant for a question from an index, here or on a server.
+
+    What is less relevant than the threshold of the index is not returned, so that there may be fewer than ``k``
+    documents, or none. Keyword arguments of ``invoke`` take the place of these attributes, or go to `Pipeline.search`,
+    such as ``image``.
+
+    Attributes:
+        pipeline: The index; it stays open as long as this is used.
+        k: The most documents.
+        filter: A filter on metadata: see `vlmsearch.stores.filters`.
+        min_score: The least relevance, from 0 to 1; by default that of the index.
+        search_kwargs: More keyword arguments of `Pipeline.search`, such as ``{"rerank": "onnx:default"}``.
+        image_key: The key of a document's metadata with the path of its image.
+        score_key: The key of the metadata to put the relevance under; None for none.
+
+    Example:
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     _ = pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
+        ...     retriever = VlmsearchRetriever(pipeline=pipeline)
+        ...     found = retriever.invoke("dog snow"), retriever.invoke("boats")
+        >>> [[document.id for document in documents] for documents in found]
+        [['a'], []]
+    """
+
+    pipeline: Pipeline | RemotePipeline
+    k: int = 4
+    filter: dict[str, Any] | None = None
+    min_score: float | None = None
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
+    image_key: str = IMAGE_KEY
+    score_key: str | None = None
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
+    ) -> list[LangchainDocument]:
+        options = {"k": self.k, "filter": self.filter, "min_score": self.min_score, **self.search_kwargs, **kwargs}
+        limit, where = options.pop("k"), options.pop("filter")
+        documents = []
+        for match in self.pipeline.search(query or None, limit=limit, where=where, **options):
+            document = to_langchain(match.document, image_key=self.image_key)
+            if self.score_key is not None:
+                document.metadata[self.score_key] = match.score
+            documents.append(document)
+        return documents
+
+
+def _image(uri: str | ImageSource) -> ImageSource:
+    """An image; a string is a path, as everywhere in LangChain."""
+    return Path(uri) if isinstance(uri, str) else uri
+
+
+def _lists(vectors: Vectors) -> list[list[float]]:
+    return [[float(value) for value in row] for row in vectors]
+
+
+def _model_name(embeddings: Embeddings) -> str:
+    """The class, and the model that it says it is of."""
+    names = (getattr(embeddings, key, None) for key in ("model", "model_name"))
+    return ":".join([type(embeddings).__name__, *(name for name in names if isinstance(name, str))][:2])
