@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.support.service",
     "tests.support.browser",
     "tests.support.mongo_servers",
+    "tests.support.every_store",
     "tests.support.triton_fixtures",
     "tests.support.wheel",
     "tests.support.spans",

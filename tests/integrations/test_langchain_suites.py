@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,41 +25,17 @@ from vlmsearch.integrations.langchain import (
     VlmsearchRetriever,
     VlmsearchVectorStore,
 )
-from vlmsearch.registry import open_store
 
 pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.filterwarnings("ignore:.*is marked with '@pytest.mark.asyncio'"),  # the suites mix both kinds
 ]
-STORES = ["sqlite", "chroma", "chroma-server", "mongodb", "mongodb+chroma"]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """An empty store of each kind."""
-    name = f"langchain-{sha256(str(tmp_path).encode()).hexdigest()[:16]}"
-
-    def address(fixture: str) -> str:
-        return str(request.getfixturevalue(fixture))
-
-    if request.param == "sqlite":
-        url = f"sqlite:{tmp_path / 'index'}"
-    elif request.param == "chroma":
-        url = f"chroma:{tmp_path / 'index'}"
-    elif request.param == "chroma-server":
-        url = f"chroma://{address('chroma_address')}/{name}"
-    elif request.param == "mongodb":
-        url = f"mongodb://{address('mongo_address')}/{name}"
-    else:
-        url = f"mongodb+chroma://{address('mongo_address')}/{name}?chroma=http://{address('chroma_address')}"
-    with open_store(url) as opened:
-        yield opened
 
 
 class TestVectorStore(VectorStoreIntegrationTests):
     @pytest.fixture
-    def vectorstore(self, store: Store) -> VectorStore:
-        return VlmsearchVectorStore(Pipeline(EmbeddingsEncoder(self.get_embeddings()), store))
+    def vectorstore(self, any_store: Store) -> VectorStore:
+        return VlmsearchVectorStore(Pipeline(EmbeddingsEncoder(self.get_embeddings()), any_store))
 
 
 class TestVectorStoreOfTwoSpaces(VectorStoreIntegrationTests):
@@ -72,8 +47,8 @@ class TestVectorStoreOfTwoSpaces(VectorStoreIntegrationTests):
 
 class TestRetriever(RetrieversIntegrationTests):
     @pytest.fixture(autouse=True)
-    def _index(self, store: Store) -> None:
-        self.pipeline = Pipeline(MockEncoder(), store)
+    def _index(self, any_store: Store) -> None:
+        self.pipeline = Pipeline(MockEncoder(), any_store)
         self.pipeline.add(Document(str(number), text=f"dog number {number}") for number in range(5))
 
     @property

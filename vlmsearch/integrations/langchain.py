@@ -322,7 +322,7 @@ class VlmsearchVectorStore(VectorStore):
 
         Args:
             texts: The texts.
-            embedding: Any `Embeddings` of LangChain; of a `VlmsearchEmbeddings` the encoder is used, with all its spaces.
+            embedding: Any `Embeddings` of LangChain; of a `VlmsearchEmbeddings` the encoder is used, with all spaces.
             metadatas: The metadata of each text.
             ids: The id of each text.
             store: An open store, or the URL of one.
@@ -361,7 +361,8 @@ class VlmsearchVectorStore(VectorStore):
 
         Args:
             documents: The documents; the path of an image under the metadata's ``image_key`` is indexed, too.
-            **kwargs: ``ids``, in place of those of the documents. Where there is none, a random one is made.
+            **kwargs: ``ids``, in place of those of the documents. Where there is none, a random one is made. Others
+                that LangChain passes to every store, such as ``batch_size``, have no effect.
 
         Returns:
             The ids, in the order of the documents.
@@ -373,9 +374,7 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
-        given: Sequence[str | None] = kwargs.pop("ids", None) or [document.id for document in documents]
-        if kwargs:
-            raise TypeError(f"add_documents takes `ids`, not {', '.join(map(repr, kwargs))}")
+        given: Sequence[str | None] = kwargs.get("ids") or [document.id for document in documents]
         if len(given) != len(documents):
             raise ValueError(f"there are {len(documents)} documents and {len(given)} ids")
         ids = [id or str(uuid4()) for id in given]

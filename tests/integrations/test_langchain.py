@@ -1,0 +1,380 @@
+"""What LangChain's suites do not ask: images, metadata, filters, scores, diversity, errors and its indexing API."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+from langchain_core.indexing import InMemoryRecordManager, index
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnablePassthrough
+
+from tests.support.service import RunningService
+from vlmsearch import ConfigError, IndexMismatchError, InvalidBatchError, InvalidInputError, Pipeline, Store, connect
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.integrations.langchain import (
+    EmbeddingsEncoder,
+    VlmsearchEmbeddings,
+    VlmsearchRetriever,
+    VlmsearchVectorStore,
+    image_block,
+)
+from vlmsearch.registry import open_encoder, open_store
+
+TEXTS = ["a dog in the snow", "a blue car", "a dog of 2021", "two cats on a sofa"]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pictures")
+    for seed in range(3):
+        make_scene(seed).draw(96).save(folder / f"{seed}.png")
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Iterator[VlmsearchVectorStore]:
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
+        yield VlmsearchVectorStore(pipeline, space="minilm")
+
+
+def ids(found: list[Document]) -> list[str | None]:
+    return [document.id for document in found]
+
+
+# ---- images
+
+
+def test_images_go_through_every_store(any_store: Store, pictures: list[Path]) -> None:
+    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), any_store))
+    captioned = Document("a drawing", metadata={"image": str(pictures[1]), "year": 2021})
+    added = vectors.add_images(pictures[:1], [{"year": 2019}])
+    added += vectors.add_documents([captioned, Document("a text", metadata={"year": 2021})], ids=["drawn", "said"])
+    assert added == [str(pictures[0]), "drawn", "said"]
+    first, second = vectors.get_by_ids(added[:2])
+    assert first == Document("", id=str(pictures[0]), metadata={"image": str(pictures[0]), "year": 2019})
+    assert second == Document("a drawing", id="drawn", metadata=captioned.metadata)
+    for number, id in enumerate(added[:2]):
+        assert ids(vectors.similarity_search_by_image(str(pictures[number]), k=1)) == [id]
+    picture = PIL.Image.open(pictures[1])
+    [(found, score)] = vectors.similarity_search_by_image_with_score(picture, k=1, filter={"year": 2021})
+    assert found == second
+    assert 0 <= score <= 1
+    vectors.delete(["drawn"])
+    assert "drawn" not in ids(vectors.similarity_search_by_image(pictures[1].read_bytes(), k=3))
+
+
+def test_an_image_is_found_by_what_it_shows(tmp_path: Path, pictures: list[Path]) -> None:
+    with Pipeline.open(encoder="onnx:demo", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
+        vectors = VlmsearchVectorStore(pipeline)
+        vectors.add_images(pictures)
+        for seed, picture in enumerate(pictures):
+            assert ids(vectors.similarity_search(make_scene(seed).caption(), k=1)) == [str(picture)]
+
+
+def test_an_image_that_was_indexed_otherwise_has_the_same_id(
+    vectors: VlmsearchVectorStore, pictures: list[Path]
+) -> None:
+    vectors.pipeline.index(pictures)
+    vectors.add_images([pictures[0]])
+    assert len(vectors.pipeline.store) == len(pictures)
+    assert vectors.get_by_ids([str(pictures[2])])[0].metadata["image"] == str(pictures[2])
+
+
+def test_an_image_becomes_a_part_of_a_message(vectors: VlmsearchVectorStore, pictures: list[Path]) -> None:
+    [added] = vectors.add_images(pictures[:1], texts=["a drawing"])
+    [document] = vectors.get_by_ids([added])
+    block = image_block(document, edge=48)
+    with PIL.Image.open(BytesIO(base64.b64decode(block["base64"]))) as picture:
+        assert picture.format == "JPEG"
+        assert max(picture.size) == 48
+    with pytest.raises(InvalidInputError, match="'1' has no image"):
+        image_block(Document("a text", id="1"))
+
+
+def test_the_key_of_the_image_can_be_another(tmp_path: Path, pictures: list[Path]) -> None:
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        vectors = VlmsearchVectorStore(pipeline, image_key="path")
+        given = Document("a drawing", id="1", metadata={"path": str(pictures[0]), "image": "not a path"})
+        vectors.add_documents([given])
+        assert vectors.get_by_ids(["1"]) == [given]
+        assert pipeline.store.get(["1"])[0].image == pictures[0]
+
+
+async def search_awaited(vectors: VlmsearchVectorStore, pictures: list[Path]) -> list[Document]:
+    await vectors.aadd_images(pictures, ids=["0", "1", "2"])
+    return await vectors.asimilarity_search_by_image(pictures[1], k=1)
+
+
+def test_images_can_be_awaited(vectors: VlmsearchVectorStore, pictures: list[Path]) -> None:
+    assert ids(asyncio.run(search_awaited(vectors, pictures))) == ["1"]
+
+
+# ---- metadata and filters
+
+
+def test_metadata_of_every_type_come_back_from_every_store(any_store: Store) -> None:
+    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), any_store))
+    metadata = {
+        "name": "Zoë",
+        "year": 2021,
+        "share": 0.5,
+        "new": True,
+        "none": None,
+        "tags": ["snow", "dog"],
+        "loc": {"lines": {"from": 1, "to": 9}},
+    }
+    vectors.add_documents([Document("a dog", id="1", metadata=metadata)])
+    [found] = vectors.get_by_ids(["1"])
+    assert found.metadata == metadata
+    assert [type(found.metadata[key]) for key in ("year", "share", "new")] == [int, float, bool]
+
+
+def test_filters_are_those_of_the_stores(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(TEXTS, [{"n": n, "even": n % 2 == 0} for n in range(4)], ids=list("abcd"))
+    filters = [
+        ({"n": {"$gte": 2}}, ["c", "d"]),
+        ({"even": True}, ["a", "c"]),
+        ({"$or": [{"n": 0}, {"n": {"$in": [3]}}]}, ["a", "d"]),
+        ({"n": {"$ne": 1}, "even": False}, ["d"]),
+        ({}, ["a", "b", "c", "d"]),
+    ]
+    for where, expected in filters:
+        assert sorted(map(str, ids(vectors.similarity_search("a dog", k=9, filter=where)))) == expected
+        assert sorted(map(str, ids(vectors.max_marginal_relevance_search("a dog", k=9, filter=where)))) == expected
+        vector = VlmsearchEmbeddings(vectors.pipeline.encoder, space="minilm").embed_query("a dog")
+        assert sorted(map(str, ids(vectors.similarity_search_by_vector(vector, k=9, filter=where)))) == expected
+    with pytest.raises(ConfigError, match="no such operator"):
+        vectors.similarity_search("a dog", filter={"n": {"$near": 1}})
+
+
+# ---- scores, diversity, vectors
+
+
+def test_scores_are_relevances(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(TEXTS, ids=list("abcd"))
+    found = vectors.similarity_search_with_score("dog snow", k=4)
+    assert found[0][0].id == "a"
+    assert len(found) == 4
+    scores = [score for _, score in found]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in scores)
+    assert vectors.similarity_search_with_relevance_scores("dog snow", k=4) == found
+    threshold = (scores[0] + scores[1]) / 2
+    best = vectors.similarity_search_with_relevance_scores("dog snow", k=4, score_threshold=threshold)
+    assert best == found[:1]
+    assert ids(vectors.as_retriever(search_kwargs={"k": 4, "min_score": threshold}).invoke("dog snow")) == ["a"]
+
+
+def test_options_go_to_the_search(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(TEXTS, ids=list("abcd"))
+    assert "a" not in ids(vectors.similarity_search("dog", without=["a"]))
+    assert ids(vectors.similarity_search("dog 2021", k=1, rerank="mock:")) == ["c"]
+    with pytest.raises(TypeError, match="colour"):
+        vectors.similarity_search("dog", colour="red")
+
+
+def test_diverse_documents_do_not_repeat_each_other(any_store: Store) -> None:
+    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), any_store), space="minilm")
+    vectors.add_texts(["red dog snow", "red dog snow", "red ship"], ids=["a", "b", "c"])
+    assert ids(vectors.max_marginal_relevance_search("red dog", k=2, lambda_mult=1.0)) == ["a", "b"]
+    assert ids(vectors.max_marginal_relevance_search("red dog", k=2, lambda_mult=0.2)) == ["a", "c"]
+    assert ids(vectors.max_marginal_relevance_search("red dog", k=2, fetch_k=2, lambda_mult=0.2)) == ["a", "b"]
+    vector = VlmsearchEmbeddings(vectors.pipeline.encoder, space="minilm").embed_query("red dog")
+    assert ids(vectors.similarity_search_by_vector(vector, k=3)) == ["a", "b", "c"]
+    assert ids(vectors.max_marginal_relevance_search_by_vector(vector, k=2, lambda_mult=0.2)) == ["a", "c"]
+    assert ids(vectors.as_retriever(search_type="mmr", search_kwargs={"k": 1}).invoke("ship")) == ["c"]
+
+
+def test_a_vector_finds_texts_and_images(pictures: list[Path]) -> None:
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        vectors = VlmsearchVectorStore(pipeline, space="clip")
+        embeddings = vectors.embeddings
+        assert isinstance(embeddings, VlmsearchEmbeddings)
+        vector = embeddings.embed_image(pictures[:1])[0]
+        assert vectors.similarity_search_by_vector(vector) == []
+        vectors.add_images(pictures, ids=["0", "1", "2"])
+        vectors.add_texts(["a dog"], ids=["dog"])
+        assert ids(vectors.similarity_search_by_vector(vector, k=1)) == ["0"]
+        assert ids(vectors.similarity_search_by_vector(embeddings.embed_query("a dog"), k=1)) == ["dog"]
+        long = (7 * np.array(vector)).tolist()
+        assert ids(vectors.similarity_search_by_vector(long, k=1)) == ["0"]
+
+
+def test_a_vector_of_a_space_that_is_not_clear_is_refused() -> None:
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        vectors = VlmsearchVectorStore(pipeline)
+        assert vectors.embeddings is None
+        vectors.add_texts(["a dog"])
+        with pytest.raises(ConfigError, match=r"clip \(image and text, 176\), minilm \(text, 128\): there are several"):
+            vectors.similarity_search_by_vector([1.0])
+
+
+# ---- what goes wrong
+
+
+def test_bad_documents_are_named_and_the_others_added(vectors: VlmsearchVectorStore, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    documents = [
+        Document("a dog", id="1"),
+        Document("", id="2"),
+        Document("", id="3", metadata={"image": str(tmp_path / "broken.png")}),
+    ]
+    for _ in range(2):  # they are tried, and named, again
+        with pytest.raises(InvalidBatchError) as caught:
+            vectors.add_documents(documents)
+        assert {place: error.code for place, error in caught.value.items.items()} == {1: "empty", 2: "unsupported"}
+    assert ids(vectors.get_by_ids(["1", "2", "3"])) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [({"image": 7}, "'image' is the path of an image, not 7"), ({"when": {1, 2}}, "cannot be written as JSON")],
+)
+def test_metadata_that_cannot_be_kept_are_refused(
+    vectors: VlmsearchVectorStore, metadata: dict[str, object], said: str
+) -> None:
+    with pytest.raises(InvalidBatchError, match=said) as caught:
+        vectors.add_documents([Document("a dog", id="1"), Document("a car", id="2", metadata=metadata)])
+    assert list(caught.value.items) == [1]
+    assert vectors.get_by_ids(["1"]) == []
+
+
+def test_numbers_of_ids_and_images_have_to_agree(vectors: VlmsearchVectorStore) -> None:
+    with pytest.raises(ValueError, match="1 documents and 2 ids"):
+        vectors.add_texts(["a dog"], ids=["1", "2"])
+    with pytest.raises(ValueError, match="1 images and 2 texts"):
+        vectors.add_images(["a.png"], texts=["a", "b"])
+
+
+# ---- LangChain's ways in
+
+
+def test_what_is_added_again_replaces_what_there_was(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(["a dog"], [{"year": 2019, "tags": ["old"]}], ids=["1"])
+    vectors.add_texts(["a cat"], [{"name": "Tom"}], ids=["1"])
+    assert vectors.get_by_ids(["1"]) == [Document("a cat", id="1", metadata={"name": "Tom"})]
+    assert vectors.similarity_search("cat", k=5) == vectors.get_by_ids(["1"])
+
+
+def test_without_ids_everything_is_deleted(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(TEXTS)
+    assert vectors.delete() is True
+    assert vectors.similarity_search("dog") == []
+
+
+def test_its_indexing_api_keeps_an_index_in_step(any_store: Store) -> None:
+    vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), any_store))
+    records = InMemoryRecordManager("test")
+    records.create_schema()
+    first = [Document(text, metadata={"source": text[:5]}) for text in TEXTS]
+    told = index(first, records, vectors, cleanup="full", source_id_key="source", key_encoder="sha256")
+    assert told == {"num_added": 4, "num_updated": 0, "num_skipped": 0, "num_deleted": 0}
+    told = index(first[1:], records, vectors, cleanup="full", source_id_key="source", key_encoder="sha256")
+    assert told == {"num_added": 0, "num_updated": 0, "num_skipped": 3, "num_deleted": 1}
+    found = vectors.similarity_search("dog", k=9)
+    assert sorted(document.page_content for document in found) == sorted(TEXTS[1:])
+
+
+def test_an_index_is_opened_from_texts(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'index'}"
+    fake = DeterministicFakeEmbedding(size=6)
+    vectors = VlmsearchVectorStore.from_texts(TEXTS, fake, [{"n": n} for n in range(4)], ids=list("abcd"), store=url)
+    assert vectors.embeddings is fake
+    assert ids(vectors.similarity_search(TEXTS[1], k=1)) == ["b"]
+    assert ids(vectors.similarity_search_by_vector(fake.embed_query(TEXTS[2]), k=1)) == ["c"]
+    vectors.pipeline.close()
+    again = VlmsearchVectorStore.from_documents([Document("a dog", id="e")], fake, store=open_store(url))
+    assert len(again.pipeline.store) == 5
+    again.pipeline.close()
+    with pytest.raises(IndexMismatchError):
+        VlmsearchVectorStore.from_texts(["a"], DeterministicFakeEmbedding(size=7), store=url)
+
+
+def test_its_own_embeddings_bring_the_whole_encoder(pictures: list[Path]) -> None:
+    with open_encoder("mock:") as encoder:
+        embeddings = VlmsearchEmbeddings(encoder, space="minilm")
+        vectors = VlmsearchVectorStore.from_texts(["a dog"], embeddings, ids=["dog"], store="mock:", image_key="path")
+        assert vectors.pipeline.encoder is encoder
+        vectors.add_images(pictures)
+        assert vectors.similarity_search_by_image(pictures[0], k=1)[0].metadata["path"] == str(pictures[0])
+        vectors.pipeline.close()
+
+
+# ---- the retriever
+
+
+def test_it_retrieves_what_is_relevant_alone(vectors: VlmsearchVectorStore, pictures: list[Path]) -> None:
+    vectors.add_texts(TEXTS, ids=list("abcd"))
+    vectors.add_images(pictures[:1])
+    retriever = VlmsearchRetriever(pipeline=vectors.pipeline, score_key="relevance")
+    [found] = retriever.invoke("snow")
+    assert found.id == "a"
+    assert 0.3 <= found.metadata["relevance"] <= 1
+    assert retriever.invoke("zebras") == []
+    assert len(retriever.invoke("zebras", min_score=0)) == 4
+    assert ids(retriever.invoke("", image=pictures[0], k=1)) == [str(pictures[0])]
+    assert ids(retriever.invoke("dog", filter={"n": 1})) == []
+
+
+def test_it_retrieves_from_a_server(running_service: RunningService) -> None:
+    with connect(running_service.url, index="notes") as remote:
+        retriever = VlmsearchRetriever(pipeline=remote, k=2, filter={"n": {"$lt": 2}})
+        assert ids(retriever.invoke("dog snow")) == ["a"]
+        assert ids(asyncio.run(retriever.ainvoke("blue car"))) == ["b"]
+
+
+def test_it_is_a_part_of_a_chain(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(TEXTS, ids=list("abcd"))
+    prompt = ChatPromptTemplate.from_template("{question} {sources}")
+    retriever = VlmsearchRetriever(pipeline=vectors.pipeline)
+    chain = {"sources": retriever | (lambda found: found[0].page_content), "question": RunnablePassthrough()} | prompt
+    assert chain.invoke("snow").to_string() == "Human: snow a dog in the snow"
+    batch = chain.batch(["snow", "sofa", "car"])
+    assert [value.to_string().split(" ", 2)[2] for value in batch] == [TEXTS[0], TEXTS[3], TEXTS[1]]
+
+
+# ---- encoders
+
+
+class Zeros(Embeddings):
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return [float("nan") if text == "nan" else 0.0 if text == "zero" else 3.0, 0.0]
+
+
+def test_embeddings_without_a_direction_are_named() -> None:
+    encoder = EmbeddingsEncoder(Zeros())
+    assert encoder.encode_texts(["a"])["langchain"].tolist() == [[1.0, 0.0]]
+    with pytest.raises(InvalidBatchError, match="has no direction") as caught:
+        encoder.encode_texts(["a", "zero", "b", "nan"])
+    assert list(caught.value.items) == [1, 3]
+
+
+def test_a_fingerprint_tells_models_apart() -> None:
+    class Named(Zeros):
+        def __init__(self, model: str) -> None:
+            self.model = model
+
+    assert EmbeddingsEncoder(Zeros()).fingerprint == "langchain:Zeros"
+    assert EmbeddingsEncoder(Named("small")).fingerprint == "langchain:Named:small"
+    assert EmbeddingsEncoder(Named("small"), name="large").fingerprint == "langchain:large"
+
+
+def test_nothing_else_imports_langchain() -> None:
+    import subprocess
+
+    code = "import sys, vlmsearch.cli, vlmsearch.pipeline, vlmsearch.integrations; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"langchain_core", "pydantic"} & set(loaded)
