@@ -1,0 +1,592 @@
+"""An index as frameworks see one: documents whose metadata are any JSON, with bytes and with vectors of any model.
+
+An index keeps scalars as metadata, images as paths and the vectors of its own encoder. What a framework's document has
+beyond that is kept beside: metadata that are no scalars as JSON under one key, bytes as files in a folder, and vectors
+that were made elsewhere in a space of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vlmsearch._util.closable import Closable
+from vlmsearch._util.files import expand_home, replace_file
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.pipeline import Pipeline
+from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.search.query import LONGEST_PAGE
+from vlmsearch.stores.base import Store, WordSearch, check_manifest
+from vlmsearch.stores.filters import Filter, parse_filter
+from vlmsearch.stores.listing import documents_after
+from vlmsearch.types import (
+    Document,
+    Field,
+    ImageSource,
+    Manifest,
+    Record,
+    Role,
+    Scalar,
+    Space,
+    Stamp,
+    Vectors,
+    check_metadata,
+)
+
+EMBEDDING = Field("embedding", "text")
+"""The field of vectors that were made elsewhere."""
+KEPT = "_json"
+"""The key of the metadata under which everything is that no other key can hold."""
+_PAGE = 500
+"""Documents that are read or written at a time."""
+_LARGEST_EXACT = 2**53
+"""Whole numbers up to this are the same as doubles, as which filters compare them."""
+
+
+class GivenVectors(Encoder):
+    """Stand for a model that runs elsewhere: its vectors are given, and nothing is encoded here.
+
+    Args:
+        dim: The length of its vectors.
+
+    Example:
+        >>> GivenVectors(768).fingerprint
+        'vectors:768'
+    """
+
+    def __init__(self, dim: int) -> None:
+        if not isinstance(dim, int) or dim < 1:
+            raise ConfigError(f"the length of vectors is a whole number of at least 1, not {dim!r}")
+        self.fingerprint = f"vectors:{dim}"
+        self.spaces = (Space(EMBEDDING.space, dim, frozenset({EMBEDDING.modality})),)
+
+    def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+        """Raise ConfigError: the model is elsewhere."""
+        raise ConfigError("this index holds vectors that a framework gave: search it through the framework")
+
+    def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
+        """Raise ConfigError: the model is elsewhere."""
+        raise ConfigError("this index holds vectors that a framework gave: search it through the framework")
+
+
+@dataclass(frozen=True)
+class FrameworkDocument:
+    """Hold a document as a framework has it.
+
+    Attributes:
+        id: Names it.
+        text: What it says.
+        metadata: Any JSON.
+        extra: Any JSON that belongs to the framework alone, and that no filter sees.
+        image: The file of its image.
+        data: Bytes that belong to it; those that were kept come back as the path of a file.
+        suffix: What the name of that file ends in.
+        is_image: Whether the bytes are its image.
+        embedding: Its vector by a model elsewhere, of any length above 0.
+
+    Example:
+        >>> FrameworkDocument("a", "a dog", {"tags": ["snow"]}).metadata["tags"]
+        ['snow']
+    """
+
+    id: str
+    text: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    image: Path | None = None
+    data: bytes | Path | None = None
+    suffix: str = ""
+    is_image: bool = False
+    embedding: Sequence[float] | None = None
+
+
+Passes = Callable[[FrameworkDocument], bool]
+"""Whether a document passes a filter of the framework that the store cannot apply."""
+Found = list[tuple[FrameworkDocument, float]]
+"""Documents with their scores, best first."""
+
+
+class FrameworkIndex(Closable):
+    """Read and write an index in the way of frameworks. It is opened when it is first used, by one of several threads.
+
+    Args:
+        store: The URL of the store.
+        encoder: The URL of what encodes texts and images here; None where vectors are given.
+        dim: The length of given vectors; None for that of the first ones.
+        image_folder: Where bytes are kept, as a file a document.
+
+    Raises:
+        ConfigError: Both an encoder and a length of given vectors are named.
+
+    Example:
+        >>> with FrameworkIndex("mock:", dim=2) as index:
+        ...     index.write([FrameworkDocument("a", "a dog", {"tags": ["snow"]}, embedding=[3, 4])])
+        ...     [(document, score)] = index.nearest([1, 0], limit=1)
+        >>> document.text, round(score, 3), document.metadata
+        ('a dog', 0.6, {'tags': ['snow']})
+    """
+
+    def __init__(
+        self,
+        store: str,
+        *,
+        encoder: str | None = None,
+        dim: int | None = None,
+        image_folder: str | Path | None = None,
+    ) -> None:
+        if encoder is not None and dim is not None:
+            raise ConfigError(f"vectors come from {encoder!r} or are given, of length {dim}: name one of the two")
+        self._urls = store, encoder
+        self._dim = dim
+        self._folder = None if image_folder is None else expand_home(image_folder).absolute()
+        self._lock = threading.RLock()
+        self._store: Store | None = None
+        self._pipeline: Pipeline | None = None
+
+    # ---- opening
+
+    @property
+    def store(self) -> Store:
+        """Return the store, which is opened the first time."""
+        with self._lock:
+            if self._store is None:
+                self._store = open_store(self._urls[0])
+            return self._store
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """Return the pipeline; None where vectors are given and none were yet, so that their length is not known."""
+        with self._lock:
+            if self._pipeline is None:
+                url = self._urls[1]
+                manifest = self.store.manifest()
+                if url is not None:
+                    self._pipeline = Pipeline(open_encoder(url), self.store)
+                else:
+                    dim = self._dim or _dim_of(manifest)
+                    self._pipeline = None if dim is None else Pipeline(GivenVectors(dim), self.store)
+                if self._pipeline is not None and manifest is not None:
+                    encoder = self._pipeline.encoder
+                    check_manifest(self.store.name, manifest, encoder.fingerprint, encoder.spaces)
+            return self._pipeline
+
+    @property
+    def gives_vectors(self) -> bool:
+        """Return whether the framework gives the vectors."""
+        return self._urls[1] is None
+
+    def close(self) -> None:
+        """Close the store and the encoder; the next call opens them anew."""
+        with self._lock, ExitStack() as stack:
+            for part in (self._store, self._pipeline):
+                if part is not None:
+                    stack.callback(part.close)
+            self._store = self._pipeline = None
+
+    def _ready(self, documents: Sequence[FrameworkDocument]) -> Pipeline:
+        """The pipeline for writing; the first vectors say how long all are, where nothing else does."""
+        with self._lock:
+            if self.pipeline is None:
+                first = next((each.embedding for each in documents if each.embedding is not None), None)
+                if first is None:
+                    raise ConfigError("the first documents need vectors, or say how long vectors are")
+                self._dim = len(first)
+            pipeline = self.pipeline
+            assert pipeline is not None  # noqa: S101 - the length is known by now
+            return pipeline
+
+    # ---- writing
+
+    def write(self, documents: Sequence[FrameworkDocument]) -> None:
+        """Add documents, or replace those whose ids are there.
+
+        Args:
+            documents: The documents; their ids are distinct. Where there is an encoder, each has a text or an image,
+                and the vector that it may have is left out.
+
+        Raises:
+            InvalidInputError: A document cannot be used; those before it may have been written.
+            ConfigError: A document has bytes, and there is no folder for them.
+            BackendError: The encoder or the store failed.
+        """
+        if not documents:
+            return
+        pipeline = self._ready(documents)
+        before = self._files(each.id for each in documents)
+        kept = [self._keep(each) for each in documents]
+        if self.gives_vectors:
+            encoder = pipeline.encoder
+            records = [_record(packed, encoder, each.embedding) for packed, each in zip(kept, documents)]
+            self.store.bind(encoder.fingerprint, encoder.spaces)
+            for start in range(0, len(records), _PAGE):
+                self.store.upsert(records[start : start + _PAGE])
+        else:
+            pipeline.add(kept, strict=True, retry_failed=True)
+        for path in before - self._files(each.id for each in documents):
+            path.unlink(missing_ok=True)
+
+    def _keep(self, given: FrameworkDocument) -> Document:
+        """The document as the index keeps it, its bytes in a file."""
+        image, name = given.image, ""
+        if isinstance(given.data, bytes):
+            if self._folder is None:
+                raise ConfigError(
+                    f"{given.id!r} has {len(given.data):,} bytes of data, which an index does not hold: give "
+                    "`image_folder`, where they are kept, or the path of a file in place of them"
+                )
+            parts = (hashlib.sha256(part).hexdigest()[:32] for part in (given.id.encode(), given.data))
+            name = "-".join(parts) + given.suffix
+            replace_file(self._folder / name, given.data)
+            image = self._folder / name if given.is_image else image
+        flat, rest = _split(given.metadata)
+        norm = 1.0 if given.embedding is None else float(np.linalg.norm(np.asarray(given.embedding, np.float64)))
+        has_norm = self.gives_vectors and abs(norm - 1) > 1e-6
+        parts = {"metadata": rest, "extra": dict(given.extra), "data": name, "norm": norm if has_norm else None}
+        kept = {key: value for key, value in parts.items() if value}
+        try:
+            packed = {KEPT: json.dumps(kept, ensure_ascii=False)} if kept else {}
+        except (TypeError, ValueError) as exc:
+            raise InvalidInputError("invalid", f"the metadata of {given.id!r} cannot be kept as JSON: {exc}") from exc
+        return Document(given.id, given.text, image, {**flat, **packed})
+
+    def update_metadata(self, ids: Sequence[str], metadata: Mapping[str, Any]) -> int:
+        """Set keys of the metadata of documents. Nothing is encoded.
+
+        Args:
+            ids: Those of the documents; unknown ones are ignored.
+            metadata: The keys with their new values; others stay.
+
+        Returns:
+            How many documents there were.
+
+        Raises:
+            InvalidInputError: The metadata cannot be kept.
+        """
+        count = 0
+        for some in _pages(ids):
+            records = [_with_metadata(record, metadata) for record in self.store.records(some)]
+            if records:
+                self.store.upsert(records)
+            count += len(records)
+        return count
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents, with the files of their bytes.
+
+        Args:
+            ids: Theirs; unknown ones are ignored.
+
+        Returns:
+            How many were there.
+        """
+        if self.store.manifest() is None:
+            return 0
+        count = 0
+        for some in _pages(ids):
+            files = self._files(some)
+            count += self.store.delete(some)
+            for path in files:
+                path.unlink(missing_ok=True)
+        return count
+
+    def clear(self) -> None:
+        """Remove all documents."""
+        self.delete(list(self.ids()))
+
+    def _files(self, ids: Iterable[str]) -> set[Path]:
+        """The files that hold bytes of documents."""
+        if self._folder is None:
+            return set()
+        return {each.data for each in self.get(list(ids)) if isinstance(each.data, Path)}
+
+    # ---- reading
+
+    def __len__(self) -> int:
+        """Return how many documents there are."""
+        return len(self.store) if self.store.manifest() is not None else 0
+
+    def ids(self) -> Iterator[str]:
+        """Iterate over all ids, in no particular order."""
+        return self.store.ids() if self.store.manifest() is not None else iter(())
+
+    def get(self, ids: Sequence[str]) -> list[FrameworkDocument]:
+        """Return documents, without vectors.
+
+        Args:
+            ids: Theirs.
+
+        Returns:
+            Those that are there, in the order of ``ids``.
+        """
+        if self.store.manifest() is None:
+            return []
+        return [self._unpack(each) for some in _pages(ids) for each in self.store.get(some)]
+
+    def with_embeddings(self, documents: Sequence[FrameworkDocument]) -> list[FrameworkDocument]:
+        """Return documents with the vectors that were given for them, as float32 has them."""
+        found: dict[str, Record] = {}
+        for some in _pages([each.id for each in documents] if self.gives_vectors else []):
+            found |= {record.document.id: record for record in self.store.records(some)}
+        return [replace(each, embedding=_embedding(found[each.id])) if each.id in found else each for each in documents]
+
+    def find(
+        self, where: Mapping[str, object] | None = None, passes: Passes | None = None
+    ) -> Iterator[FrameworkDocument]:
+        """Iterate over the documents that pass a filter, in the order of their ids.
+
+        Args:
+            where: What the store applies: see `vlmsearch.stores.filters`.
+            passes: What is applied to each document that the store gives.
+
+        Returns:
+            An iterator, which reads as it goes.
+        """
+        if self.store.manifest() is None:
+            return
+        condition, last = _parsed(where), ""
+        while page := documents_after(self.store, last, _PAGE, condition):
+            last = page[-1].id
+            yield from (each for each in map(self._unpack, page) if passes is None or passes(each))
+
+    def nearest(
+        self,
+        vector: Sequence[float],
+        *,
+        limit: int,
+        field: Field | None = None,
+        where: Mapping[str, object] | None = None,
+        passes: Passes | None = None,
+    ) -> Found:
+        """Return the documents whose vectors are nearest to one that was made elsewhere.
+
+        Args:
+            vector: The query's, of any length above 0.
+            limit: The most documents.
+            field: Which vectors to compare with; None for the given ones, or the encoder's first field.
+            where: What the store applies.
+            passes: What is applied to each document; as many are looked at as it takes.
+
+        Returns:
+            Documents with their cosines, best first.
+
+        Raises:
+            InvalidInputError: The vector is of another dimension than the field, zero or not finite.
+            ConfigError: There is no such field.
+        """
+        pipeline = self.pipeline
+        if pipeline is None or self.store.manifest() is None or limit < 1:
+            return []
+        one = pipeline.encoder.spaces[0].fields[0] if field is None else field
+        dim = next((space.dim for space in pipeline.encoder.spaces if one in space.fields), None)
+        if dim is None:
+            there = ", ".join(str(each) for space in pipeline.encoder.spaces for each in space.fields)
+            raise ConfigError(f"{self.store.name} has no field {one}; it has {there}")
+        query, condition = unit_vector(vector, dim)[None], _parsed(where)
+
+        def fetch(depth: int) -> list[tuple[str, float]]:
+            hits = self.store.search(one, query, limit=depth, where=condition)[0]
+            return [(hit.id, hit.score) for hit in hits]
+
+        return self._first(fetch, limit, passes)
+
+    def words(
+        self, query: str, *, limit: int, where: Mapping[str, object] | None = None, passes: Passes | None = None
+    ) -> Found:
+        """Return the documents whose words fit a query best, by BM25.
+
+        Args:
+            query: Any string.
+            limit: The most documents.
+            where: What the store applies.
+            passes: What is applied to each document.
+
+        Returns:
+            Documents with scores from 0 to 1: BM25 by the most that any document could reach.
+
+        Raises:
+            ConfigError: The store ranks no words.
+        """
+        store = self.store
+        if not isinstance(store, WordSearch):
+            raise ConfigError(f"{store.name} ranks no words; sqlite:, mongodb: and mongodb+chroma: do")
+        if store.manifest() is None or limit < 1:
+            return []
+        condition = _parsed(where)
+
+        def fetch(depth: int) -> list[tuple[str, float]]:
+            found = store.search_words(query, limit=depth, where=condition)
+            return [(hit.id, hit.score / found.most) for hit in found.hits]
+
+        return self._first(fetch, limit, passes)
+
+    def search(
+        self,
+        text: str | None,
+        *,
+        limit: int,
+        image: ImageSource | None = None,
+        where: Mapping[str, object] | None = None,
+        passes: Passes | None = None,
+        min_score: float | None = None,
+    ) -> Found:
+        """Return what `Pipeline.search` finds.
+
+        Args:
+            text: What to look for.
+            limit: The most documents.
+            image: What to look for.
+            where: What the store applies.
+            passes: What is applied to each document, among the 10,000 best.
+            min_score: The lowest score; None for that of the index.
+
+        Returns:
+            Documents with their relevance from 0 to 1, best first.
+
+        Raises:
+            ConfigError: Vectors are given to this index, and nothing can be encoded.
+            InvalidInputError: There is nothing to look for, or the image cannot be used.
+        """
+        pipeline = self.pipeline
+        if pipeline is None or self.gives_vectors:
+            raise ConfigError("a text or an image is looked for where an encoder is named, such as onnx:default")
+        if limit < 1:
+            return []
+
+        def fetch(depth: int) -> list[tuple[str, float]]:
+            most = min(depth, LONGEST_PAGE)
+            found = pipeline.search(text, image=image, where=where, limit=most, min_score=min_score)
+            return [(match.document.id, match.score) for match in found]
+
+        return self._first(fetch, limit, passes)
+
+    def _first(self, fetch: Callable[[int], list[tuple[str, float]]], limit: int, passes: Passes | None) -> Found:
+        """The first documents that pass, of as many as it takes."""
+        depth = limit if passes is None else 4 * limit + _PAGE
+        while True:
+            hits = fetch(depth)
+            there = {each.id: each for each in self.get([id for id, _ in hits])}
+            found = ((there[id], score) for id, score in hits if id in there and (passes is None or passes(there[id])))
+            first = list(islice(found, limit))
+            if len(first) == limit or len(hits) < depth:
+                return first
+            depth *= 4
+
+    def _unpack(self, document: Document) -> FrameworkDocument:
+        metadata = dict(document.metadata)
+        kept = _kept(metadata.pop(KEPT, None))
+        name = kept.get("data", "")
+        data = self._folder / name if name and self._folder is not None else None
+        image = document.image if isinstance(document.image, Path) else None
+        is_image = bool(name) and image is not None and image.name == name
+        return FrameworkDocument(
+            document.id,
+            document.text,
+            {**metadata, **kept.get("metadata", {})},
+            kept.get("extra", {}),
+            None if is_image else image,
+            image if is_image else data,
+            Path(name).suffix,
+            is_image,
+        )
+
+
+def unit_vector(values: Sequence[float], dim: int) -> Vectors:
+    """Return a vector of length one; InvalidInputError for one that has no direction, or another dimension."""
+    row = np.asarray(values, np.float64)
+    norm = float(np.linalg.norm(row)) if row.shape == (dim,) else math.nan
+    if not 0 < norm < math.inf:
+        what = "is zero or not finite" if row.shape == (dim,) else f"has the shape {row.shape}"
+        raise InvalidInputError("invalid", f"a vector of this index has {dim} numbers and a length; this one {what}")
+    return (row / norm).astype(np.float32)
+
+
+def comparable(value: object) -> bool:
+    """Return whether a store compares a value with metadata exactly as Python does."""
+    if isinstance(value, (str, bool)):
+        return True
+    if isinstance(value, int):
+        return abs(value) <= _LARGEST_EXACT
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _dim_of(manifest: Manifest | None) -> int | None:
+    """How long the given vectors of an index are; None where there is none yet."""
+    spaces = {space.name: space.dim for space in manifest.spaces} if manifest else {}
+    return spaces.get(EMBEDDING.space, 1) if spaces else None
+
+
+def _parsed(where: Mapping[str, object] | None) -> Filter | None:
+    return None if where is None else parse_filter(where)
+
+
+def _pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE))
+
+
+def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, Any]]:
+    """The metadata that every store keeps and filters on, and the rest."""
+    flat: dict[str, Scalar] = {}
+    rest: dict[str, Any] = {}
+    for key, value in metadata.items():
+        try:
+            check_metadata({key: value})
+        except InvalidInputError as exc:
+            if exc.code == "too_large":
+                raise
+            rest[key] = value
+        else:
+            (rest if key == KEPT else flat)[key] = value
+    return flat, rest
+
+
+def _kept(packed: Scalar | None) -> dict[str, Any]:
+    """What stands under the key for the rest; nothing where somebody else put something there."""
+    try:
+        kept = json.loads(packed) if isinstance(packed, str) else {}
+    except ValueError:
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _record(document: Document, encoder: Encoder, embedding: Sequence[float] | None) -> Record:
+    vectors = {} if embedding is None else {EMBEDDING: unit_vector(embedding, encoder.spaces[0].dim)}
+    return Record(document, vectors, Stamp(_digest(document, vectors)), encoder.fingerprint)
+
+
+def _embedding(record: Record) -> list[float] | None:
+    vector = record.vectors.get(EMBEDDING)
+    norm = _kept(record.document.metadata.get(KEPT)).get("norm", 1.0)
+    return None if vector is None else [float(value) for value in vector.astype(np.float64) * norm]
+
+
+def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> Record:
+    """A record with some keys of its metadata set, and a stamp of its own: its source would bring the old ones back."""
+    document = record.document
+    before = {key: value for key, value in document.metadata.items() if key != KEPT and key not in metadata}
+    flat, rest = _split(metadata)
+    kept = _kept(document.metadata.get(KEPT))
+    others = {key: value for key, value in kept.pop("metadata", {}).items() if key not in metadata}
+    kept |= {"metadata": others | rest} if others or rest else {}
+    packed = {KEPT: json.dumps(kept, ensure_ascii=False)} if kept else {}
+    changed = replace(document, metadata={**before, **flat, **packed})
+    return replace(record, document=changed, stamp=Stamp(_digest(changed, record.vectors), record.stamp.source))
+
+
+def _digest(document: Document, vectors: Mapping[Field, Vectors]) -> str:
+    """A digest of all of a document that its vectors were given for."""
+    parts = [document.text, str(document.image), sorted(document.metadata.items())]
+    found = hashlib.sha256(json.dumps(parts).encode())
+    for one in sorted(vectors):
+        found.update(str(one).encode() + vectors[one].tobytes())
+    return found.hexdigest()

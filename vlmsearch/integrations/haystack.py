@@ -1,0 +1,996 @@
+"""An index for Haystack: a document store, retrievers and embedders for its pipelines (https://haystack.deepset.ai).
+
+A store either encodes here, texts and images alike (``encoder="onnx:default"``), or keeps the vectors that embedders
+of Haystack made (``embedding_dim=768``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import mimetypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar, Union
+
+from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.dataclasses import ByteStream, ImageContent, SparseEmbedding
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy, FilterPolicy, apply_filter_policy
+from haystack.errors import FilterError
+from haystack.utils.filters import document_matches_filter
+from typing_extensions import Self
+
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.integrations.framework_index import (
+    KEPT,
+    FrameworkDocument,
+    FrameworkIndex,
+    Passes,
+    comparable,
+)
+from vlmsearch.media.images import format_of
+from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
+from vlmsearch.types import Field, ImageSource, Space
+
+T = TypeVar("T")
+Image = Union[str, Path, ByteStream, ImageContent]
+"""An image of a query: the path of a file, its bytes, or the content of a chat message."""
+Where = Mapping[str, object]
+_FIELDS = frozenset(each.name for each in fields(Document))
+_ORDER = {">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
+_OPERATORS = frozenset({"==", "!=", "in", "not in", *_ORDER})
+_TYPES = {bool: "boolean", int: "int", float: "float"}
+
+
+class VlmsearchDocumentStore:
+    """Keep documents of Haystack in an index: the protocol ``DocumentStore``, and its asynchronous forms.
+
+    Metadata may be any JSON, and come back as they were. Bytes of a document (``blob``) are kept as files. Filters mean
+    what they mean in Haystack: what the index cannot apply is applied to the documents that it gives. A bool is no
+    number in ``>`` and its like.
+
+    Args:
+        store: The URL of the index, such as ``sqlite:./index`` or ``mongodb://host/photos``.
+        encoder: The URL of what encodes documents when they are written, from their text and their image. None for
+            ``onnx:default``, or for given vectors where ``embedding_dim`` says how long they are. The ``embedding`` of
+            a document is not kept where they are encoded here.
+        embedding_dim: The length of vectors that embedders make.
+        image_folder: Where the bytes of documents are kept.
+        file_path_meta_field: The key of the metadata that names the image file of a document without bytes.
+
+    Raises:
+        ConfigError: Both an encoder and a length of given vectors are named.
+
+    Example:
+        >>> store = VlmsearchDocumentStore("mock:", encoder="mock:")
+        >>> store.write_documents([Document(content="a dog in the snow", meta={"year": 2024, "tags": ["winter"]})])
+        1
+        >>> [found] = store.filter_documents({"field": "meta.year", "operator": ">", "value": 2020})
+        >>> found.content, found.meta["tags"]
+        ('a dog in the snow', ['winter'])
+    """
+
+    def __init__(
+        self,
+        store: str = DEFAULT_STORE,
+        *,
+        encoder: str | None = None,
+        embedding_dim: int | None = None,
+        image_folder: str | None = None,
+        file_path_meta_field: str = "file_path",
+    ) -> None:
+        self.store = store
+        self.encoder = encoder
+        self.embedding_dim = embedding_dim
+        self.image_folder = image_folder
+        self.file_path_meta_field = file_path_meta_field
+        chosen = DEFAULT_ENCODER if encoder is None and embedding_dim is None else encoder
+        self.index = FrameworkIndex(store, encoder=chosen, dim=embedding_dim, image_folder=image_folder)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the store as a dictionary, for the file of a pipeline.
+
+        Returns:
+            Its arguments; secrets are not among them, as they come from the environment.
+        """
+        return default_to_dict(
+            self,
+            store=self.store,
+            encoder=self.encoder,
+            embedding_dim=self.embedding_dim,
+            image_folder=self.image_folder,
+            file_path_meta_field=self.file_path_meta_field,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> VlmsearchDocumentStore:
+        """Return the store that a dictionary describes.
+
+        Args:
+            data: What `to_dict` returned.
+
+        Returns:
+            The store, which is opened when it is first used.
+        """
+        return default_from_dict(cls, data)
+
+    def close(self) -> None:
+        """Close the index; the next call opens it anew."""
+        self.index.close()
+
+    # ---- reading
+
+    def count_documents(self) -> int:
+        """Return how many documents there are."""
+        return len(self.index)
+
+    def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """Return the documents that pass a filter, in the order of their ids.
+
+        Args:
+            filters: A filter in the form of Haystack; None for all documents.
+
+        Returns:
+            The documents, with the vectors that were given for them.
+
+        Raises:
+            FilterError: The filter is wrong.
+        """
+        found = list(self.index.find(*self._conditions(filters)))
+        return [_to_document(each) for each in self.index.with_embeddings(found)]
+
+    def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
+        """Return how many documents pass a filter; FilterError where it is wrong."""
+        return sum(1 for _ in self.index.find(*self._conditions(filters)))
+
+    def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
+        """Return how many values keys of the metadata have among the documents that pass a filter.
+
+        Args:
+            filters: A filter in the form of Haystack; an empty one for all documents.
+            metadata_fields: The keys, with or without ``meta.`` before them.
+
+        Returns:
+            The numbers, by key.
+        """
+        keys = [field.removeprefix("meta.") for field in metadata_fields]
+        seen: dict[str, set[str]] = {key: set() for key in keys}
+        for each in self.index.find(*self._conditions(filters)):
+            for key in keys:
+                if each.metadata.get(key) is not None:
+                    seen[key].add(_form(each.metadata[key]))
+        return {key: len(values) for key, values in seen.items()}
+
+    def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
+        """Return the keys of the metadata with their types: ``boolean``, ``int``, ``float`` or ``keyword``."""
+        found: dict[str, dict[str, str]] = {}
+        for each in self.index.find():
+            for key, value in each.metadata.items():
+                if value is not None:
+                    found[key] = {"type": _TYPES.get(type(value), "keyword")}
+        return found
+
+    def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
+        """Return the smallest and the largest value of a key of the metadata.
+
+        Args:
+            metadata_field: The key, with or without ``meta.`` before it.
+
+        Returns:
+            Both, under ``min`` and ``max``; None where no document has a value, or they cannot be compared.
+        """
+        key = metadata_field.removeprefix("meta.")
+        values = [value for each in self.index.find() if isinstance(value := each.metadata.get(key), (int, float, str))]
+        if not values or len({isinstance(value, str) for value in values}) > 1:
+            return {"min": None, "max": None}
+        return {"min": min(values), "max": max(values)}  # type: ignore[type-var]
+
+    def get_metadata_field_unique_values(
+        self,
+        metadata_field: str,
+        search_term: str | None = None,
+        from_: int = 0,
+        size: int = 10,
+        filters: dict[str, Any] | None = None,
+    ) -> tuple[list[Any], int]:
+        """Return values of a key of the metadata, a page at a time.
+
+        Args:
+            metadata_field: The key, with or without ``meta.`` before it.
+            search_term: What a value holds, in upper or lower case.
+            from_: How many values to pass over.
+            size: The most values.
+            filters: Which documents to look at.
+
+        Returns:
+            The values in order, and how many there are on all pages.
+        """
+        key = metadata_field.removeprefix("meta.")
+        found = [each.metadata.get(key) for each in self.index.find(*self._conditions(filters))]
+        term = (search_term or "").lower()
+        values = {_form(value): value for value in found if value is not None and term in str(value).lower()}
+        return [values[form] for form in sorted(values)][from_ : from_ + size], len(values)
+
+    # ---- writing
+
+    def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
+        """Write documents.
+
+        Args:
+            documents: The documents.
+            policy: What to do with those whose ids are there; `DuplicatePolicy.NONE` is the same as ``FAIL``.
+
+        Returns:
+            How many were written.
+
+        Raises:
+            ValueError: They are no list of documents, or one of them cannot be used.
+            DuplicateDocumentError: An id is there, and the policy is ``FAIL``; nothing was written.
+            ConfigError: A document has bytes, and there is no ``image_folder``.
+        """
+        if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
+            raise ValueError("write_documents takes a list of haystack.Document")
+        written = len(documents)
+        if policy != DuplicatePolicy.OVERWRITE:
+            there = {each.id for each in self.index.get([each.id for each in documents])}
+            new: dict[str, Document] = {}
+            for each in documents:
+                if each.id not in there and each.id not in new:
+                    new[each.id] = each
+                elif policy != DuplicatePolicy.SKIP:
+                    raise DuplicateDocumentError(
+                        f"the id {each.id!r} is there: choose a DuplicatePolicy, or another id"
+                    )
+            documents, written = list(new.values()), len(new)
+        unique = {each.id: each for each in documents}
+        self.index.write([self._from_document(each) for each in unique.values()])
+        return written
+
+    def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
+        """Set keys of the metadata of the documents that pass a filter. Nothing is encoded.
+
+        Args:
+            filters: A filter in the form of Haystack.
+            meta: The keys with their new values; others stay.
+
+        Returns:
+            How many documents passed.
+        """
+        return self.index.update_metadata([each.id for each in self.index.find(*self._conditions(filters))], meta)
+
+    def delete_documents(self, document_ids: list[str]) -> None:
+        """Remove documents, with the files of their bytes; unknown ids are ignored."""
+        self.index.delete(document_ids)
+
+    def delete_by_filter(self, filters: dict[str, Any]) -> int:
+        """Remove the documents that pass a filter, and return how many they were."""
+        return self.index.delete([each.id for each in self.index.find(*self._conditions(filters))])
+
+    def delete_all_documents(self) -> None:
+        """Remove all documents."""
+        self.index.clear()
+
+    # ---- what retrievers ask
+
+    def search(
+        self,
+        text: str | None,
+        *,
+        image: Image | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        min_score: float | None = None,
+    ) -> list[Document]:
+        """Return the documents that fit a text, an image or both best.
+
+        Where vectors are given, a text is looked for by its words alone.
+
+        Args:
+            text: What to look for.
+            image: What to look for.
+            filters: A filter in the form of Haystack.
+            top_k: The most documents.
+            min_score: The lowest score; None for that of the index.
+
+        Returns:
+            The documents with their relevance from 0 to 1, best first; none where nothing is relevant.
+
+        Raises:
+            FilterError: The filter is wrong.
+            InvalidInputError: There is nothing to look for, or the image cannot be used.
+            ConfigError: Vectors are given to this store, and an image is looked for; or it ranks no words.
+        """
+        where, passes = self._conditions(filters)
+        if text is not None and image is None and self.index.gives_vectors:
+            found = self.index.words(text, limit=top_k, where=where, passes=passes)
+            found = [(each, score) for each, score in found if score >= (min_score or 0)]
+        else:
+            source = None if image is None else _image_source(image)
+            found = self.index.search(text, image=source, limit=top_k, where=where, passes=passes, min_score=min_score)
+        return [_to_document(each, score) for each, score in found]
+
+    def nearest(
+        self,
+        query_embedding: Sequence[float],
+        *,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        field: str | None = None,
+        return_embedding: bool = False,
+    ) -> list[Document]:
+        """Return the documents whose vectors are nearest to one that an embedder made.
+
+        Args:
+            query_embedding: The vector.
+            filters: A filter in the form of Haystack.
+            top_k: The most documents.
+            field: Which vectors to compare with where documents are encoded here, such as ``clip/image``.
+            return_embedding: Whether documents come with the vectors that were given for them.
+
+        Returns:
+            The documents with their cosines, best first.
+
+        Raises:
+            FilterError: The filter is wrong.
+            ValueError: The vector has another length, or there is no such field.
+        """
+        where, passes = self._conditions(filters)
+        one = None if field is None else Field.parse(field)
+        found = self.index.nearest(query_embedding, limit=top_k, field=one, where=where, passes=passes)
+        documents = [each for each, _ in found]
+        if return_embedding:
+            documents = self.index.with_embeddings(documents)
+        return [_to_document(each, score) for each, (_, score) in zip(documents, found)]
+
+    # ---- the same, awaited
+
+    async def count_documents_async(self) -> int:
+        """Return how many documents there are."""
+        return await asyncio.to_thread(self.count_documents)
+
+    async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """Return the documents that pass a filter; see `filter_documents`."""
+        return await asyncio.to_thread(self.filter_documents, filters)
+
+    async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
+        """Return how many documents pass a filter."""
+        return await asyncio.to_thread(self.count_documents_by_filter, filters)
+
+    async def count_unique_metadata_by_filter_async(
+        self, filters: dict[str, Any], metadata_fields: list[str]
+    ) -> dict[str, int]:
+        """Return how many values keys have; see `count_unique_metadata_by_filter`."""
+        return await asyncio.to_thread(self.count_unique_metadata_by_filter, filters, metadata_fields)
+
+    async def get_metadata_fields_info_async(self) -> dict[str, dict[str, str]]:
+        """Return the keys of the metadata with their types."""
+        return await asyncio.to_thread(self.get_metadata_fields_info)
+
+    async def get_metadata_field_min_max_async(self, metadata_field: str) -> dict[str, Any]:
+        """Return the smallest and the largest value of a key."""
+        return await asyncio.to_thread(self.get_metadata_field_min_max, metadata_field)
+
+    async def get_metadata_field_unique_values_async(
+        self,
+        metadata_field: str,
+        search_term: str | None = None,
+        from_: int = 0,
+        size: int = 10,
+        filters: dict[str, Any] | None = None,
+    ) -> tuple[list[Any], int]:
+        """Return values of a key, a page at a time; see `get_metadata_field_unique_values`."""
+        return await asyncio.to_thread(
+            self.get_metadata_field_unique_values, metadata_field, search_term, from_, size, filters
+        )
+
+    async def write_documents_async(
+        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+    ) -> int:
+        """Write documents; see `write_documents`."""
+        return await asyncio.to_thread(self.write_documents, documents, policy)
+
+    async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
+        """Set keys of the metadata of documents; see `update_by_filter`."""
+        return await asyncio.to_thread(self.update_by_filter, filters, meta)
+
+    async def delete_documents_async(self, document_ids: list[str]) -> None:
+        """Remove documents; unknown ids are ignored."""
+        await asyncio.to_thread(self.delete_documents, document_ids)
+
+    async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
+        """Remove the documents that pass a filter, and return how many they were."""
+        return await asyncio.to_thread(self.delete_by_filter, filters)
+
+    async def delete_all_documents_async(self) -> None:
+        """Remove all documents."""
+        await asyncio.to_thread(self.delete_all_documents)
+
+    # ---- between the two
+
+    def _conditions(self, filters: dict[str, Any] | None) -> tuple[Where | None, Passes | None]:
+        """What the store applies of a filter, and what is applied after it: all of it, so that it means the same."""
+        if not filters:
+            return None, None
+        _check_filter(filters)
+
+        def passes(each: FrameworkDocument) -> bool:
+            return document_matches_filter(filters, Document(each.id, each.text, meta=dict(each.metadata)))
+
+        return _to_where(filters), passes
+
+    def _from_document(self, given: Document) -> FrameworkDocument:
+        blob = given.blob
+        path = given.meta.get(self.file_path_meta_field)
+        has_path = blob is None and isinstance(path, str) and (mimetypes.guess_type(path)[0] or "").startswith("image/")
+        parts = {
+            "blob": blob and {"mime_type": blob.mime_type, "meta": blob.meta},
+            "sparse_embedding": given.sparse_embedding and given.sparse_embedding.to_dict(),
+        }
+        return FrameworkDocument(
+            given.id,
+            given.content,
+            given.meta,
+            {"haystack": {key: value for key, value in parts.items() if value}} if any(parts.values()) else {},
+            Path(path).absolute() if has_path and isinstance(path, str) else None,
+            blob.data if blob else None,
+            (mimetypes.guess_extension(blob.mime_type or "") or "") if blob else "",
+            blob is not None and _shows_image(blob),
+            given.embedding,
+        )
+
+
+def _to_document(found: FrameworkDocument, score: float | None = None) -> Document:
+    """The document with what was kept; bytes whose file has gone are left out."""
+    extra = found.extra.get("haystack", {})
+    blob, sparse = extra.get("blob"), extra.get("sparse_embedding")
+    is_there = isinstance(found.data, Path) and found.data.is_file()
+    return Document(
+        id=found.id,
+        content=found.text,
+        blob=ByteStream(found.data.read_bytes(), **blob)
+        if blob and is_there and isinstance(found.data, Path)
+        else None,
+        meta=dict(found.metadata),
+        score=score,
+        embedding=None if found.embedding is None else list(found.embedding),
+        sparse_embedding=SparseEmbedding.from_dict(sparse) if sparse else None,
+    )
+
+
+def _shows_image(blob: ByteStream) -> bool:
+    """Whether bytes are an image, by what is said of them or else by how they begin."""
+    return blob.mime_type.startswith("image/") if blob.mime_type else bool(format_of(blob.data))
+
+
+def _image_source(image: Image) -> ImageSource:
+    if isinstance(image, ByteStream):
+        return image.data
+    return base64.b64decode(image.base64_image) if isinstance(image, ImageContent) else Path(image)
+
+
+def _form(value: object) -> str:
+    """Values that differ by type or content have another form; sorting forms sorts values of one type."""
+    kind = "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+    place = f"{value:030.9f}" if kind == "number" else str(value)
+    return f"{kind} {place} {type(value).__name__} {json.dumps(value, sort_keys=True, default=str)}"
+
+
+# ---- filters
+
+
+def _check_filter(condition: object) -> None:
+    """FilterError where a filter is not of the form of Haystack's."""
+    if not isinstance(condition, dict):
+        raise FilterError(f"a filter is a dictionary, not {condition!r}")
+    if "operator" not in condition:
+        raise FilterError(f"'operator' is missing in {condition}")
+    operator = condition["operator"]
+    if "field" in condition:
+        if "value" not in condition:
+            raise FilterError(f"'value' is missing in {condition}")
+        if operator not in _OPERATORS:
+            raise FilterError(f"no such operator: {operator!r}; there are {' '.join(sorted(_OPERATORS))}")
+        if (operator in ("in", "not in")) != isinstance(condition["value"], list) and operator not in ("==", "!="):
+            wanted = "takes a list" if operator in ("in", "not in") else "takes a number or a date, not a list"
+            raise FilterError(f"{operator!r} {wanted}: {condition['value']!r}")
+        return
+    if not isinstance(condition.get("conditions"), list):
+        raise FilterError(f"'conditions' is missing in {condition}, or is no list")
+    if operator not in ("AND", "OR", "NOT"):
+        raise FilterError(f"no such operator: {operator!r}; there are AND, OR and NOT")
+    for each in condition["conditions"]:
+        _check_filter(each)
+
+
+def _to_where(condition: Mapping[str, Any], *, negated: bool = False) -> Where | None:
+    """What every document passes that passes a filter, or that does not; None where no store can say."""
+    if "field" in condition:
+        return _comparison(condition["field"], condition["operator"], condition["value"], negated=negated)
+    operator = condition["operator"]
+    inner_negated = negated != (operator == "NOT")
+    inner = [_to_where(each, negated=inner_negated) for each in condition["conditions"]]
+    known = [each for each in inner if each is not None]
+    if (operator != "OR") != inner_negated:  # all must hold: NOT is the negation of AND
+        return {"$and": known} if known else None
+    return {"$or": known} if known and len(known) == len(inner) else None
+
+
+def _comparison(field: str, operator: str, value: object, *, negated: bool) -> Where | None:
+    key = field.removeprefix("meta.")
+    is_key = "." not in key and (field.startswith("meta.") or field not in _FIELDS) and key != KEPT
+    if not is_key or key.startswith("$"):
+        return None
+    if operator in _ORDER:
+        is_number = comparable(value) and not isinstance(value, (str, bool))
+        return {key: {_ORDER[operator]: value}} if is_number and not negated else None
+    values = value if operator in ("in", "not in") and isinstance(value, list) else [value]
+    if not values or not all(comparable(each) and not _may_be_date(each) for each in values):
+        return None
+    equal = [other for each in values for other in _equal(each)]
+    return {key: {"$in" if (operator in ("==", "in")) != negated else "$nin": equal}}
+
+
+def _equal(value: object) -> list[object]:
+    """All that equals a value in Python: 1 and True do, and in an index they do not."""
+    if isinstance(value, bool):
+        return [value, int(value)]
+    return [value, bool(value)] if value in (0, 1) else [value]
+
+
+def _may_be_date(value: object) -> bool:
+    """Whether Haystack may compare a string as a point in time, which has many forms."""
+    return isinstance(value, str) and value[:4].isdigit() and value[4:5] == "-"
+
+
+# ---- components
+
+
+class _Retriever:
+    """What retrievers share: their arguments, and how they are written to the file of a pipeline.
+
+    `component` makes another class of the one that it decorates, so that subclasses call this by its name, not `super`.
+    """
+
+    def __init__(
+        self,
+        document_store: VlmsearchDocumentStore,
+        filters: dict[str, Any] | None,
+        top_k: int,
+        filter_policy: FilterPolicy,
+        **others: Any,
+    ) -> None:
+        if not isinstance(document_store, VlmsearchDocumentStore):
+            raise TypeError(f"document_store is a VlmsearchDocumentStore, not {type(document_store).__name__}")
+        if top_k < 1:
+            raise ValueError(f"top_k is at least 1, not {top_k}")
+        self.document_store = document_store
+        self.filters = filters
+        self.top_k = top_k
+        self.filter_policy = filter_policy
+        self._others = others
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the component as a dictionary."""
+        return default_to_dict(
+            self,
+            document_store=self.document_store,
+            filters=self.filters,
+            top_k=self.top_k,
+            filter_policy=self.filter_policy.value,
+            **self._others,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return the component that a dictionary describes."""
+        given = dict(data["init_parameters"])
+        given["document_store"] = VlmsearchDocumentStore.from_dict(given["document_store"])
+        given["filter_policy"] = FilterPolicy.from_str(given["filter_policy"])
+        return default_from_dict(cls, {**data, "init_parameters": given})
+
+    def _filters(self, filters: dict[str, Any] | None) -> dict[str, Any] | None:
+        return apply_filter_policy(self.filter_policy, self.filters, filters)
+
+
+@component
+class VlmsearchRetriever(_Retriever):
+    """Find the documents that fit a text: by their images, their texts and their words, as `Pipeline.search` does.
+
+    Where vectors are given to the store, a text is looked for by its words alone, which makes this the keyword side of
+    a hybrid pipeline.
+
+    Args:
+        document_store: Where the documents are.
+        filters: A filter in the form of Haystack.
+        top_k: The most documents.
+        filter_policy: What becomes of it where `run` gets another one.
+        min_score: The lowest relevance of a document, from 0 to 1; None for that of the index.
+
+    Raises:
+        TypeError: The store is another one.
+        ValueError: ``top_k`` is below 1.
+
+    Example:
+        >>> store = VlmsearchDocumentStore("mock:", encoder="mock:")
+        >>> _ = store.write_documents([Document(content="a dog in the snow"), Document(content="a blue car")])
+        >>> [found] = VlmsearchRetriever(store).run("snow")["documents"]
+        >>> found.content
+        'a dog in the snow'
+    """
+
+    def __init__(
+        self,
+        document_store: VlmsearchDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
+        min_score: float | None = None,
+    ) -> None:
+        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, min_score=min_score)
+        self.min_score = min_score
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """Find documents by a text.
+
+        Args:
+            query: The text.
+            filters: A filter in the form of Haystack.
+            top_k: The most documents.
+
+        Returns:
+            Under ``documents``, the documents with their relevance, best first.
+        """
+        found = self.document_store.search(
+            query,
+            filters=self._filters(filters),
+            top_k=self.top_k if top_k is None else top_k,
+            min_score=self.min_score,
+        )
+        return {"documents": found}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """Find documents by a text; see `run`."""
+        return await asyncio.to_thread(self.run, query, filters, top_k)
+
+
+@component
+class VlmsearchImageRetriever(_Retriever):
+    """Find the documents that fit an image, or an image and a text.
+
+    Args:
+        document_store: Where the documents are; it encodes them itself.
+        filters: A filter in the form of Haystack.
+        top_k: The most documents.
+        filter_policy: What becomes of it where `run` gets another one.
+        min_score: The lowest relevance of a document, from 0 to 1; None for that of the index.
+
+    Raises:
+        TypeError: The store is another one.
+        ValueError: ``top_k`` is below 1.
+
+    Example:
+        >>> import tempfile
+        >>> from vlmsearch.demo.scenes import make_scene
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = f"{folder}/scene.png"
+        ...     make_scene(1).draw(64).save(path)
+        ...     store = VlmsearchDocumentStore("mock:", encoder="mock:")
+        ...     _ = store.write_documents([Document(meta={"file_path": path, "title": "a scene"})])
+        ...     [found] = VlmsearchImageRetriever(store, min_score=0.0).run(path)["documents"]
+        >>> found.meta["title"]
+        'a scene'
+    """
+
+    def __init__(
+        self,
+        document_store: VlmsearchDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
+        min_score: float | None = None,
+    ) -> None:
+        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, min_score=min_score)
+        self.min_score = min_score
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        image: Image,
+        query: str | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> dict[str, list[Document]]:
+        """Find documents by an image.
+
+        Args:
+            image: The path of a file, its bytes, or the content of a chat message.
+            query: What to look for beside it.
+            filters: A filter in the form of Haystack.
+            top_k: The most documents.
+
+        Returns:
+            Under ``documents``, the documents with their relevance, best first.
+        """
+        found = self.document_store.search(
+            query,
+            image=image,
+            filters=self._filters(filters),
+            top_k=self.top_k if top_k is None else top_k,
+            min_score=self.min_score,
+        )
+        return {"documents": found}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self,
+        image: Image,
+        query: str | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> dict[str, list[Document]]:
+        """Find documents by an image; see `run`."""
+        return await asyncio.to_thread(self.run, image, query, filters, top_k)
+
+
+@component
+class VlmsearchEmbeddingRetriever(_Retriever):
+    """Find the documents whose vectors are nearest to one that an embedder made.
+
+    Args:
+        document_store: Where the documents are.
+        filters: A filter in the form of Haystack.
+        top_k: The most documents.
+        filter_policy: What becomes of it where `run` gets another one.
+        field: Which vectors to compare with where documents are encoded by the store, such as ``clip/image``; None for
+            the given ones, or the first field.
+        return_embedding: Whether documents come with the vectors that were given for them.
+
+    Raises:
+        TypeError: The store is another one.
+        ValueError: ``top_k`` is below 1.
+
+    Example:
+        >>> store = VlmsearchDocumentStore("mock:", embedding_dim=2)
+        >>> _ = store.write_documents([Document(content="right", embedding=[1, 0]), Document(embedding=[0, 1])])
+        >>> [found] = VlmsearchEmbeddingRetriever(store, top_k=1).run([0.9, 0.1])["documents"]
+        >>> found.content
+        'right'
+    """
+
+    def __init__(
+        self,
+        document_store: VlmsearchDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        filter_policy: FilterPolicy = FilterPolicy.REPLACE,
+        field: str | None = None,
+        return_embedding: bool = False,
+    ) -> None:
+        _Retriever.__init__(
+            self, document_store, filters, top_k, filter_policy, field=field, return_embedding=return_embedding
+        )
+        self.field = field
+        self.return_embedding = return_embedding
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """Find documents by a vector.
+
+        Args:
+            query_embedding: The vector.
+            filters: A filter in the form of Haystack.
+            top_k: The most documents.
+
+        Returns:
+            Under ``documents``, the documents with their cosines, best first.
+        """
+        found = self.document_store.nearest(
+            query_embedding,
+            filters=self._filters(filters),
+            top_k=self.top_k if top_k is None else top_k,
+            field=self.field,
+            return_embedding=self.return_embedding,
+        )
+        return {"documents": found}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """Find documents by a vector; see `run`."""
+        return await asyncio.to_thread(self.run, query_embedding, filters, top_k)
+
+
+class _Embedder:
+    """What embedders share: an encoder that is opened when it is first used, and one of its spaces."""
+
+    def __init__(self, encoder: str, space: str | None, **others: Any) -> None:
+        self.encoder = encoder
+        self.space = space
+        self._others = others
+        self._opened: Encoder | None = None
+
+    def warm_up(self) -> None:
+        """Open the encoder."""
+        if self._opened is None:
+            self._opened = open_encoder(self.encoder)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the component as a dictionary."""
+        return default_to_dict(self, encoder=self.encoder, space=self.space, **self._others)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return the component that a dictionary describes."""
+        return default_from_dict(cls, data)
+
+    def _open(self) -> tuple[Encoder, Space]:
+        """The encoder and the space of its vectors: by default the first that texts and images share."""
+        self.warm_up()
+        opened = self._opened
+        assert opened is not None  # noqa: S101 - `warm_up` opened it
+        names = [each.name for each in opened.spaces]
+        if self.space is not None and self.space not in names:
+            raise ConfigError(f"{self.encoder} has no space {self.space!r}; it has {', '.join(names)}")
+        wanted = [each for each in opened.spaces if each.name == self.space]
+        return opened, (wanted or sorted(opened.spaces, key=lambda each: -len(each.modalities)))[0]
+
+
+@component
+class VlmsearchTextEmbedder(_Embedder):
+    """Make the vector of a query, for a document store of Haystack's or another's.
+
+    Args:
+        encoder: The URL of the encoder.
+        space: Which of its spaces; None for the first that texts and images share.
+
+    Example:
+        >>> embedder = VlmsearchTextEmbedder("mock:", space="minilm")
+        >>> len(embedder.run("a dog")["embedding"])
+        128
+    """
+
+    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None) -> None:
+        _Embedder.__init__(self, encoder, space)
+
+    @component.output_types(embedding=list[float])
+    def run(self, text: str) -> dict[str, list[float]]:
+        """Make the vector of a query.
+
+        Args:
+            text: The query.
+
+        Returns:
+            Under ``embedding``, a vector of length one.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"VlmsearchTextEmbedder takes a string, not {type(text).__name__}")
+        opened, space = self._open()
+        return {"embedding": opened.encode_texts([text], role="query")[space.name][0].tolist()}
+
+    @component.output_types(embedding=list[float])
+    async def run_async(self, text: str) -> dict[str, list[float]]:
+        """Make the vector of a query; see `run`."""
+        return await asyncio.to_thread(self.run, text)
+
+
+@component
+class VlmsearchDocumentEmbedder(_Embedder):
+    """Make vectors of documents from their texts.
+
+    Args:
+        encoder: The URL of the encoder.
+        space: Which of its spaces; None for the first that texts and images share.
+
+    Example:
+        >>> embedder = VlmsearchDocumentEmbedder("mock:")
+        >>> [document] = embedder.run([Document(content="a dog")])["documents"]
+        >>> len(document.embedding)
+        176
+    """
+
+    def __init__(self, encoder: str = DEFAULT_ENCODER, space: str | None = None) -> None:
+        _Embedder.__init__(self, encoder, space)
+
+    @component.output_types(documents=list[Document])
+    def run(self, documents: list[Document]) -> dict[str, list[Document]]:
+        """Make the vectors.
+
+        Args:
+            documents: The documents, each with a text.
+
+        Returns:
+            Under ``documents``, copies of them with vectors of length one.
+
+        Raises:
+            ValueError: A document has no text.
+        """
+        opened, space = self._open()
+        texts = [each.content or "" for each in documents]
+        for each in documents:
+            if not each.content:
+                raise InvalidInputError("empty", f"the document {each.id!r} has no text to make a vector of")
+        return {"documents": _with_vectors(documents, texts, opened.encode_texts, space)}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(self, documents: list[Document]) -> dict[str, list[Document]]:
+        """Make the vectors; see `run`."""
+        return await asyncio.to_thread(self.run, documents)
+
+
+@component
+class VlmsearchImageEmbedder(_Embedder):
+    """Make vectors of documents from their images, comparable with those of texts in the same space.
+
+    Args:
+        encoder: The URL of the encoder.
+        space: Which of its spaces; None for the first that texts and images share.
+        file_path_meta_field: The key of the metadata that names the image file of a document without bytes.
+
+    Example:
+        >>> import tempfile
+        >>> from vlmsearch.demo.scenes import make_scene
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = f"{folder}/scene.png"
+        ...     make_scene(1).draw(64).save(path)
+        ...     [document] = VlmsearchImageEmbedder("mock:").run([Document(meta={"file_path": path})])["documents"]
+        >>> len(document.embedding)
+        176
+    """
+
+    def __init__(
+        self,
+        encoder: str = DEFAULT_ENCODER,
+        space: str | None = None,
+        file_path_meta_field: str = "file_path",
+    ) -> None:
+        _Embedder.__init__(self, encoder, space, file_path_meta_field=file_path_meta_field)
+        self.file_path_meta_field = file_path_meta_field
+
+    @component.output_types(documents=list[Document])
+    def run(self, documents: list[Document]) -> dict[str, list[Document]]:
+        """Make the vectors.
+
+        Args:
+            documents: The documents, each with the bytes or the path of an image.
+
+        Returns:
+            Under ``documents``, copies of them with vectors of length one.
+
+        Raises:
+            ValueError: A document has no image, or one that cannot be used.
+        """
+        opened, space = self._open()
+        images: list[ImageSource] = []
+        for each in documents:
+            path = each.meta.get(self.file_path_meta_field)
+            if each.blob is None and not isinstance(path, str):
+                raise InvalidInputError(
+                    "empty", f"the document {each.id!r} has no image: neither bytes nor {self.file_path_meta_field!r}"
+                )
+            images.append(each.blob.data if each.blob is not None else Path(str(path)))
+        return {"documents": _with_vectors(documents, images, opened.encode_images, space)}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(self, documents: list[Document]) -> dict[str, list[Document]]:
+        """Make the vectors; see `run`."""
+        return await asyncio.to_thread(self.run, documents)
+
+
+def _with_vectors(
+    documents: list[Document], inputs: list[T], encode: Callable[[list[T]], Mapping[str, Any]], space: Space
+) -> list[Document]:
+    rows = encode(inputs)[space.name] if inputs else []
+    return [replace(each, embedding=row.tolist()) for each, row in zip(documents, rows)]
