@@ -365,6 +365,7 @@ class FrameworkIndex(Closable):
         *,
         limit: int,
         field: Field | None = None,
+        ids: Sequence[str] | None = None,
         where: Mapping[str, object] | None = None,
         passes: Passes | None = None,
     ) -> Found:
@@ -374,6 +375,7 @@ class FrameworkIndex(Closable):
             vector: The query's, of any length above 0.
             limit: The most documents.
             field: Which vectors to compare with; None for the given ones, or the encoder's first field.
+            ids: The documents to compare with; None for all.
             where: What the store applies.
             passes: What is applied to each document; as many are looked at as it takes.
 
@@ -395,7 +397,10 @@ class FrameworkIndex(Closable):
         query, condition = unit_vector(vector, dim)[None], _parsed(where)
 
         def fetch(depth: int) -> list[tuple[str, float]]:
-            hits = self.store.search(one, query, limit=depth, where=condition)[0]
+            if ids is None:
+                hits = self.store.search(one, query, limit=depth, where=condition)[0]
+            else:
+                hits = self.store.compare(one, query, ids, where=condition)[:depth]
             return [(hit.id, hit.score) for hit in hits]
 
         return self._first(fetch, limit, passes)
@@ -518,6 +523,27 @@ def comparable(value: object) -> bool:
     if isinstance(value, int):
         return abs(value) <= _LARGEST_EXACT
     return isinstance(value, float) and math.isfinite(value)
+
+
+def equal_values(value: object) -> list[object]:
+    """Return all that equals a value in Python: 1 and True do, and in an index they do not."""
+    if isinstance(value, bool):
+        return [value, int(value)]
+    return [value, bool(value)] if value in (0, 1) else [value]
+
+
+def shared_space(encoder: Encoder, name: str | None) -> Space:
+    """Return the space of this name, or by default the first that texts and images share, or else the first.
+
+    ConfigError where there is none of this name.
+    """
+    if name is None:
+        return max(encoder.spaces, key=lambda each: len(each.modalities))
+    for space in encoder.spaces:
+        if space.name == name:
+            return space
+    there = ", ".join(each.name for each in encoder.spaces)
+    raise ConfigError(f"{encoder.fingerprint} has no space {name!r}; it has {there}")
 
 
 def _dim_of(manifest: Manifest | None) -> int | None:

@@ -24,13 +24,15 @@ from haystack.utils.filters import document_matches_filter
 from typing_extensions import Self
 
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.integrations.framework_index import (
     KEPT,
     FrameworkDocument,
     FrameworkIndex,
     Passes,
     comparable,
+    equal_values,
+    shared_space,
 )
 from vlmsearch.media.images import format_of
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
@@ -530,15 +532,8 @@ def _comparison(field: str, operator: str, value: object, *, negated: bool) -> W
     values = value if operator in ("in", "not in") and isinstance(value, list) else [value]
     if not values or not all(comparable(each) and not _may_be_date(each) for each in values):
         return None
-    equal = [other for each in values for other in _equal(each)]
+    equal = [other for each in values for other in equal_values(each)]
     return {key: {"$in" if (operator in ("==", "in")) != negated else "$nin": equal}}
-
-
-def _equal(value: object) -> list[object]:
-    """All that equals a value in Python: 1 and True do, and in an index they do not."""
-    if isinstance(value, bool):
-        return [value, int(value)]
-    return [value, bool(value)] if value in (0, 1) else [value]
 
 
 def _may_be_date(value: object) -> bool:
@@ -841,11 +836,7 @@ class _Embedder:
         self.warm_up()
         opened = self._opened
         assert opened is not None  # noqa: S101 - `warm_up` opened it
-        names = [each.name for each in opened.spaces]
-        if self.space is not None and self.space not in names:
-            raise ConfigError(f"{self.encoder} has no space {self.space!r}; it has {', '.join(names)}")
-        wanted = [each for each in opened.spaces if each.name == self.space]
-        return opened, (wanted or sorted(opened.spaces, key=lambda each: -len(each.modalities)))[0]
+        return opened, shared_space(opened, self.space)
 
 
 @component

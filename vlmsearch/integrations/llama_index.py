@@ -1,0 +1,710 @@
+"""An index for LlamaIndex: a vector store, a multimodal retriever and an embedding (https://docs.llamaindex.ai).
+
+A store either encodes here, texts and images alike (``encoder="onnx:default"``), or keeps the vectors that the
+embedding model of a LlamaIndex index made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mimetypes
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from llama_index.core.base.base_multi_modal_retriever import MultiModalRetriever
+from llama_index.core.base.embeddings.base import Embedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.embeddings import MultiModalEmbedding
+from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
+from llama_index.core.indices.query.schema import QueryType
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    ImageDocument,
+    ImageNode,
+    ImageType,
+    IndexNode,
+    Node,
+    NodeWithScore,
+    QueryBundle,
+    TextNode,
+)
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+
+from vlmsearch.encoders.base import Encoder
+from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.integrations.framework_index import (
+    KEPT,
+    Found,
+    FrameworkDocument,
+    FrameworkIndex,
+    Passes,
+    comparable,
+    equal_values,
+    shared_space,
+)
+from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
+from vlmsearch.types import ImageSource
+
+Where = Mapping[str, object]
+REF = "ref_doc_id"
+"""The key of the metadata that names the document which a node is of."""
+_ALIASES = frozenset({"doc_id", "document_id"})
+_CLASSES: dict[str, type[BaseNode]] = {
+    each.class_name(): each for each in (Document, ImageDocument, ImageNode, IndexNode, Node, TextNode)
+}
+_ORDER = {FilterOperator.GT: "$gt", FilterOperator.GTE: "$gte", FilterOperator.LT: "$lt", FilterOperator.LTE: "$lte"}
+_EQUAL = {
+    FilterOperator.EQ: "$in",
+    FilterOperator.IN: "$in",
+    FilterOperator.NE: "$nin",
+    FilterOperator.NIN: "$nin",
+}
+_OTHER = {"$in": "$nin", "$nin": "$in"}
+_MMR_CANDIDATES = 4
+"""How many times as many nodes as are wanted `mmr` chooses from."""
+
+
+class VlmsearchVectorStore(BasePydanticVectorStore):
+    """Keep nodes of LlamaIndex in an index, with their texts, their images and their relations to other nodes.
+
+    All filter operators and nested conditions hold; what the index cannot apply is applied to the nodes that it gives.
+    Modes of a query: ``default``, ``text_search`` and ``sparse`` (by words), ``hybrid``, ``mmr``.
+
+    Args:
+        store: The URL of the index, such as ``sqlite:./index`` or ``mongodb://host/photos``.
+        encoder: The URL of what encodes the texts and images of nodes when they are added; None where an embedding
+            model of LlamaIndex makes the vectors.
+        embedding_dim: The length of these vectors; None for that of the first ones.
+        image_folder: Where images are kept that nodes hold as bytes.
+        min_score: The lowest relevance of a node where nodes are encoded here, from 0 to 1; None for that of the index.
+
+    Example:
+        >>> from llama_index.core.vector_stores.types import VectorStoreQuery
+        >>> store = VlmsearchVectorStore(store="mock:")
+        >>> store.add([TextNode(id_="a", text="a dog", embedding=[0.6, 0.8])])
+        ['a']
+        >>> store.query(VectorStoreQuery(query_embedding=[0.6, 0.8])).nodes[0].text
+        'a dog'
+    """
+
+    stores_text: bool = True
+    is_embedding_query: bool = True
+    store: str = DEFAULT_STORE
+    encoder: str | None = None
+    embedding_dim: int | None = None
+    image_folder: str | None = None
+    min_score: float | None = None
+    _index: FrameworkIndex = PrivateAttr()
+
+    def __init__(self, store: str = DEFAULT_STORE, **options: Any) -> None:
+        options["is_embedding_query"] = options.get("encoder") is None
+        super().__init__(store=store, **options)
+        self._index = FrameworkIndex(
+            store, encoder=self.encoder, dim=self.embedding_dim, image_folder=self.image_folder
+        )
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return what the store is called where it is written to a file."""
+        return "VlmsearchVectorStore"
+
+    @property
+    def client(self) -> FrameworkIndex:
+        """Return the index behind the store."""
+        return self._index
+
+    def close(self) -> None:
+        """Close the index; the next call opens it anew."""
+        self._index.close()
+
+    # ---- writing
+
+    def add(self, nodes: Sequence[BaseNode], **add_kwargs: Any) -> list[str]:
+        """Add nodes, or replace those whose ids are there.
+
+        Args:
+            nodes: The nodes; each has a vector, or, where they are encoded here, a text or an image.
+            add_kwargs: What other stores take; ignored.
+
+        Returns:
+            The ids of the nodes.
+
+        Raises:
+            InvalidInputError: A node cannot be used.
+            ConfigError: A node holds the bytes of an image, and there is no ``image_folder``.
+        """
+        given = {each.node_id: _from_node(each, with_vector=self.encoder is None) for each in nodes}
+        self._index.write(list(given.values()))
+        return [each.node_id for each in nodes]
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Remove all nodes of a document.
+
+        Args:
+            ref_doc_id: The id of the document.
+            delete_kwargs: What other stores take; ignored.
+        """
+        self._index.delete([each.id for each in self._index.find({REF: ref_doc_id})])
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Remove nodes.
+
+        Args:
+            node_ids: Their ids; None for all that pass the filters.
+            filters: What they pass.
+            delete_kwargs: What other stores take; ignored.
+        """
+        self._index.delete([each.id for each in self._find(node_ids, filters)])
+
+    def clear(self) -> None:
+        """Remove all nodes."""
+        self._index.clear()
+
+    # ---- reading
+
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+        """Return nodes.
+
+        Args:
+            node_ids: Their ids; None for all that pass the filters.
+            filters: What they pass.
+
+        Returns:
+            The nodes that are there, with their vectors.
+        """
+        return [_to_node(each) for each in self._index.with_embeddings(self._find(node_ids, filters))]
+
+    def _find(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[FrameworkDocument]:
+        where, passes = _conditions(filters)
+        if node_ids is None:
+            return list(self._index.find(where, passes))
+        return [each for each in self._index.get(node_ids) if passes is None or passes(each)]
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Return the nodes that fit a query best.
+
+        Args:
+            query: What to look for, how and among which nodes. ``text_search`` and ``sparse`` rank by words; ``hybrid``
+                adds the similarities of words and vectors, each scaled to 0 to 1, with ``alpha`` for the vectors.
+            kwargs: ``mmr_threshold`` for ``mmr``, as in the query; the rest is ignored.
+
+        Returns:
+            The nodes, their ids and their similarities, best first: cosines where vectors are given; relevances from 0
+            to 1 where nodes are encoded here, and by words.
+
+        Raises:
+            ConfigError: There is no such mode, or the store ranks no words.
+            InvalidInputError: The query has no vector, or no text, and the mode asks for it.
+        """
+        mode, limit = query.mode, query.similarity_top_k
+        if mode in (VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE):
+            found = self._by_words(query, query.sparse_top_k or limit)
+        elif mode == VectorStoreQueryMode.DEFAULT or (self.encoder is not None and mode in _HYBRID):
+            found = self._by_vector(query, limit)  # what encodes here looks for words, too
+        elif mode in _HYBRID:
+            sparse = self._by_words(query, query.sparse_top_k or limit)
+            found = _merged(self._by_vector(query, limit), sparse, query.alpha, query.hybrid_top_k or limit)
+        elif mode == VectorStoreQueryMode.MMR and self.encoder is None:
+            found = self._diverse(query, limit, kwargs.get("mmr_threshold", query.mmr_threshold))
+        else:
+            raise ConfigError(
+                f"this store has no mode {mode.value!r}; it has default, text_search, sparse and hybrid, and mmr where "
+                "vectors are given"
+            )
+        return VectorStoreQueryResult(
+            nodes=[_to_node(each) for each, _ in found],
+            similarities=[score for _, score in found],
+            ids=[each.id for each, _ in found],
+        )
+
+    def search(
+        self,
+        text: str | None,
+        *,
+        image: ImageSource | None = None,
+        limit: int = 10,
+        filters: MetadataFilters | None = None,
+        only: Callable[[FrameworkDocument], bool] | None = None,
+    ) -> list[NodeWithScore]:
+        """Return the nodes that fit a text, an image or both best, where nodes are encoded here.
+
+        Args:
+            text: What to look for.
+            image: What to look for.
+            limit: The most nodes.
+            filters: What they pass.
+            only: What they pass beside these.
+
+        Returns:
+            The nodes with their relevance from 0 to 1, best first.
+
+        Raises:
+            ConfigError: Vectors are given to this store.
+            InvalidInputError: There is nothing to look for, or the image cannot be used.
+        """
+        where, passes = _conditions(filters)
+        found = self._index.search(
+            text or None, image=image, limit=limit, where=where, passes=_both(passes, only), min_score=self.min_score
+        )
+        return [NodeWithScore(node=_to_node(each), score=score) for each, score in found]
+
+    def _by_words(self, query: VectorStoreQuery, limit: int) -> Found:
+        if not query.query_str:
+            raise InvalidInputError("empty", f"a query of the mode {query.mode.value!r} has a text: query_str")
+        where, passes = _query_conditions(query)
+        return self._index.words(query.query_str, limit=limit, where=where, passes=passes)
+
+    def _by_vector(self, query: VectorStoreQuery, limit: int) -> Found:
+        where, passes = _query_conditions(query)
+        if self.encoder is not None:
+            return self._index.search(
+                query.query_str, limit=limit, where=where, passes=passes, min_score=self.min_score
+            )
+        if query.query_embedding is None:
+            raise InvalidInputError("empty", f"a query of the mode {query.mode.value!r} has a vector: query_embedding")
+        ids = query.node_ids or None
+        return self._index.nearest(query.query_embedding, limit=limit, ids=ids, where=where, passes=passes)
+
+    def _diverse(self, query: VectorStoreQuery, limit: int, threshold: float | None) -> Found:
+        """Maximal marginal relevance among the nearest nodes, by LlamaIndex's own function."""
+        near = self._index.with_embeddings([each for each, _ in self._by_vector(query, _MMR_CANDIDATES * limit)])
+        by_id = {each.id: each for each in near}
+        scores, ids = get_top_k_mmr_embeddings(
+            query.query_embedding or [],
+            [list(each.embedding or []) for each in near],
+            similarity_top_k=limit,
+            embedding_ids=list(by_id),
+            mmr_threshold=threshold,
+        )
+        return [(by_id[id], score) for id, score in zip(ids, scores)]
+
+    # ---- the same, awaited
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Add nodes; see `add`."""
+        return await asyncio.to_thread(self.add, nodes)
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Remove all nodes of a document."""
+        await asyncio.to_thread(self.delete, ref_doc_id)
+
+    async def adelete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Remove nodes; see `delete_nodes`."""
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
+
+    async def aclear(self) -> None:
+        """Remove all nodes."""
+        await asyncio.to_thread(self.clear)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Return nodes; see `get_nodes`."""
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Return the nodes that fit a query best; see `query`."""
+        return await asyncio.to_thread(lambda: self.query(query, **kwargs))
+
+
+_HYBRID = (VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID)
+
+
+# ---- nodes
+
+
+def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
+    """A node as an index keeps it: what no other part of it holds is kept as JSON."""
+    data = node.model_dump(mode="json")
+    metadata = data.pop("metadata")
+    for key in ("id_", "embedding"):
+        data.pop(key, None)
+    resource = data.get("text_resource") or {}
+    text = data.pop("text", None) if "text" in data else resource.pop("text", None)
+    picture = data.get("image_resource") or {}
+    encoded = data.pop("image", None) if isinstance(node, ImageNode) else picture.pop("data", None)
+    path = data.get("image_path") or picture.get("path")
+    kind = data.get("image_mimetype") or picture.get("mimetype") or ""
+    if node.ref_doc_id is not None and REF not in metadata:
+        metadata[REF] = node.ref_doc_id
+        data["has_ref"] = True
+    return FrameworkDocument(
+        node.node_id,
+        text or None,
+        metadata,
+        {"node": data},
+        Path(path).absolute() if path and not encoded else None,
+        base64.b64decode(encoded) if encoded else None,
+        (mimetypes.guess_extension(kind) or "") if encoded else "",
+        bool(encoded),
+        node.embedding if with_vector else None,
+    )
+
+
+def _to_node(found: FrameworkDocument) -> BaseNode:
+    """The node that was kept, or one of a document that no node was; bytes whose file has gone are left out."""
+    metadata, vector = dict(found.metadata), None if found.embedding is None else list(found.embedding)
+    if "node" not in found.extra:
+        if found.image is not None:
+            path = str(found.image)
+            return ImageNode(id_=found.id, text=found.text or "", image_path=path, metadata=metadata, embedding=vector)
+        return TextNode(id_=found.id, text=found.text or "", metadata=metadata, embedding=vector)
+    data = dict(found.extra["node"])
+    if data.pop("has_ref", False):
+        metadata.pop(REF, None)
+    data |= {"id_": found.id, "metadata": metadata, "embedding": vector}
+    kind = _CLASSES.get(data.get("class_name", ""), TextNode)
+    has_bytes = isinstance(found.data, Path) and found.data.is_file()
+    encoded = base64.b64encode(found.data.read_bytes()).decode() if isinstance(found.data, Path) and has_bytes else None
+    if issubclass(kind, TextNode):
+        data["text"] = found.text or ""
+        data |= {"image": encoded} if encoded else {}
+    else:
+        if data.get("text_resource") is not None:
+            data["text_resource"] = {**data["text_resource"], "text": found.text}
+        if encoded:
+            data["image_resource"] = {**(data.get("image_resource") or {}), "data": encoded}
+    return kind.from_dict(data)
+
+
+# ---- filters
+
+
+def _query_conditions(query: VectorStoreQuery) -> tuple[Where | None, Passes | None]:
+    where, passes = _conditions(query.filters)
+    if query.doc_ids:
+        among = {REF: {"$in": list(query.doc_ids)}}
+        where = among if where is None else {"$and": [where, among]}
+    if not query.node_ids:
+        return where, passes
+    wanted = frozenset(query.node_ids)
+    return where, _both(passes, lambda each: each.id in wanted)
+
+
+def _both(one: Passes | None, other: Passes | None) -> Passes | None:
+    if one is None or other is None:
+        return one or other
+    return lambda each: one(each) and other(each)
+
+
+def _conditions(filters: MetadataFilters | None) -> tuple[Where | None, Passes | None]:
+    """What the store applies of a filter, and what is applied after it: all of it, so that it means the same."""
+    if filters is None or not filters.filters:
+        return None, None
+    return _to_where(filters), lambda each: _matches(filters, each.metadata)
+
+
+def _to_where(condition: MetadataFilters | MetadataFilter, *, negated: bool = False) -> Where | None:
+    """What every node passes that passes a filter, or that does not; None where no store can say."""
+    if isinstance(condition, MetadataFilter):
+        return _comparison(condition, negated=negated)
+    kind = condition.condition or FilterCondition.AND
+    inner_negated = negated != (kind == FilterCondition.NOT)
+    inner = [_to_where(each, negated=inner_negated) for each in condition.filters]
+    known = [each for each in inner if each is not None]
+    if (kind == FilterCondition.AND) != inner_negated:  # all must hold: NOT is the negation of OR
+        return {"$and": known} if known else None
+    return {"$or": known} if known and len(known) == len(inner) else None
+
+
+def _comparison(condition: MetadataFilter, *, negated: bool) -> Where | None:
+    key, operator, value = _key(condition), condition.operator, condition.value
+    if not key or key[0] == "$" or key == KEPT:
+        return None
+    if operator in _ORDER:
+        is_number = comparable(value) and not isinstance(value, str)
+        return {key: {_ORDER[operator]: value}} if is_number and not negated else None
+    if operator not in _EQUAL:
+        return None
+    values = value if isinstance(value, list) and operator in (FilterOperator.IN, FilterOperator.NIN) else [value]
+    if not values or not all(map(comparable, values)):
+        return None
+    sign = _EQUAL[operator]
+    return {key: {_OTHER[sign] if negated else sign: [other for each in values for other in equal_values(each)]}}
+
+
+def _key(condition: MetadataFilter) -> str:
+    """The key of the metadata: what LlamaIndex calls a node's document has three names."""
+    return REF if condition.key in _ALIASES else condition.key
+
+
+def _matches(condition: MetadataFilters | MetadataFilter, metadata: Mapping[str, Any]) -> bool:
+    """Whether metadata pass a filter. A key that is missing passes `NE`, `NIN` and `IS_EMPTY` alone."""
+    if isinstance(condition, MetadataFilters):
+        found = (_matches(each, metadata) for each in condition.filters)
+        if condition.condition == FilterCondition.NOT:
+            return not any(found)
+        return any(found) if condition.condition == FilterCondition.OR else all(found)
+    key = condition.key if condition.key in metadata else _key(condition)
+    have, wanted = metadata.get(key), condition.value
+    if condition.operator == FilterOperator.IS_EMPTY:
+        return have is None or have in ("", [])
+    if have is None:
+        return condition.operator in (FilterOperator.NE, FilterOperator.NIN)
+    return _TESTS[condition.operator](have, wanted)
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Compare numbers with numbers and strings with strings; nothing else passes."""
+
+    def test(have: Any, wanted: Any) -> bool:
+        is_same = isinstance(have, str) == isinstance(wanted, str)
+        is_plain = isinstance(have, (str, int, float)) and isinstance(wanted, (str, int, float))
+        return is_same and is_plain and compare(have, wanted)
+
+    return test
+
+
+def _holds(have: Any, wanted: Any) -> bool:
+    """Whether a list has a value, or a string a part."""
+    return (isinstance(have, list) or (isinstance(have, str) and isinstance(wanted, str))) and wanted in have
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidInputError("invalid", f"the filter operators in, nin, any and all take a list, not {value!r}")
+    return value
+
+
+def _text_of(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidInputError("invalid", f"a text match takes a string, not {value!r}")
+    return value
+
+
+_TESTS: dict[FilterOperator, Callable[[Any, Any], bool]] = {
+    FilterOperator.EQ: lambda have, wanted: bool(have == wanted),
+    FilterOperator.NE: lambda have, wanted: bool(have != wanted),
+    FilterOperator.GT: _ordered(lambda have, wanted: bool(have > wanted)),
+    FilterOperator.GTE: _ordered(lambda have, wanted: bool(have >= wanted)),
+    FilterOperator.LT: _ordered(lambda have, wanted: bool(have < wanted)),
+    FilterOperator.LTE: _ordered(lambda have, wanted: bool(have <= wanted)),
+    FilterOperator.IN: lambda have, wanted: have in _listed(wanted),
+    FilterOperator.NIN: lambda have, wanted: have not in _listed(wanted),
+    FilterOperator.ANY: lambda have, wanted: any(_holds(have, each) for each in _listed(wanted)),
+    FilterOperator.ALL: lambda have, wanted: all(_holds(have, each) for each in _listed(wanted)),
+    FilterOperator.CONTAINS: _holds,
+    FilterOperator.TEXT_MATCH: lambda have, wanted: isinstance(have, str) and _text_of(wanted) in have,
+    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda have, wanted: (
+        isinstance(have, str) and _text_of(wanted).lower() in have.lower()
+    ),
+}
+
+
+def _merged(dense: Found, sparse: Found, alpha: float | None, limit: int) -> Found:
+    """Both lists as one, by their similarities scaled to 0 to 1 (relative score fusion)."""
+    share = 0.5 if alpha is None else alpha
+    scores: dict[str, float] = {}
+    for found, weight in ((dense, share), (sparse, 1 - share)):
+        values = [score for _, score in found]
+        least, most = min(values, default=0.0), max(values, default=0.0)
+        for each, score in found:
+            scaled = (score - least) / (most - least) if most > least else 1.0
+            scores[each.id] = scores.get(each.id, 0.0) + weight * scaled
+    documents = {each.id: each for each, _ in (*dense, *sparse)}
+    best = sorted(scores, key=lambda id: (-scores[id], id))[:limit]
+    return [(documents[id], scores[id]) for id in best]
+
+
+# ---- retriever and embedding
+
+
+class VlmsearchRetriever(MultiModalRetriever):
+    """Find texts and images by a text or an image, in a store whose nodes are encoded here.
+
+    Args:
+        vector_store: The store; it names an encoder.
+        similarity_top_k: The most nodes.
+        filters: What they pass.
+
+    Raises:
+        ConfigError: Vectors are given to the store.
+
+    Example:
+        >>> store = VlmsearchVectorStore("mock:", encoder="mock:")
+        >>> _ = store.add([TextNode(text="a dog in the snow"), TextNode(text="a blue car")])
+        >>> [found] = VlmsearchRetriever(store).retrieve("snow")
+        >>> found.node.text
+        'a dog in the snow'
+    """
+
+    def __init__(
+        self,
+        vector_store: VlmsearchVectorStore,
+        *,
+        similarity_top_k: int = 10,
+        filters: MetadataFilters | None = None,
+    ) -> None:
+        if vector_store.encoder is None:
+            raise ConfigError("this retriever takes a VlmsearchVectorStore with an `encoder`, such as onnx:default")
+        self.vector_store = vector_store
+        self.similarity_top_k = similarity_top_k
+        self.filters = filters
+        super().__init__()
+
+    def _search(self, query: QueryBundle, *, only: Passes | None = None, by_text: bool = True) -> list[NodeWithScore]:
+        return self.vector_store.search(
+            query.query_str if by_text else None,
+            image=Path(query.image_path) if query.image_path else None,
+            limit=self.similarity_top_k,
+            filters=self.filters,
+            only=only,
+        )
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._search(query_bundle)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._retrieve, query_bundle)
+
+    def text_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """Return the nodes without an image that fit a text best.
+
+        Args:
+            str_or_query_bundle: The text.
+
+        Returns:
+            The nodes with their relevance from 0 to 1, best first.
+        """
+        return self._search(_bundle(str_or_query_bundle), only=lambda each: not _has_image(each))
+
+    def _text_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._search(query_bundle, only=_has_image)
+
+    def _image_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if not query_bundle.image_path:
+            raise InvalidInputError("empty", "an image is looked for by the path of a file")
+        return self._search(query_bundle, only=_has_image, by_text=bool(query_bundle.query_str))
+
+    def text_to_image_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """Return the nodes with an image that fit a text best.
+
+        Args:
+            str_or_query_bundle: The text.
+
+        Returns:
+            The nodes with their relevance from 0 to 1, best first.
+        """
+        return self._text_to_image_retrieve(_bundle(str_or_query_bundle))
+
+    def image_to_image_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """Return the nodes with an image that fit an image best.
+
+        Args:
+            str_or_query_bundle: The path of the image's file, or a bundle that names it.
+
+        Returns:
+            The nodes with their relevance from 0 to 1, best first.
+
+        Raises:
+            InvalidInputError: No image is named, or it cannot be used.
+        """
+        return self._image_to_image_retrieve(_image_bundle(str_or_query_bundle))
+
+    async def atext_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """Return the nodes without an image that fit a text best."""
+        return await asyncio.to_thread(self.text_retrieve, str_or_query_bundle)
+
+    async def _atext_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._text_to_image_retrieve, query_bundle)
+
+    async def _aimage_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._image_to_image_retrieve, query_bundle)
+
+    async def atext_to_image_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """Return the nodes with an image that fit a text best."""
+        return await self._atext_to_image_retrieve(_bundle(str_or_query_bundle))
+
+    async def aimage_to_image_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
+        """Return the nodes with an image that fit an image best."""
+        return await self._aimage_to_image_retrieve(_image_bundle(str_or_query_bundle))
+
+
+def _bundle(query: QueryType) -> QueryBundle:
+    return QueryBundle(query_str=query) if isinstance(query, str) else query
+
+
+def _image_bundle(query: QueryType) -> QueryBundle:
+    return QueryBundle(query_str="", image_path=query) if isinstance(query, str) else query
+
+
+def _has_image(found: FrameworkDocument) -> bool:
+    return found.image is not None or found.is_image
+
+
+class VlmsearchEmbedding(MultiModalEmbedding):
+    """Make the vectors of texts and images in one space, for an index of LlamaIndex over any vector store.
+
+    Args:
+        encoder: The URL of the encoder.
+        space: Which of its spaces; None for the first that texts and images share.
+
+    Example:
+        >>> embedding = VlmsearchEmbedding(encoder="mock:")
+        >>> len(embedding.get_query_embedding("a dog"))
+        176
+    """
+
+    encoder: str = DEFAULT_ENCODER
+    space: str | None = None
+    _opened: Encoder | None = PrivateAttr(default=None)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return what the embedding is called where it is written to a file."""
+        return "VlmsearchEmbedding"
+
+    def _encoder(self) -> Encoder:
+        if self._opened is None:
+            self._opened = open_encoder(self.encoder)
+        return self._opened
+
+    def _texts(self, texts: list[str], *, are_queries: bool) -> list[Embedding]:
+        encoder = self._encoder()
+        role = "query" if are_queries else "document"
+        rows = encoder.encode_texts(texts, role=role)[shared_space(encoder, self.space).name]
+        return [row.tolist() for row in rows]
+
+    def _get_query_embedding(self, query: str) -> Embedding:
+        return self._texts([query], are_queries=True)[0]
+
+    def _get_text_embedding(self, text: str) -> Embedding:
+        return self._texts([text], are_queries=False)[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[Embedding]:
+        return self._texts(texts, are_queries=False)
+
+    def _get_image_embedding(self, img_file_path: ImageType) -> Embedding:
+        return self._get_image_embeddings([img_file_path])[0]
+
+    def _get_image_embeddings(self, img_file_paths: list[ImageType]) -> list[Embedding]:
+        encoder = self._encoder()
+        images = [each.getvalue() if isinstance(each, BytesIO) else Path(each) for each in img_file_paths]
+        rows = encoder.encode_images(images)[shared_space(encoder, self.space).name]
+        return [row.tolist() for row in rows]
+
+    async def _aget_query_embedding(self, query: str) -> Embedding:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+    async def _aget_text_embedding(self, text: str) -> Embedding:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    async def _aget_image_embedding(self, img_file_path: ImageType) -> Embedding:
+        return await asyncio.to_thread(self._get_image_embedding, img_file_path)
