@@ -33,6 +33,7 @@ from vlmsearch.errors import (
     RejectCode,
     VlmsearchError,
 )
+from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, split_text
 from vlmsearch.types import (
     Answer,
@@ -168,6 +169,7 @@ class RemotePipeline(Closable):
         weights: Mapping[str, float] | None = None,
         count: bool = False,
         facets: Collection[str] = (),
+        group: bool = True,
         rerank: bool = False,
         rerank_first: int = RERANK_FIRST,
         rerank_seconds: float = RERANK_SECONDS,
@@ -189,6 +191,7 @@ class RemotePipeline(Closable):
             weights: How much some legs count.
             count: Whether to count the relevant documents.
             facets: Keys of the metadata whose values to count.
+            group: Whether of the parts of a file only the best is shown.
             rerank: Whether the server's re-ranker judges the first matches anew.
             rerank_first: How many matches it reads.
             rerank_seconds: After how long it reads no more.
@@ -211,6 +214,7 @@ class RemotePipeline(Closable):
             "weights": weights,
             "count": count,
             "facets": _keys(facets),
+            "group": group,
             "rerank": rerank,
             "rerank_first": rerank_first,
             "rerank_seconds": rerank_seconds,
@@ -229,6 +233,7 @@ class RemotePipeline(Closable):
         weights: Mapping[str, float] | None = None,
         count: bool = False,
         facets: Collection[str] = (),
+        group: bool = True,
         rerank: bool = False,
         rerank_first: int = RERANK_FIRST,
         rerank_seconds: float = RERANK_SECONDS,
@@ -245,6 +250,7 @@ class RemotePipeline(Closable):
             weights: How much some legs count.
             count: Whether to count the relevant documents of each.
             facets: Keys of the metadata whose values to count.
+            group: Whether of the parts of a file only the best is shown.
             rerank: Whether the server's re-ranker judges the first matches of each anew.
             rerank_first: How many matches of each query it reads.
             rerank_seconds: After how long it reads no more of a query's matches.
@@ -267,6 +273,7 @@ class RemotePipeline(Closable):
             "weights": weights,
             "count": count,
             "facets": _keys(facets),
+            "group": group,
             "rerank": rerank,
             "rerank_first": rerank_first,
             "rerank_seconds": rerank_seconds,
@@ -439,6 +446,7 @@ class RemotePipeline(Closable):
         *,
         prune: bool = False,
         retry_failed: bool = False,
+        options: SourceOptions = NO_OPTIONS,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
         """Index files of the server, as `Pipeline.index` does there; `add` sends what is here.
@@ -449,6 +457,7 @@ class RemotePipeline(Closable):
             paths: Folders, files and tables of the server, absolute or relative to an allowed folder.
             prune: Remove the documents that came from these folders and tables and are there no longer.
             retry_failed: Try those in quarantine again, too.
+            options: What to take of files beside images, texts and tables.
             on_progress: Called with the number of inputs that are done.
 
         Returns:
@@ -459,7 +468,7 @@ class RemotePipeline(Closable):
             VlmsearchError: As for `Pipeline.index`.
         """
         given = [paths] if isinstance(paths, (str, Path)) else paths
-        form = {"paths": [str(path) for path in given], "prune": prune, "retry_failed": retry_failed}
+        form = {"paths": [str(path) for path in given], "prune": prune, "retry_failed": retry_failed, **asdict(options)}
         return report_from(self._job("index", form, on_progress))
 
     def delete(self, ids: str | Iterable[str]) -> int:

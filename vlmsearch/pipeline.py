@@ -317,6 +317,7 @@ class Pipeline(Closable):
         weights: Mapping[str, float] | None = None,
         count: bool = False,
         facets: Collection[str] = (),
+        group: bool = True,
         rerank: Reranker | str | None = None,
         rerank_first: int = RERANK_FIRST,
         rerank_seconds: float = RERANK_SECONDS,
@@ -349,6 +350,8 @@ class Pipeline(Closable):
                 out, 0 for those that are not asked at all.
             count: Whether to count the relevant documents: `Matches.total`.
             facets: Keys of the metadata whose values to count among the relevant documents: `Matches.facets`.
+            group: Whether of the parts of a file, such as pages, only the best is shown: `Match.parts` has the others.
+                Pages, counts and facets are of files then.
             rerank: What reads the text with each of the first matches and judges them anew: a re-ranker, or the URL of
                 one, which stays open until the pipeline is closed.
             rerank_first: How many matches it reads.
@@ -384,6 +387,7 @@ class Pipeline(Closable):
             diversity=diversity,
             count=count,
             facets=facets,
+            group=group,
             rerank=self._reranker(rerank),
             rerank_first=rerank_first,
             rerank_seconds=rerank_seconds,
@@ -403,6 +407,7 @@ class Pipeline(Closable):
         weights: Mapping[str, float] | None = None,
         count: bool = False,
         facets: Collection[str] = (),
+        group: bool = True,
         rerank: Reranker | str | None = None,
         rerank_first: int = RERANK_FIRST,
         rerank_seconds: float = RERANK_SECONDS,
@@ -419,6 +424,7 @@ class Pipeline(Closable):
             weights: How much some legs count.
             count: Whether to count the relevant documents of each.
             facets: Keys of the metadata whose values to count.
+            group: Whether of the parts of a file only the best is shown.
             rerank: What judges the first matches of each query anew.
             rerank_first: How many matches of each query it reads.
             rerank_seconds: After how long it reads no more of a query's matches.
@@ -451,6 +457,7 @@ class Pipeline(Closable):
             diversity=diversity,
             count=count,
             facets=facets,
+            group=group,
             rerank=self._reranker(rerank),
             rerank_first=rerank_first,
             rerank_seconds=rerank_seconds,
@@ -770,7 +777,7 @@ class Pipeline(Closable):
     ) -> Answer | AnswerStream:
         """Answer a question from the best matches, with citations; say so when nothing in the index matches.
 
-        The matches are those that `search` shows.
+        The matches are those that `search` shows, with every part of a file that is relevant.
         Where the generator counts tokens, the weakest matches are left out until prompt and answer fit its context.
 
         Args:
@@ -805,7 +812,7 @@ class Pipeline(Closable):
         question = well_formed(question) if isinstance(question, str) else question
         generator = self.generator
         with operation("ask"):
-            [matches] = self._search([Query(question, image)], SearchOptions(limit=limit, where=where))
+            [matches] = self._search([Query(question, image)], SearchOptions(limit=limit, where=where, group=False))
             if not matches:
                 return nothing_found() if stream else nothing_found().answer()
             options = options or default_options(generator)
@@ -818,7 +825,7 @@ class Pipeline(Closable):
             return make_answer(text, prompt.matches, prompt.dropped)
 
     def delete(self, ids: str | Iterable[str]) -> int:
-        """Remove documents with their vectors.
+        """Remove documents with their vectors, and with a file of several documents, such as a PDF, all of its parts.
 
         Args:
             ids: One id or several; those that are not there are ignored.
@@ -835,9 +842,11 @@ class Pipeline(Closable):
             ...     pipeline.delete(["a", "not there"])
             1
         """
+        from vlmsearch.indexing.containers import with_parts
+
         self._check_process()
         _, store = self._follow()
-        return store.delete([ids] if isinstance(ids, str) else list(ids))
+        return store.delete(with_parts(store, [ids] if isinstance(ids, str) else ids))
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Check that all parts of the store agree.

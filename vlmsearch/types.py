@@ -196,6 +196,17 @@ class Part:
             return f"{self.of}#t={self.seconds:.3f}"
         return f"{self.of}#xywh={','.join(map(str, self.region or ()))}"
 
+    @property
+    def name(self) -> str:
+        """Return what a person calls it: ``page 3``, ``0:12`` or ``10,20,300,40``."""
+        if self.page is not None:
+            return f"page {self.page}"
+        if self.seconds is not None:
+            minutes, seconds = divmod(int(self.seconds), 60)
+            hours, minutes = divmod(minutes, 60)
+            return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        return ",".join(map(str, self.region or ()))
+
 
 def part_of(id: str) -> Part | None:
     """Return which part of which file an id, or a path, names.
@@ -404,6 +415,8 @@ class Match:
         document: The document, as it was when its vectors were compared.
         score: The relevance, from 0 to 1: how likely the document is what was asked for.
         legs: What it was judged by: fields, such as ``clip/image``, and ``words``.
+        parts: The scores of other parts of the same file that are relevant, and of the file itself, by their ids, best
+            first: the search shows the best part alone. Empty where it shows every part.
 
     Example:
         >>> match = Match(Document("a"), 0.93, {"clip/image": Leg(1, 0.31, 4.9), "words": Leg(2, 4.7, 1.2)})
@@ -414,6 +427,7 @@ class Match:
     document: Document
     score: float
     legs: Mapping[str, Leg]
+    parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Matches(list[Match]):
@@ -612,7 +626,7 @@ class IndexReport:
         added: Those that were new.
         updated: Those that replaced an older version.
         unchanged: Those that had the same content as in the index, and were skipped.
-        pruned: Those that were removed because their files are gone.
+        pruned: Those that were removed because their files are gone, or these have such a part no longer.
         rejects: The inputs that went to quarantine, with those that were skipped again because they were there.
         seconds: How long the run took.
         unlabelled: Those among the updated that had labels of what they were before, which are gone.

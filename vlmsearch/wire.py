@@ -65,13 +65,14 @@ def match_json(match: Match) -> Json:
             name: {"rank": leg.rank, "score": round(leg.score, _DIGITS), "evidence": round(leg.evidence, _DIGITS)}
             for name, leg in match.legs.items()
         },
+        "parts": [{"id": id, "score": round(score, _DIGITS)} for id, score in match.parts.items()],
     }
 
 
 def match_from(form: Read) -> Match:
     """Return the match of a form."""
     legs = {name: Leg(leg["rank"], leg["score"], leg["evidence"]) for name, leg in form["legs"].items()}
-    return Match(document_from(form), form["score"], legs)
+    return Match(document_from(form), form["score"], legs, {part["id"]: part["score"] for part in form["parts"]})
 
 
 def matches_json(matches: Matches) -> Json:

@@ -23,7 +23,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS
 from vlmsearch.stores.filters import TOO_DEEP
-from vlmsearch.types import Document, Leg, Manifest, Match
+from vlmsearch.types import Document, Leg, Manifest, Match, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -440,6 +440,15 @@ def found_by(match: Match) -> list[tuple[str, Leg]]:
     return [(name, leg) for name, leg in sorted(match.legs.items()) if leg.rank is not None]
 
 
+def shown_name(match: Match) -> str:
+    """The file of a match, with its best part and how many others are relevant."""
+    part = match.document.part
+    if part is None:
+        return short_path(match.document.id)
+    others = sum(part_of(id) is not None for id in match.parts)
+    return f"{short_path(part.of)}, {part.name}" + (f" and {others} more" if others else "")
+
+
 def print_matches(matches: Sequence[Match]) -> None:
     """A table for a person; for a pipe a line a match: score, id and text, separated by tabs."""
     if not is_terminal():
@@ -455,6 +464,6 @@ def print_matches(matches: Sequence[Match]) -> None:
     for match in matches:
         legs = "  ".join(f"{name} #{leg.rank} {leg.score:.2f}" for name, leg in found_by(match))
         text = " ".join((match.document.text or "").split())
-        rows.append((f"{match.score:.3f}", short_path(match.document.id), text[:160], Text(legs, "dim")))
+        rows.append((f"{match.score:.3f}", shown_name(match), text[:160], Text(legs, "dim")))
     names = ("score", "document", "text", "found by")
     make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing matches.")

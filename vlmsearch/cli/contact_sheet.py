@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlmsearch.cli.common import found_by, short_path
+from vlmsearch.cli.common import found_by, shown_name
 from vlmsearch.cli.page import picture, write_page
 from vlmsearch.types import ImageSource, Match
 
@@ -69,7 +69,7 @@ def _card(match: Match) -> str:
     caption = f'<p class="text">{html.escape(text[:600])}</p>' if text else ""
     return (
         f'<li{"" if shown else " class=alone"}>{shown}<div class="body">{caption}'
-        f'<span class="name">{html.escape(short_path(document.id))}</span>'
+        f'<span class="name">{html.escape(shown_name(match))}</span>'
         f'<span class="score">{match.score:.2f}<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none">'
         f'<rect width="{match.score * 100:.0f}" height="4"/></svg></span><span class="legs">{legs}</span></div></li>'
     )

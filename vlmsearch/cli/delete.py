@@ -22,7 +22,8 @@ from vlmsearch.types import is_id
 @server_option
 @json_option
 def delete(ids: tuple[str, ...], store: str, server: ServerIndex | None, as_json: bool) -> None:
-    """Remove documents by id; a file may be named by its path as it is from here."""
+    """Remove documents by id; a file may be named by its path as it is from here, and takes its parts along."""
+    from vlmsearch.indexing.containers import with_parts
     from vlmsearch.indexing.sources import file_id
     from vlmsearch.registry import open_store
 
@@ -33,7 +34,7 @@ def delete(ids: tuple[str, ...], store: str, server: ServerIndex | None, as_json
     else:
         with open_store(store) as opened:
             need_manifest(opened)
-            count = opened.delete(names)
+            count = opened.delete(with_parts(opened, names))
     if as_json:
         print_json({"deleted": count})
     else:

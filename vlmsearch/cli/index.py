@@ -22,6 +22,7 @@ from vlmsearch.cli.common import (
     print_json,
     server_option,
     store_option,
+    with_flags,
 )
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
@@ -46,6 +47,7 @@ _SHOWN = 20
 @option("--retry-failed", is_flag=True, help="Try quarantined files again.")
 @option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
+@option("--pdf", is_flag=True, help="Take the pages of PDF files, too.")
 @limits_option(DEFAULT_LIMITS)
 @json_option
 def index(
@@ -58,10 +60,11 @@ def index(
     retry_failed: bool,
     no_follow: bool,
     strict: bool,
+    pdf: bool,
     image_limits: ImageLimits,
     as_json: bool,
 ) -> None:
-    """Index images and texts: folders, files, globs, and tables in JSONL or CSV.
+    """Index images and texts: folders, files, globs, and tables in JSONL or CSV; with --pdf the pages of PDF files.
 
     A file that is a symbolic link is followed, also out of the folder; a folder that is one is not.
     Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
@@ -70,23 +73,25 @@ def index(
     With --server, PATHS are folders, files and tables of the server that its operator allowed, or with --upload those
     that are here.
     """
+    from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
 
+    options = SourceOptions(pdf=pdf)
     if server is None and upload:
         raise click.UsageError("--upload sends files to a --server")
     if server is not None and not upload:
         if strict or no_follow:
             raise click.UsageError("--server follows no links and stops at no file: leave out --strict and --no-follow")
         with server.connect() as remote, progress(None, quiet=as_json) as advance:
-            report = remote.index(paths, prune=prune, retry_failed=retry_failed, on_progress=advance)
+            report = remote.index(paths, prune=prune, retry_failed=retry_failed, options=options, on_progress=advance)
     elif server is not None:
         if prune:
             raise click.UsageError("--prune looks for the files of the server: leave out --upload")
-        source = Paths(paths, follow_links=not no_follow)
+        source = Paths(paths, follow_links=not no_follow, options=options)
         with server.connect() as remote, progress(source, quiet=as_json) as advance:
             report = _upload(remote, source, retry_failed=retry_failed, strict=strict, on_progress=advance)
     else:
-        source = Paths(paths, follow_links=not no_follow)
+        source = Paths(paths, follow_links=not no_follow, options=options)
         with (
             open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
             progress(source, quiet=as_json) as advance,
@@ -148,8 +153,9 @@ def progress(
         what, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=make_console(stderr=True)
     )
     with bar:
-        task = bar.add_task("", total=len(total) if isinstance(total, Sized) else total)
-        yield lambda done: bar.update(task, completed=done)
+        known = len(total) if isinstance(total, Sized) else total
+        task = bar.add_task("", total=known)
+        yield lambda done: bar.update(task, completed=done, total=known and max(known, done))  # more with their parts
 
 
 def print_report(report: IndexReport) -> None:
@@ -162,6 +168,6 @@ def print_report(report: IndexReport) -> None:
     if report.unlabelled:
         click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
     for reject in report.rejects[:_SHOWN]:
-        click.echo(f"  {reject.code:<12} {reject.message}", err=True)
+        click.echo(f"  {reject.code:<12} {with_flags(reject.message)}", err=True)
     if len(report.rejects) > _SHOWN:
         click.echo(f"  and {len(report.rejects) - _SHOWN} more: see `vlmsearch info --rejects`", err=True)

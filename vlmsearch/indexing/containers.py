@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,8 @@ from typing import TypeAlias
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import Container, Part, Sourced, SourceOptions
 from vlmsearch.media.limits import ImageLimits
-from vlmsearch.types import Document, Reject, Scalar, Stamp
+from vlmsearch.stores.base import Store
+from vlmsearch.types import Document, Reject, Scalar, Stamp, part_of
 
 Read: TypeAlias = Callable[["File", SourceOptions, ImageLimits], Iterator[Part]]
 _CHUNK = 2**20
@@ -106,6 +107,14 @@ def _pages(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[Part]:
 
 KINDS = (Kind("a PDF", frozenset({".pdf"}), "pdf", (), 1, _pages),)
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
+
+
+def with_parts(store: Store, ids: Iterable[str]) -> list[str]:
+    """Return ids, with those of all parts in the index of the files among them."""
+    given = list(ids)
+    files = {id for id in given if kind_of(id)}
+    found = (id for id in store.ids() if (part := part_of(id)) and part.of in files) if files else ()
+    return list(dict.fromkeys([*given, *found]))
 
 
 def kind_of(name: str) -> Kind | None:

@@ -32,9 +32,11 @@ _EDGE = 768
 _MOST_TEXT = 2000
 """How many characters of a document's text a list shows; the resource has all."""
 _MOST_LABELLED = 100
+_MOST_PARTS = 20
 _INSTRUCTIONS = """Search an index of images and texts. `search` finds documents by a description in plain words,
 `similar` by documents, and `look` shows the picture of one. A score is the probability that a document is what was
-asked for; an empty list means that nothing matches. Ids are opaque: give them back as they are."""
+asked for; an empty list means that nothing matches. Ids are opaque: give them back as they are. Of the parts of a file,
+such as pages, a list has the best; `parts` are the ids of others that are relevant."""
 _READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
@@ -55,6 +57,7 @@ class FoundDocument(TypedDict):
     text: str | None
     has_image: bool
     metadata: dict[str, Scalar]
+    parts: list[str]
 
 
 class FoundDocuments(TypedDict):
@@ -298,4 +301,5 @@ def _entry(match: Match) -> FoundDocument:
         "text": document.text[:_MOST_TEXT] if document.text else None,
         "has_image": document.image is not None,
         "metadata": dict(document.metadata),
+        "parts": list(match.parts)[:_MOST_PARTS],
     }

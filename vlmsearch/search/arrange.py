@@ -10,7 +10,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch.stores.filters import normalise
-from vlmsearch.types import Field, Match, Record, Scalar
+from vlmsearch.types import Field, Match, Record, Scalar, part_of
+
+MOST_PARTS = 100
+"""How many other parts of a file a match names."""
+
+
+def file_of_part(id: str) -> str:
+    """Return the id of the file that a document is a part of; its own where it is none."""
+    while part := part_of(id):
+        id = part.of
+    return id
+
+
+def group_parts(
+    found: list[tuple[str, float]], least: float
+) -> tuple[list[tuple[str, float]], dict[str, dict[str, float]]]:
+    """Keep the best part of each file.
+
+    Args:
+        found: Ids and scores, best first.
+        least: The score that another part needs to be named.
+
+    Returns:
+        The best parts in their order; and by their ids the scores of the next best parts of the same file, by theirs.
+    """
+    if not any("#" in id for id, _ in found):
+        return found, {}
+    best: dict[str, str] = {}
+    others: dict[str, dict[str, float]] = {}
+    kept = []
+    for id, score in found:
+        first = best.setdefault(file_of_part(id), id)
+        if first == id:
+            kept.append((id, score))
+        elif score >= least and len(parts := others.setdefault(first, {})) < MOST_PARTS:
+            parts[id] = score
+    return kept, others
 
 
 def sort_by_key(matches: Sequence[Match], sort: str) -> list[Match]:

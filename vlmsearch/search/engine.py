@@ -18,7 +18,7 @@ from vlmsearch._util.tracing import Attributes, encoding, querying, stage
 from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
-from vlmsearch.search.arrange import count_values, diversify, sort_by_key
+from vlmsearch.search.arrange import count_values, diversify, group_parts, sort_by_key
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
 from vlmsearch.search.relevance import Evidence, Judge
@@ -340,6 +340,8 @@ class _Search:
     """The legs that listed as many as they were asked for, and may know of more."""
     matches: list[Match] = field(default_factory=list)
     """The first `size` of the relevant documents; `result` adds what each leg says of those that it shows."""
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The scores of other parts of the file that a relevant document is the best part of."""
     fused: fusion.Fused = field(init=False)
     """What the legs say of all candidates."""
     may_go_on: bool = False
@@ -405,7 +407,10 @@ class _Search:
         documents: dict[str, Document] = {}
         for _ in range(_ATTEMPTS):
             check_cancelled()
-            best = self.relevant()[: self.size]
+            best = self.relevant()
+            if self.options.group:
+                best, self.parts = group_parts(best, self.threshold)
+            best = best[: self.size]
             if self._too_few(best) and not is_last:
                 self.matches = []
                 return
@@ -521,7 +526,10 @@ class _Search:
             by_id = {record.document.id: record for record in records}
             matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]
         left = [match for match in matches if not self.cursor.has(match)][options.offset :]
-        page = [replace(match, legs=self.fused.legs(match.document.id)) for match in left[: options.limit]]
+        page = [
+            replace(match, legs=self.fused.legs(match.document.id), parts=self.parts.get(match.document.id, {}))
+            for match in left[: options.limit]
+        ]
         return Matches(
             page,
             cursor=self.cursor.after([*matches[: options.offset], *page]) if len(left) > len(page) else None,

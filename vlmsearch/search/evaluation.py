@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.rerankers.base import Reranker
+from vlmsearch.search.arrange import file_of_part
 from vlmsearch.search.fusion import image_fields, text_fields
 from vlmsearch.search.judged import JudgedQuery, Judgements
 from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import THRESHOLD
-from vlmsearch.types import MIN_SCORE, WORDS, Match, Space
+from vlmsearch.types import MIN_SCORE, WORDS, Match, Space, part_of
 
 FUSED = "fused"
 """What the search with all legs is called beside each leg alone."""
@@ -70,6 +71,7 @@ class Searches(Protocol):
         limit: int = 10,
         min_score: float | None = None,
         weights: Mapping[str, float] | None = None,
+        group: bool = True,
         rerank: Reranker | str | None = None,
     ) -> Sequence[Sequence[Match]]:
         """Return the best matches of each query."""
@@ -197,11 +199,18 @@ def search_all(
 
     The weights are those of the index unless others are given. ``only`` leaves out what that leg did not find. The
     first query is asked once before, so that what is loaded once does not count. A minus in a query means nothing.
+    Where no judgement names a part of a file, such as a page, the best part stands for the file.
     """
     sought = [Query(query.text, image=query.image) for query in queries]
+    by_file = not any(part_of(id) for query in queries for id in query.relevant)
 
     def search(start: int, end: int) -> Sequence[Sequence[Match]]:
-        return pipeline.search_many(sought[start:end], limit=limit, min_score=0.0, weights=weights, rerank=rerank)
+        return pipeline.search_many(
+            sought[start:end], limit=limit, min_score=0.0, weights=weights, group=by_file, rerank=rerank
+        )
+
+    def id_of(match: Match) -> str:
+        return file_of_part(match.document.id) if by_file else match.document.id
 
     search(0, 1)
     found = {}
@@ -211,7 +220,7 @@ def search_all(
         seconds = (time.perf_counter() - begun) / len(answers)
         for query, matches in zip(queries[start:], answers):
             kept = [match for match in matches if only is None or only in match.legs]
-            found[query.id] = Found({match.document.id: match.score for match in kept}, seconds)
+            found[query.id] = Found({id_of(match): match.score for match in kept}, seconds)
             on_search()
     return found
 

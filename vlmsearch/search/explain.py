@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import ImageLimits
+from vlmsearch.search.arrange import file_of_part, group_parts
 from vlmsearch.search.engine import Examined, examine, run
 from vlmsearch.search.explanation import (
     WINDOWS,
@@ -73,6 +74,10 @@ def explain(
     first, judged, order = relevance, None, found.order
     if options.rerank is not None:
         relevance, judged, order = _reread(judge.store, query.text or "", options, found.order, (id, relevance))
+    better = id
+    if options.group:
+        better = next((each for each, _ in order if file_of_part(each) == file_of_part(id)), id)
+        order, _ = group_parts(list(order), 0.0)
     place = next((place for place, (each, _) in enumerate(order, 1) if each == id), None)
     before = sum(score >= relevance for _, score in order) if place is None else place - 1
     for at, match in enumerate(shown, 1):
@@ -82,7 +87,7 @@ def explain(
     failed = () if options.condition is None else tuple(failed_conditions(options.condition, document.metadata))
     outcome, reason = _outcome(
         id, query, options, failed, left_out, judge.threshold, threshold, first, relevance, judged, place, before,
-        is_shown=any(match.document.id == id for match in shown),
+        better, is_shown=any(match.document.id == id for match in shown),
     )  # fmt: skip
     passages, regions, notes = _parts(judge.encoder, document, found, image_limits, seconds, on_progress)
     words = tuple(_words(judge, found.asked.text, id)) if found.most else ()
@@ -148,6 +153,7 @@ def _outcome(
     judged: float | None,
     place: int | None,
     before: int,
+    better: str,
     *,
     is_shown: bool,
 ) -> tuple[Outcome, str]:
@@ -167,6 +173,8 @@ def _outcome(
         return "without", f"It is too likely what the query leaves out: its relevance of {below}."
     if relevance < threshold:
         return "threshold", f"Its relevance of {below}."
+    if better != id:
+        return "part", f"{better} is a better part of the same file, and only the best is shown."
     if place is not None and place > options.limit:
         return "limit", f"It comes at place {place}, and {options.limit} are shown."
     if place is None and before >= options.limit:

@@ -16,7 +16,7 @@ SIDE = 7
 """How many windows of an image are covered in a row, and rows."""
 WINDOWS = SIDE**2
 Outcome = Literal[
-    "shown", "absent", "quarantined", "named", "filter", "without", "threshold", "reranker", "limit", "depth"
+    "shown", "absent", "quarantined", "named", "filter", "without", "threshold", "reranker", "part", "limit", "depth"
 ]
 """What became of a document: it is shown, or what took it out of the result."""
 

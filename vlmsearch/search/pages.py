@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch.errors import ConfigError
+from vlmsearch.search.arrange import file_of_part
 from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
 from vlmsearch.types import ImageSource, Match
 
@@ -29,6 +30,8 @@ class Cursor:
     """Which documents the pages of a query have shown, by digests of their ids."""
 
     query: bytes
+    groups: bool
+    """Whether a file is on one page with all of its parts."""
     shown: frozenset[bytes] = frozenset()
 
     @classmethod
@@ -36,7 +39,7 @@ class Cursor:
         """Where the options say that the page begins; ConfigError for a cursor that is not of this query."""
         digest = _digest_of(query, options)
         if options.cursor is None:
-            return cls(digest)
+            return cls(digest, options.group)
         try:
             data = base64.b64decode(options.cursor.encode("ascii"), altchars=b"-_", validate=True)
         except (binascii.Error, UnicodeEncodeError):
@@ -47,28 +50,36 @@ class Cursor:
         if data[:_QUERY_BYTES] != digest:
             raise ConfigError("the cursor is of another query: all but the limit stays the same from page to page")
         parts = (data[at : at + _ID_BYTES] for at in range(_QUERY_BYTES, len(data), _ID_BYTES))
-        return cls(digest, frozenset(parts))
+        return cls(digest, options.group, frozenset(parts))
 
     def has(self, match: Match) -> bool:
         """Whether a page has shown the document."""
-        return bool(self.shown) and _digest(match.document.id) in self.shown
+        return bool(self.shown) and self._digest(match.document.id) in self.shown
 
     def after(self, page: Iterable[Match]) -> str | None:
         """The cursor of the next page, as a string; None where `LONGEST_PAGE` documents are shown."""
-        shown = self.shown.union(_digest(match.document.id) for match in page)
+        shown = self.shown.union(self._digest(match.document.id) for match in page)
         if len(shown) >= LONGEST_PAGE:
             return None
         return base64.urlsafe_b64encode(b"".join([self.query, *sorted(shown)])).decode()
 
-
-def _digest(id: str) -> bytes:
-    return hashlib.blake2b(id.encode(), digest_size=_ID_BYTES).digest()
+    def _digest(self, id: str) -> bytes:
+        shown = file_of_part(id) if self.groups else id
+        return hashlib.blake2b(shown.encode(), digest_size=_ID_BYTES).digest()
 
 
 def _digest_of(query: Query, options: SearchOptions) -> bytes:
     """What tells this query from others: all that decides which documents there are, and in which order."""
     reranker = (options.rerank.name, options.rerank_first) if options.rerank else None
-    chosen = (options.where, options.weights, options.min_score, options.sort, options.diversity, reranker)
+    chosen = (
+        options.where,
+        options.weights,
+        options.min_score,
+        options.sort,
+        options.diversity,
+        options.group,
+        reranker,
+    )
     text = repr([_identity(query), *map(_identity, query.without), chosen])
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_QUERY_BYTES).digest()
 

@@ -117,6 +117,7 @@ class SearchOptions:
     diversity: float = 0.0
     count: bool = False
     facets: Collection[str] = ()
+    group: bool = True
     rerank: Reranker | None = None
     rerank_first: int = RERANK_FIRST
     rerank_seconds: float = RERANK_SECONDS

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import fields
 from typing import Annotated, Literal, TypeAlias, Union
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 from vlmsearch.errors import InvalidInputError
+from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.search.query import LONGEST_PAGE, RERANK_FIRST, RERANK_SECONDS
 
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=1024, description="The id of a document.")]
@@ -65,6 +67,7 @@ class SearchOptionsForm(RankingForm):
     diversity: Share = 0.0
     count: bool = Field(False, description="Whether to count the relevant documents: `total`.")
     facets: list[str] = Field([], description="Keys of the metadata whose values to count.")
+    group: bool = Field(True, description="Whether of the parts of a file, such as pages, only the best is shown.")
 
 
 class SearchForm(QueryForm, SearchOptionsForm):
@@ -180,6 +183,12 @@ class IndexJob(StrictForm):
     paths: list[str] = Field(min_length=1, max_length=100)
     prune: bool = Field(False, description="Whether to remove what is there no longer.")
     retry_failed: bool = False
+    pdf: bool = Field(False, description="Whether to take the pages of PDF files.")
+
+    @property
+    def options(self) -> SourceOptions:
+        """Return what is taken of files beside images, texts and tables."""
+        return SourceOptions(**{field.name: getattr(self, field.name) for field in fields(SourceOptions)})
 
 
 class LabelJob(LabelForm):
@@ -232,11 +241,19 @@ class DocumentAnswer(BaseModel):
     metadata: Scalars
 
 
+class PartAnswer(BaseModel):
+    """Another part of the file that a match is the best part of, such as a page; or the file itself."""
+
+    id: str
+    score: float
+
+
 class MatchAnswer(DocumentAnswer):
     """A document that was found, and why."""
 
     score: float
     legs: dict[str, LegAnswer]
+    parts: list[PartAnswer]
 
 
 class CountAnswer(BaseModel):

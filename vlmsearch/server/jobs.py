@@ -70,6 +70,7 @@ class Job:
     def advance(self, done: int) -> None:
         """Note how far it is; OperationCancelledError where it was cancelled."""
         self.done = done
+        self.total = self.total and max(self.total, done)  # files of several documents give more than one
         self.token.check()
 
     def json(self) -> Json:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import Response
 
 from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.indexing.containers import with_parts
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
@@ -139,8 +140,9 @@ async def delete(service: ServiceHere, index: WriteIndex, form: Annotated[IdsFor
 
 
 def _delete(service: Service, index: OpenIndex, ids: list[str]) -> JsonObject:
-    deleted = index.pipeline.delete(ids)
-    service.uploads.remove(index.name, ids)
+    given = with_parts(index.pipeline.store, ids)
+    deleted = index.pipeline.store.delete(given)
+    service.uploads.remove(index.name, given)
     return {"deleted": deleted}
 
 

@@ -14,7 +14,7 @@ from fastapi import Path as InPath
 
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import ConfigError
-from vlmsearch.indexing.items import Item, Sourced
+from vlmsearch.indexing.items import Item, Sourced, SourceOptions
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import file_of
 from vlmsearch.server.bodies import form_docs, form_of
@@ -46,7 +46,7 @@ async def start(
     if isinstance(wanted, IndexJob):
         check_right(caller, "write")
         right, details = "write", {"paths": wanted.paths}
-        work = _index(index, wanted, await service.call(_allowed, index, wanted.paths))
+        work = _index(index, wanted, await service.call(_allowed, index, wanted))
     else:
         if isinstance(wanted, CheckJob) and wanted.repair:
             right = "admin"
@@ -93,10 +93,11 @@ class AllowedPaths(Paths):
     Args:
         paths: The paths, which are below those folders.
         allowed: The folders, without links.
+        options: What is taken of files beside images, texts and tables.
     """
 
-    def __init__(self, paths: list[Path], allowed: list[str]) -> None:
-        super().__init__(paths, follow_links=False)
+    def __init__(self, paths: list[Path], allowed: list[str], options: SourceOptions) -> None:
+        super().__init__(paths, follow_links=False, options=options)
         self._allowed = allowed
 
     def __iter__(self) -> Iterator[Item]:
@@ -116,14 +117,14 @@ def is_below(path: Path, folders: list[str]) -> bool:
     return any(real == folder or real.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
 
 
-def _allowed(index: OpenIndex, paths: list[str]) -> Paths:
+def _allowed(index: OpenIndex, wanted: IndexJob) -> Paths:
     """The paths of a request; ConfigError for one that is not below a folder that the operator allowed."""
     folders = [os.path.abspath(expand_home(Path(each))) for each in index.settings.allow]
     if not folders:
         raise ConfigError(f"the index {index.name!r} reads no folders of the server: its operator `allow`s none")
     real = [os.path.realpath(folder) for folder in folders]
     found = []
-    for path in paths:
+    for path in wanted.paths:
         if "\0" in path:
             raise ConfigError(f"no file is called {path!r}")
         places = [Path(os.path.abspath(os.path.join(folder, path))) for folder in folders]
@@ -131,7 +132,7 @@ def _allowed(index: OpenIndex, paths: list[str]) -> Paths:
         if place is None:
             raise ConfigError(f"{path!r} is not there, or not below {' or '.join(folders)}")
         found.append(place)
-    return AllowedPaths(found, real)
+    return AllowedPaths(found, real, wanted.options)
 
 
 @router.get("/jobs", response_model=JobsAnswer)

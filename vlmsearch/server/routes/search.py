@@ -139,7 +139,13 @@ def run_search(index: OpenIndex, form: SearchForm, files: Mapping[str, bytes] = 
 
 
 def _arranging(form: SearchOptionsForm) -> dict[str, Any]:
-    return {"sort": form.sort, "diversity": form.diversity, "count": form.count, "facets": form.facets}
+    return {
+        "sort": form.sort,
+        "diversity": form.diversity,
+        "count": form.count,
+        "facets": form.facets,
+        "group": form.group,
+    }
 
 
 def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> dict[str, Any]:
