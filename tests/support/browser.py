@@ -14,12 +14,17 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
+from tests.support.pdf_files import write_pdf
 from tests.support.service import RunningService, serving
 from vlmsearch.cli.demo import draw_gallery
+from vlmsearch.indexing.items import SourceOptions
+from vlmsearch.indexing.sources import Paths
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.types import Document
 
 SCENES = 90
+REPORT = ("a red circle", "the invoice of the printer", "a green star above a green circle", "the printer is new")
+"""What the pages of a PDF say."""
 expect.set_options(timeout=20_000)
 
 
@@ -69,7 +74,7 @@ def page(browser: Browser, problems: Problems, gallery: RunningService) -> Itera
 
 @pytest.fixture(scope="session")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """A service with a gallery of drawn scenes, one of them three times, and one that is damaged; and with notes."""
+    """A service with a gallery of drawn scenes, one of them three times, and one that is damaged; notes; and a PDF."""
     folder = tmp_path_factory.mktemp("gallery")
     table = draw_gallery(folder, SCENES, quiet=True)
     copies = folder / "copies"
@@ -83,6 +88,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
             "gallery": IndexSettings(f"sqlite:{folder / 'index'}", "onnx:demo", "onnx:demo-gpt2", allow=(str(folder),)),
             "notes": IndexSettings("mock:", "mock:", generator=""),
             "empty": IndexSettings("mock:", "mock:", generator=""),
+            "reports": IndexSettings("mock:", "onnx:demo", generator="", allow=(str(folder / "reports"),)),
         },
         uploads=str(folder / "uploads"),
     )
@@ -92,6 +98,8 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
             Document(f"note-{n:03}", text=f"a note of the day {n} about the weather", metadata={"day": n})
             for n in range(200)
         )
+        report = write_pdf(folder / "report.pdf", REPORT, title="A year of shapes")
+        running.service.indexes["reports"].pipeline.index(Paths([report], options=SourceOptions(pdf=True)))
         yield running
 
 

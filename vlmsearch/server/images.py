@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
+import PIL.Image
+
 from vlmsearch._util.files import replace_file
 from vlmsearch.errors import BackendUnavailableError, InvalidInputError, VlmsearchError
-from vlmsearch.media.images import file_of, format_of, open_image, read_image
+from vlmsearch.media.images import file_of, format_of, named_part, open_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import Store
 from vlmsearch.types import Document
 
 _CACHED_BYTES = 64 << 20
-_QUALITY = 82
+_QUALITY, _ORIGINAL_QUALITY = 82, 92
+"""Of JPEGs: small ones, and such as pages of a PDF in their size."""
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_NAME = 60
 _TYPES = {
@@ -185,9 +188,7 @@ class Thumbnails:
     def _make(self, path: Path, size: int) -> bytes:
         image = open_image(path, at_least=size, limits=self._limits)
         image.thumbnail((size, size))
-        written = BytesIO()
-        image.save(written, "JPEG", quality=_QUALITY)
-        return written.getvalue()
+        return _jpeg(image, _QUALITY)
 
     def _keep(self, tag: str, data: bytes) -> None:
         with self._lock:
@@ -198,13 +199,21 @@ class Thumbnails:
                 self._bytes -= len(dropped)
 
 
+def _jpeg(image: PIL.Image.Image, quality: int) -> bytes:
+    written = BytesIO()
+    image.save(written, "JPEG", quality=quality)
+    return written.getvalue()
+
+
 def original(path: Path, limits: ImageLimits) -> Picture:
-    """Return an image file as it is.
+    """Return an image file as it is; the image of a part of a file as a JPEG.
 
     Raises:
         InvalidInputError: The file is not there, or in no format of images.
     """
     tag = _tag(path, "original")
+    if named_part(path):
+        return Picture(_jpeg(open_image(path, limits=limits), _ORIGINAL_QUALITY), "image/jpeg", tag)
     data = read_image(path, limits)
     kind = format_of(data)
     if not kind:

@@ -7,6 +7,9 @@ import * as state from "./state.js";
 
 const KINDS = { index: "Index", label: "Label", duplicates: "Look for copies", eval: "Measure", check: "Check" };
 
+/** What an index job takes beside images, texts and tables, by the field of its request. */
+const KINDS_OF_FILES = { pdf: "the pages of PDF files" };
+
 export function open(main, index) {
   const leaving = new AbortController();
   const list = h("ol", { class: "jobs", "aria-label": "Jobs" });
@@ -26,13 +29,14 @@ function form(index, add) {
     placeholder: "/srv/photos" });
   const prune = h("input", { type: "checkbox" });
   const retry = h("input", { type: "checkbox" });
+  const kinds = Object.entries(KINDS_OF_FILES).map(([option, name]) => ({ option, name, box: h("input", { type: "checkbox" }) }));
   const problem = h("p", { class: "problem", role: "alert" });
   return h("form", { class: "card-form", onsubmit: async (event) => {
     event.preventDefault();
     problem.textContent = "";
     try {
       add(await start(index.name, { kind: "index", paths: [path.value.trim()], prune: prune.checked,
-        retry_failed: retry.checked }));
+        retry_failed: retry.checked, ...Object.fromEntries(kinds.map(({ option, box }) => [option, box.checked])) }));
       document.querySelector(".jobs > .state")?.remove();
       path.value = "";
     } catch (error) {
@@ -41,6 +45,8 @@ function form(index, add) {
   } },
   h("label", { for: "path" }, "Index a folder, a file or a table of the server"),
   h("div", { class: "field" }, path, h("button", { class: "primary" }, "Index")),
+  h("fieldset", { class: "choices" }, h("legend", {}, "Images and texts are taken, and"),
+    ...kinds.map(({ name, box }) => h("label", { class: "switch" }, box, name))),
   h("div", { class: "choices" },
     h("label", { class: "switch" }, prune, "Remove what is gone from the folder"),
     h("label", { class: "switch" }, retry, "Try again what was left out")),

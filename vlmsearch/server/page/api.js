@@ -125,6 +125,9 @@ export const imageOf = (index, id) => `${ROOT}/${inIndex(index, "/image")}?id=${
 export const thumbnailOf = (index, id, size) =>
   `${ROOT}/${inIndex(index, "/thumbnail")}?id=${encodeURIComponent(id)}&size=${size}`;
 
+/** The PDF or film that a document is a part of, at that part. */
+export const fileOf = (index, id, fragment = "") => `${ROOT}/${inIndex(index, "/file")}?id=${encodeURIComponent(id)}${fragment}`;
+
 /** Yield the server-sent events of an answer as [name, data]. */
 export async function* events(path, body, { signal } = {}) {
   const answer = await send(path, body === undefined ? { signal } : {

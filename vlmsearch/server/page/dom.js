@@ -53,8 +53,27 @@ export function bar(share, { middle = false, line = null } = {}) {
   return held;
 }
 
-/** The id of a document as a person reads it: the end of a path. */
+const PART = /^(.+)#(?:page=([1-9]\d{0,8})|t=(\d{1,9}\.\d{3})|xywh=(\d{1,9},\d{1,9},[1-9]\d{0,8},[1-9]\d{0,8}))$/s;
+
+/** A time in seconds as 0:12, or 1:02:03. */
+function clock(seconds) {
+  const two = (value) => String(value).padStart(2, "0");
+  const [hours, minutes, left] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, two(Math.floor(seconds) % 60)];
+  return hours ? `${hours}:${two(minutes)}:${left}` : `${minutes}:${left}`;
+}
+
+/** Which part of which file an id names: a page, a moment or a region; null for a document of its own. */
+export function partOf(id) {
+  const [, of, page, seconds, region] = PART.exec(id) ?? [];
+  if (of === undefined) return null;
+  const name = page ? `page ${page}` : seconds ? clock(Number(seconds)) : region;
+  return { of, page, seconds, name, fragment: id.slice(of.length) };
+}
+
+/** The id of a document as a person reads it: the end of a path, and the part of that file. */
 export function shortName(id) {
+  const part = partOf(id);
+  if (part) return `${shortName(part.of)}, ${part.name}`;
   const parts = id.split(/[/\\]/).filter(Boolean);
   return parts.length > 1 ? parts.slice(-1)[0] : id;
 }

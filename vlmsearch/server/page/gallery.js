@@ -1,7 +1,7 @@
 // Results as a grid of pictures. Only the rows near the window are in the page, so that 100,000 documents scroll as ten.
 
 import { thumbnailOf } from "./api.js";
-import { h, icon, ICONS, shortName } from "./dom.js";
+import { h, icon, ICONS, partOf, shortName } from "./dom.js";
 import { linkTo } from "./state.js";
 
 const OVERSCAN = 3; // rows above and below the window
@@ -104,16 +104,20 @@ export class Gallery {
   #card(item, at) {
     const name = shortName(item.id);
     const text = item.text?.trim();
+    const part = partOf(item.id);
+    const others = item.parts?.filter(({ id }) => partOf(id)).length;
     const frame = h("span", { class: "frame" });
     if (item.image) {
       const size = this.cell * devicePixelRatio > 256 ? 512 : 256;
-      const picture = h("img", { src: thumbnailOf(this.index, item.id, size), alt: "", decoding: "async" });
+      const picture = h("img", { src: thumbnailOf(this.index, item.id, size), alt: "", decoding: "async",
+        class: part?.page && "page" });
       picture.addEventListener("load", () => picture.classList.add("loaded"));
       picture.addEventListener("error", () => picture.replaceWith(h("span", { class: "gone" }, "Picture not readable")));
       frame.append(picture);
     } else {
       frame.append(h("span", { class: "words" }, (text || name).slice(0, 400)));
     }
+    if (part) frame.append(h("span", { class: "part" }, part.name, others ? ` and ${others} more` : ""));
     const score = item.score === undefined ? null : item.score.toFixed(2);
     const link = h("a", { class: "open", href: linkTo({ open: item.id }), tabindex: at === this.active ? 0 : -1 }, frame,
       h("span", { class: "caption" },

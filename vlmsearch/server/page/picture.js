@@ -1,7 +1,7 @@
 // One document: its picture, its text and metadata, and why it was found.
 
-import { call, imageOf, inIndex, thumbnailOf, withImage } from "./api.js";
-import { h, icon, ICONS, number, openDialog, say, shortName, shown } from "./dom.js";
+import { call, fileOf, imageOf, inIndex, thumbnailOf, withImage } from "./api.js";
+import { h, icon, ICONS, number, openDialog, partOf, say, shortName, shown } from "./dom.js";
 import { drawEvidence, drawText, drawVeil } from "./explained.js";
 import { toggled } from "./filters.js";
 import { label, remove, selection } from "./selection.js";
@@ -51,6 +51,7 @@ export class Pictures {
 function openPicture(id, options) {
   const { index } = options;
   const name = shortName(id);
+  const part = partOf(id);
   const stage = h("div", { class: "stage" });
   const body = h("div", { class: "about" });
   const place = h("span", { class: "place" });
@@ -105,8 +106,12 @@ function openPicture(id, options) {
     body.replaceChildren(
       h("h2", { title: id }, name),
       text,
+      item.parts?.length ? others(item.parts) : "",
       h("div", { class: "actions" },
-        h("button", { class: "primary", onclick: () => asked({ like: [id] }) }, "More like this"),
+        part?.seconds && item.image && h("button", { class: "primary", onclick: (event) => play(event.target) }, `Play from ${part.name}`),
+        part?.page && item.image && h("a", { class: "button", href: fileOf(index.name, id, part.fragment), target: "_blank", rel: "noreferrer" },
+          `Open the file at ${part.name}`),
+        h("button", { class: part?.seconds ? undefined : "primary", onclick: () => asked({ like: [id] }) }, "More like this"),
         h("button", { id: "less", hidden: true, onclick: () => state.go({ not: [...state.current.not, id], open: "" }) },
           "Less like this"),
         select,
@@ -119,6 +124,18 @@ function openPicture(id, options) {
       h("section", {}, h("h3", {}, "Details"), details(item)),
     );
     explain(item, text, why);
+  };
+
+  const others = (parts) => h("section", { "aria-label": "Also in this file" }, h("h3", {}, "Also in this file"),
+    h("ul", { class: "parts" }, ...parts.map((one) => h("li", {},
+      h("a", { href: state.linkTo({ open: one.id }) }, h("img", { src: thumbnailOf(index.name, one.id, 256), alt: "", loading: "lazy" }),
+        h("span", {}, partOf(one.id)?.name ?? "the whole file"), h("span", { class: "soft" }, one.score.toFixed(2)))))));
+
+  const play = (button) => {
+    const film = h("video", { controls: true, autoplay: true, src: fileOf(index.name, id, part.fragment) });
+    film.addEventListener("error", () => say("This browser does not play films of this kind."));
+    stage.replaceChildren(h("div", { class: "held" }, film));
+    button.remove();
   };
 
   const details = (item) => h("dl", { class: "metadata" },

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.indexing.containers import with_parts
+from vlmsearch.indexing.containers import kind_of, with_parts
 from vlmsearch.indexing.metadata import change_metadata
+from vlmsearch.media.images import file_of
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
 from vlmsearch.server.errors import Json, not_found
@@ -199,12 +200,39 @@ async def thumbnail(
     return _picture(await service.call(find), if_none_match)
 
 
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/pdf": {}, "video/*": {}}, "description": "The file."},
+    206: {"content": {"application/pdf": {}, "video/*": {}}, "description": "The bytes that `Range` names."},
+    416: {"content": {"text/plain": {}}, "description": "`Range` names no bytes of the file."},
+}
+_FILE_POLICY = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+"""What a browser's own view of a PDF needs."""
+
+
+@router.get("/file", response_class=FileResponse, responses=_FILE)
+async def file(service: ServiceHere, index: ReadIndex, id: OneId) -> Response:
+    """Return the PDF or the film that a document is a part of, or is, as it is.
+
+    A browser opens it where a fragment says: `#page=3`, `#t=12.480`, as at the end of the ids of parts.
+    """
+
+    def find() -> Path:
+        found = file_of(_path_of(index, id))
+        if kind_of(str(found)) is None:
+            raise not_found(f"{id!r} is no part of a file")
+        return found
+
+    found = await service.call(find)
+    headers = {"Cache-Control": _CACHE, "Content-Security-Policy": _FILE_POLICY, "X-Content-Type-Options": "nosniff"}
+    return FileResponse(found, headers=headers, filename=found.name, content_disposition_type="inline")
+
+
 def _path_of(index: OpenIndex, id: str) -> Path:
     found = index.pipeline.store.get([id])
     path = image_path(found[0]) if found else None
     if path is None:
         raise not_found(f"no document {id!r} with an image file in {index.name}")
-    if not path.exists():
+    if not file_of(path).exists():
         raise not_found(f"the image of {id!r} is not there any more")
     return path
 
