@@ -1,0 +1,223 @@
+"""Text in pictures, by RapidOCR: lines with their places, whichever way the text is turned.
+
+The models are those in RapidOCR's wheel (PP-OCRv6, small); nothing is downloaded. They read English, German, French,
+Spanish, Portuguese, Italian, Dutch, Swedish, Danish, Finnish, Polish, Romanian and Turkish; Czech, Hungarian and
+Vietnamese with errors in some accents; and they know the letters of Chinese and Japanese. They do not know those of
+Cyrillic, Greek, Arabic, Hebrew, Thai, Devanagari or Korean. Needs the extra ``ocr``.
+
+RapidOCR finds lines at any angle and turns those that are upside down, by a classifier that errs for some. So a line
+that is read badly is read the other way round as well, and the better reading counts; in which order lines are read
+depends on how most of the text is turned.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vlmsearch.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from rapidocr import RapidOCR
+
+_MODELS = {  # of each step, the file in the wheel
+    "Det": "PP-OCRv6_det_small.onnx",
+    "Cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
+    "Rec": "PP-OCRv6_rec_small.onnx",
+}
+_LEAST = 0.5
+"""The confidence below which a line is not text; RapidOCR's own default."""
+_SURE = 0.9
+"""The confidence above which a line is not read the other way round as well."""
+_TALL = 1.5
+"""How much higher than wide a line is that RapidOCR turns by 90 degrees before it is read."""
+_SAME_LINE = 0.5
+"""How much of the lower of two boxes overlaps with the other in height where they are on one line."""
+_LONGEST = 2000
+"""A longer side, in pixels, is shrunk to that; RapidOCR's own default."""
+_SHORTEST = 32
+_ELONGATED = 4
+"""How many times longer than wide a picture may be before it is made wider: the detector takes 736 pixels at least."""
+_LEAST_HEIGHT = 8
+"""Pixels; no text is lower than that."""
+_OPENING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text in a picture.
+
+    Attributes:
+        text: What it says.
+        box: Left, top, width and height in pixels; the smallest upright rectangle around it.
+        confidence: From 0 to 1, the mean of its characters'.
+    """
+
+    text: str
+    box: tuple[int, int, int, int]
+    confidence: float
+
+
+def read_text(image: Image.Image) -> list[Line]:
+    """Read the text in a picture.
+
+    Any thread may call this; all share one engine, whose models run in the calling thread.
+
+    Args:
+        image: An upright RGB picture, as `vlmsearch.media.images.open_image` gives it; the text in it may be turned by
+            90, 180 or 270 degrees, or slanted.
+
+    Returns:
+        The lines with a confidence of at least 0.5, in reading order: from top to bottom as the text is turned, and
+        from left to right.
+
+    Raises:
+        MissingDependencyError: RapidOCR is not installed.
+
+    Example:
+        >>> [line.text for line in read_text(open_image(Path("sign.jpg")))]  # doctest: +SKIP
+        ['STATION ROAD', 'Platform 2']
+    """
+    if min(image.size) < _LEAST_HEIGHT:
+        return []
+    engine = _engine()
+    pixels, scale = _prepared(image)
+    crops, corners = _detect(engine, pixels)
+    if not crops:
+        return []
+    upright = engine.cls_and_rotate(crops)[0]
+    flipped = [not np.array_equal(crop, now) for crop, now in zip(crops, upright)]
+    readings = _recognise(engine, upright)
+    weak = [item for item, (_, confidence) in enumerate(readings) if confidence < _SURE]
+    for item, other in zip(weak, _recognise(engine, [_flip(upright[item]) for item in weak])):
+        if other[1] > readings[item][1]:
+            readings[item], flipped[item] = other, not flipped[item]
+    found = [
+        _Found(*reading, box / scale, _direction(box, is_flipped))
+        for reading, box, is_flipped in zip(readings, corners, flipped)
+        if reading[0].strip() and reading[1] >= _LEAST
+    ]
+    return [one.line(image.size) for one in _in_order(found, image.size)]
+
+
+def boxes_text(lines: Sequence[Line]) -> str:
+    """Return the boxes of lines as one string, as metadata have it: ``x,y,w,h`` a line, joined with ``;``."""
+    return ";".join(",".join(map(str, line.box)) for line in lines)
+
+
+@dataclass(frozen=True)
+class _Found:
+    text: str
+    confidence: float
+    corners: NDArray[np.float64]
+    direction: int
+    """By how many degrees the text is turned, clockwise: 0, 90, 180 or 270."""
+
+    def line(self, size: tuple[int, int]) -> Line:
+        """The line with its box, inside of the picture."""
+        left, top = np.clip(np.floor(self.corners.min(axis=0)), 0, np.subtract(size, 1)).astype(int).tolist()
+        right, bottom = np.clip(np.ceil(self.corners.max(axis=0)), (left + 1, top + 1), size).astype(int).tolist()
+        return Line(self.text.strip(), (left, top, right - left, bottom - top), float(self.confidence))
+
+
+def _prepared(image: Image.Image) -> tuple[NDArray[np.uint8], float]:
+    """The pixels that are looked at, blue first, and how much smaller they are than the picture."""
+    scale = min(_LONGEST / max(image.size), 1.0)
+    image = image.convert("RGB")
+    if scale < 1:
+        width, height = (max(round(side * scale), 1) for side in image.size)
+        image = image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    shortest = max(max(image.size) // _ELONGATED, _SHORTEST)
+    if min(image.size) < shortest:  # the detector enlarges a picture until its shorter side suffices
+        padded = Image.new("RGB", (max(image.width, shortest), max(image.height, shortest)))
+        padded.paste(image)
+        image = padded
+    return np.ascontiguousarray(np.asarray(image)[:, :, ::-1]), scale
+
+
+def _detect(engine: RapidOCR, pixels: NDArray[np.uint8]) -> tuple[list[NDArray[np.uint8]], NDArray[np.float32]]:
+    """The lines in a picture: each cut out, lying, and its corners (from the top left, clockwise)."""
+    from rapidocr.main import RapidOCRError
+
+    try:
+        crops, found = engine.detect_and_crop(pixels, {})
+    except RapidOCRError:  # it has no text
+        return [], np.empty((0, 4, 2), np.float32)
+    return crops, found.boxes
+
+
+def _recognise(engine: RapidOCR, crops: list[NDArray[np.uint8]]) -> list[tuple[str, float]]:
+    """What each line says, and how sure that is."""
+    if not crops:
+        return []
+    read = engine.recognize_txt(crops)
+    return list(zip(read.txts, map(float, read.scores)))
+
+
+def _flip(crop: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(crop[::-1, ::-1])
+
+
+def _direction(box: NDArray[np.float32], is_flipped: bool) -> int:
+    """How a line is turned: RapidOCR turns one that is much higher than wide anticlockwise before it is read."""
+    width = max(np.linalg.norm(box[0] - box[1]), np.linalg.norm(box[2] - box[3]))
+    height = max(np.linalg.norm(box[0] - box[3]), np.linalg.norm(box[1] - box[2]))
+    return 90 * bool(int(height) >= _TALL * int(width)) + 180 * is_flipped
+
+
+def _in_order(found: Sequence[_Found], size: tuple[int, int]) -> list[_Found]:
+    """Lines in the order in which they are read, as most of the text is turned."""
+    letters = Counter[int]()
+    for one in found:
+        letters[one.direction] += len(one.text)
+    direction = max(letters, key=lambda turn: (letters[turn], -turn), default=0)
+    boxes = []
+    for one in found:
+        across, down = (
+            (one.corners[:, 0], one.corners[:, 1])
+            if direction % 180 == 0
+            else (one.corners[:, 1], size[0] - one.corners[:, 0])
+        )
+        if direction == 180:
+            across, down = size[0] - across, size[1] - down
+        elif direction == 270:
+            across, down = size[1] - across, size[0] - down
+        boxes.append((float(down.min()), float(down.max()), float(across.min())))
+    rows: list[list[int]] = []
+    for item in sorted(range(len(found)), key=lambda item: boxes[item][0] + boxes[item][1]):
+        top, bottom, _ = boxes[item]
+        if rows:
+            above, below, _ = boxes[rows[-1][0]]
+            if min(bottom, below) - max(top, above) >= _SAME_LINE * min(bottom - top, below - above):
+                rows[-1].append(item)
+                continue
+        rows.append([item])
+    return [found[item] for row in rows for item in sorted(row, key=lambda item: boxes[item][2])]
+
+
+def _engine() -> RapidOCR:
+    with _OPENING:  # two threads that begin at once open one
+        return _opened()
+
+
+@cache
+def _opened() -> RapidOCR:
+    """The engine that all threads share; its models run in the thread that asks, for several read pictures at once."""
+    try:
+        import rapidocr
+    except ImportError as exc:
+        raise MissingDependencyError("reading text in pictures needs RapidOCR: pip install 'vlmsearch[ocr]'") from exc
+    models = Path(rapidocr.__file__).parent / "models"
+    params: dict[str, object] = {f"{step}.model_path": str(models / name) for step, name in _MODELS.items()}
+    params["EngineConfig.onnxruntime.intra_op_num_threads"] = 1
+    params["Global.log_level"] = "error"
+    return rapidocr.RapidOCR(params=params)
