@@ -101,6 +101,29 @@ def test_an_image_becomes_a_part_of_a_message(vectors: VlmsearchVectorStore, pic
         image_block(Document("a text", id="1"))
 
 
+def test_an_image_on_a_server_becomes_a_part_of_a_message(running_service: RunningService) -> None:
+    with connect(running_service.url, index="notes") as remote:
+        found = VlmsearchRetriever(pipeline=remote, min_score=0).invoke("", image=make_scene(1).draw(64), k=1)[0]
+        Path(found.metadata["image"]).rename(found.metadata["image"] + ".gone")
+        try:
+            with pytest.raises(InvalidInputError):
+                image_block(found)
+        finally:
+            Path(found.metadata["image"] + ".gone").rename(found.metadata["image"])
+        block = image_block(found, server=remote, edge=48)
+    with PIL.Image.open(BytesIO(base64.b64decode(block["base64"]))) as picture:
+        assert max(picture.size) == 48
+
+
+def test_the_path_of_an_image_does_not_depend_on_the_folder(
+    vectors: VlmsearchVectorStore, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pictures[0].parent)
+    assert vectors.add_images([pictures[0].name]) == [str(pictures[0])]
+    [found] = vectors.get_by_ids([str(pictures[0])])
+    assert found.metadata["image"] == str(pictures[0])
+
+
 def test_the_key_of_the_image_can_be_another(tmp_path: Path, pictures: list[Path]) -> None:
     with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
         vectors = VlmsearchVectorStore(pipeline, image_key="path")
@@ -323,7 +346,8 @@ def test_it_retrieves_what_is_relevant_alone(vectors: VlmsearchVectorStore, pict
     assert retriever.invoke("zebras") == []
     assert len(retriever.invoke("zebras", min_score=0)) == 4
     assert ids(retriever.invoke("", image=pictures[0], k=1)) == [str(pictures[0])]
-    assert ids(retriever.invoke("dog", filter={"n": 1})) == []
+    assert retriever.invoke("dog", filter={"n": 1}) == []
+    assert retriever.invoke("snow", filter={}) == [found]
 
 
 def test_it_retrieves_from_a_server(running_service: RunningService) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,12 @@ def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> Langchain
 
 
 def image_block(
-    document: LangchainDocument, *, edge: int = _EDGE, image_key: str = IMAGE_KEY, limits: ImageLimits = DEFAULT_LIMITS
+    document: LangchainDocument,
+    *,
+    edge: int = _EDGE,
+    image_key: str = IMAGE_KEY,
+    server: RemotePipeline | None = None,
+    limits: ImageLimits = DEFAULT_LIMITS,
 ) -> ImageContentBlock:
     """Return the image of a document as a part of a message, for a chat model that sees.
 
@@ -121,6 +127,7 @@ def image_block(
         document: A document that a store or retriever returned, with an image.
         edge: The longer side, in pixels; the image is scaled down to it.
         image_key: The key of the metadata with the path.
+        server: The service that the document came from, where the file is there and not here.
         limits: How large the image may be.
 
     Returns:
@@ -128,6 +135,7 @@ def image_block(
 
     Raises:
         InvalidInputError: The document has no image, or its file cannot be used.
+        VlmsearchError: The server refused, or cannot be reached.
 
     Example:
         >>> import tempfile
@@ -141,7 +149,10 @@ def image_block(
     path = document.metadata.get(image_key)
     if not isinstance(path, (str, Path)):
         raise InvalidInputError("empty", f"{document.id!r} has no image: its metadata have no {image_key!r}")
-    data = thumbnail(Path(path), edge=edge, limits=limits)
+    if server is not None:
+        data = server.thumbnail(str(document.id), size=edge)
+    else:
+        data = thumbnail(Path(path), edge=edge, limits=limits)
     return create_image_block(base64=base64.b64encode(data).decode(), mime_type="image/jpeg")
 
 
@@ -400,7 +411,7 @@ class VlmsearchVectorStore(VectorStore):
         """Add images, or replace those whose ids are there.
 
         Args:
-            uris: Their paths.
+            uris: Their paths, which the index keeps as absolute ones.
             metadatas: The metadata of each.
             texts: What is said of each, such as a caption.
             ids: The id of each; by default its absolute path, as `Pipeline.index` has it.
@@ -420,7 +431,7 @@ class VlmsearchVectorStore(VectorStore):
         documents = [
             LangchainDocument(
                 texts[i] if texts else "",
-                metadata={**(metadatas[i] if metadatas else {}), self._image_key: str(uri)},
+                metadata={**(metadatas[i] if metadatas else {}), self._image_key: os.path.abspath(uri)},
             )
             for i, uri in enumerate(uris)
         ]
@@ -682,7 +693,7 @@ class VlmsearchRetriever(BaseRetriever):
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[LangchainDocument]:
         options = {"k": self.k, "filter": self.filter, "min_score": self.min_score, **self.search_kwargs, **kwargs}
-        limit, where = options.pop("k"), options.pop("filter")
+        limit, where = options.pop("k"), options.pop("filter") or None
         documents = []
         for match in self.pipeline.search(query or None, limit=limit, where=where, **options):
             document = to_langchain(match.document, image_key=self.image_key)
