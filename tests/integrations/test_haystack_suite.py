@@ -58,8 +58,8 @@ class Suites(
 ):
     """All that there are; an index is not made anew to delete what is in it, so that there is no option for that."""
 
-    test_delete_all_documents_with_recreate_index = None
-    test_delete_all_documents_without_recreate_index = None
+    test_delete_all_documents_with_recreate_index = None  # type: ignore[assignment]
+    test_delete_all_documents_without_recreate_index = None  # type: ignore[assignment]
     test_delete_all_documents_with_recreate_index_async = None
     test_delete_all_documents_without_recreate_index_async = None
 
@@ -74,7 +74,7 @@ class Suites(
             if wanted.embedding is not None:
                 assert found.embedding == pytest.approx(wanted.embedding, rel=1e-5, abs=1e-6)
 
-    def test_write_documents(self, document_store: VlmsearchDocumentStore) -> None:  # type: ignore[override]
+    def test_write_documents(self, document_store: VlmsearchDocumentStore) -> None:
         first = Document(id="1", content="a dog")
         assert document_store.write_documents([first]) == 1
         with pytest.raises(DuplicateDocumentError, match="'1'"):
@@ -82,7 +82,7 @@ class Suites(
         self.assert_documents_are_equal(document_store.filter_documents(), [first])
 
     @pytest.mark.asyncio
-    async def test_write_documents_async(self, document_store: VlmsearchDocumentStore) -> None:  # type: ignore[override]
+    async def test_write_documents_async(self, document_store: VlmsearchDocumentStore) -> None:
         first = Document(id="1", content="a dog")
         assert await document_store.write_documents_async([first]) == 1
         with pytest.raises(DuplicateDocumentError):
@@ -91,7 +91,7 @@ class Suites(
 
 class TestGivenVectors(Suites):
     @pytest.fixture(params=STORES)
-    def document_store(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[VlmsearchDocumentStore]:  # type: ignore[override]
+    def document_store(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[VlmsearchDocumentStore]:
         store = VlmsearchDocumentStore(store_url(request.param, tmp_path, request), embedding_dim=768)
         yield store
         store.close()
@@ -108,7 +108,7 @@ class TestEncodedHere(Suites):
         assert content(received) == content(expected)
 
     @pytest.fixture
-    def document_store(self, tmp_path: Path) -> Iterator[VlmsearchDocumentStore]:  # type: ignore[override]
+    def document_store(self, tmp_path: Path) -> Iterator[VlmsearchDocumentStore]:
         store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'index'}", encoder="mock:")
         yield store
         store.close()

@@ -245,8 +245,8 @@ class FrameworkIndex(Closable):
                     f"{given.id!r} has {len(given.data):,} bytes of data, which an index does not hold: give "
                     "`image_folder`, where they are kept, or the path of a file in place of them"
                 )
-            parts = (hashlib.sha256(part).hexdigest()[:32] for part in (given.id.encode(), given.data))
-            name = "-".join(parts) + given.suffix
+            digests = [hashlib.sha256(part).hexdigest()[:32] for part in (given.id.encode(), given.data)]
+            name = "-".join(digests) + given.suffix
             replace_file(self._folder / name, given.data)
             image = self._folder / name if given.is_image else image
         flat, rest = _split(given.metadata)

@@ -189,7 +189,7 @@ class VlmsearchDocumentStore:
         values = [value for each in self.index.find() if isinstance(value := each.metadata.get(key), (int, float, str))]
         if not values or len({isinstance(value, str) for value in values}) > 1:
             return {"min": None, "max": None}
-        return {"min": min(values), "max": max(values)}  # type: ignore[type-var]
+        return {"min": min(values), "max": max(values)}
 
     def get_metadata_field_unique_values(
         self,

@@ -111,7 +111,7 @@ class VlmsearchVectorStore(BasePydanticVectorStore):
 
     def __init__(self, store: str = DEFAULT_STORE, **options: Any) -> None:
         options["is_embedding_query"] = options.get("encoder") is None
-        super().__init__(store=store, **options)
+        super().__init__(**{"store": store, **options})
         self._index = FrameworkIndex(
             store, encoder=self.encoder, dim=self.embedding_dim, image_folder=self.image_folder
         )
@@ -678,8 +678,9 @@ class VlmsearchEmbedding(MultiModalEmbedding):
 
     def _texts(self, texts: list[str], *, are_queries: bool) -> list[Embedding]:
         encoder = self._encoder()
-        role = "query" if are_queries else "document"
-        rows = encoder.encode_texts(texts, role=role)[shared_space(encoder, self.space).name]
+        rows = encoder.encode_texts(texts, role="query" if are_queries else "document")[
+            shared_space(encoder, self.space).name
+        ]
         return [row.tolist() for row in rows]
 
     def _get_query_embedding(self, query: str) -> Embedding:

@@ -1,0 +1,427 @@
+"""Haystack over an index: images, filters, retrievers, embedders and files of pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from haystack import Document, Pipeline
+from haystack.components.writers import DocumentWriter
+from haystack.dataclasses import ByteStream, ImageContent, SparseEmbedding
+from haystack.document_stores.in_memory import InMemoryDocumentStore
+from haystack.document_stores.types import DuplicatePolicy, FilterPolicy
+from haystack.errors import FilterError
+from haystack.utils.filters import document_matches_filter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vlmsearch
+from tests.support.framework_stores import STORES, store_url
+from vlmsearch.demo.scenes import make_scene
+from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError
+from vlmsearch.integrations.framework_index import FrameworkIndex, _split
+from vlmsearch.integrations.haystack import (
+    VlmsearchDocumentEmbedder,
+    VlmsearchDocumentStore,
+    VlmsearchEmbeddingRetriever,
+    VlmsearchImageEmbedder,
+    VlmsearchImageRetriever,
+    VlmsearchRetriever,
+    VlmsearchTextEmbedder,
+    _to_where,
+)
+from vlmsearch.stores.filters import parse_filter
+
+
+def picture(number: int) -> bytes:
+    file = BytesIO()
+    make_scene(number).draw(96).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    for number in range(6):
+        (tmp_path / f"{number}.png").write_bytes(picture(number))
+    return [str(tmp_path / f"{number}.png") for number in range(6)]
+
+
+@pytest.fixture
+def gallery(tmp_path: Path, files: list[str]) -> Iterator[VlmsearchDocumentStore]:
+    """Six images, each a document, and a text, encoded by a real model."""
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'gallery'}", encoder="onnx:demo")
+    images = [Document(id=str(i), meta={"file_path": path, "number": i}) for i, path in enumerate(files)]
+    store.write_documents([*images, Document(id="text", content="a note on squares", meta={"number": 10})])
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=STORES)
+def every_store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[VlmsearchDocumentStore]:
+    url = store_url(request.param, tmp_path, request)
+    store = VlmsearchDocumentStore(url, encoder="onnx:demo", image_folder=str(tmp_path / "images"))
+    yield store
+    store.close()
+
+
+def test_images_come_back_from_every_store_and_are_found_by_an_image(
+    every_store: VlmsearchDocumentStore, files: list[str]
+) -> None:
+    blob = ByteStream(picture(1), meta={"camera": "X100"}, mime_type="image/png")
+    written = [
+        Document(id="bytes", blob=blob, meta={"tags": ["red", None], "year": 2024}),
+        Document(id="file", meta={"file_path": files[2]}),
+        Document(id="both", content="a car park", blob=ByteStream(picture(3))),
+        Document(id="sound", content="a song", blob=ByteStream(b"RIFF....", mime_type="audio/wav")),
+    ]
+    assert every_store.write_documents(written) == 4
+    found = {each.id: each for each in every_store.filter_documents()}
+    assert {id: (each.content, each.blob, each.meta) for id, each in found.items()} == {
+        each.id: (each.content, each.blob, each.meta) for each in written
+    }
+    retriever = VlmsearchImageRetriever(every_store, top_k=1, min_score=0.0)
+    for image, id in ((ByteStream(picture(1)), "bytes"), (Path(files[2]), "file"), (files[3], "both")):
+        [best] = retriever.run(image)["documents"]
+        assert best.id == id
+        assert best.score is not None
+        assert best.score > 0.5
+        assert best.blob == found[id].blob
+
+
+def test_the_bytes_of_replaced_and_deleted_documents_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:", image_folder=str(folder))
+    for number in (1, 2):
+        one = Document(id="a", blob=ByteStream(picture(number)))
+        store.write_documents([one], policy=DuplicatePolicy.OVERWRITE)
+        assert [path.read_bytes() for path in folder.iterdir()] == [picture(number)]
+    store.update_by_filter({"field": "id", "operator": "==", "value": "a"}, {"seen": True})
+    [changed] = store.filter_documents()
+    assert (changed.blob, changed.meta) == (ByteStream(picture(2)), {"seen": True})
+    store.delete_documents(["a"])
+    assert list(folder.iterdir()) == []
+    store.close()
+
+
+def test_bytes_without_a_folder_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:")
+    with pytest.raises(ConfigError, match="image_folder"):
+        store.write_documents([Document(id="text", content="a dog"), Document(id="a", blob=ByteStream(picture(1)))])
+    assert store.count_documents() == 0
+    store.close()
+
+
+def test_a_document_whose_image_file_has_gone_comes_without_it(tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    url = f"sqlite:{tmp_path / 'i'}"
+    store = VlmsearchDocumentStore(url, embedding_dim=2, image_folder=str(folder))
+    store.write_documents([Document(id="a", content="a dog", blob=ByteStream(b"\x00\x01"), embedding=[3, 4])])
+    for path in folder.iterdir():
+        path.unlink()
+    [found] = store.filter_documents()
+    assert (found.content, found.blob) == ("a dog", None)
+    assert found.embedding == pytest.approx([3, 4])
+    store.close()
+
+
+def test_a_broken_image_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"no image")
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:")
+    with pytest.raises(InvalidInputError, match=r"a\.png"):
+        store.write_documents([Document(meta={"file_path": str(tmp_path / "a.png")})])
+    with pytest.raises(InvalidInputError, match=r"no text|neither|empty"):
+        store.write_documents([Document(meta={"year": 2024})])
+    store.close()
+
+
+def test_metadata_of_any_json_come_back(tmp_path: Path) -> None:
+    meta: dict[str, Any] = {
+        "person": {"name": "Ada", "tags": [1, 2.5, None, "x"]},
+        "none": None,
+        "empty": [],
+        "": "no key",
+        "$price": 5,
+        "_json": "taken",
+        "large": 2**70,
+        "year": 2024,
+        "ratio": 1.0,
+        "is": True,
+        "unicode": "schön 🐕",
+        "infinite": float("inf"),
+    }
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+    sparse = SparseEmbedding([1, 5], [0.5, 0.25])
+    store.write_documents([Document(id="a", content="", meta=meta, sparse_embedding=sparse)])
+    [found] = store.filter_documents({"field": "meta.person.name", "operator": "==", "value": "Ada"})
+    assert found.meta == meta
+    assert [type(found.meta[key]) for key in ("year", "ratio", "is")] == [int, float, bool]
+    assert found.sparse_embedding == sparse
+    with pytest.raises(InvalidInputError, match="JSON"):
+        store.write_documents([Document(id="b", meta={"what": object()})])
+    store.close()
+
+
+def test_what_vlmsearch_indexed_is_found_by_haystack_and_the_reverse(tmp_path: Path, files: list[str]) -> None:
+    url = f"sqlite:{tmp_path / 'i'}"
+    with vlmsearch.Pipeline.open(encoder="onnx:demo", store=url) as pipe:
+        pipe.index(files)
+        store = VlmsearchDocumentStore(url, encoder="onnx:demo")
+        [best] = store.search(None, image=files[4], top_k=1, min_score=0)
+        assert best.id == files[4]
+        store.write_documents([Document(id="note", content="squares", meta={"list": [1]})])
+        [match] = pipe.search("squares", where={"_json": {"$ne": 0}}, min_score=0, limit=1)
+        assert match.document.id == "note"
+    store.close()
+
+
+# ---- filters
+
+VALUES = st.one_of(
+    st.sampled_from([0, 1, 2, 2.0, -3.5, True, False, "a", "b", "1", "2024-01-31", "2024-01-31T00:00:00", None]),
+    st.integers(2**53 - 1, 2**53 + 2),
+)
+KEYS = st.sampled_from(["a", "b", "deep"])
+METADATA = st.dictionaries(KEYS, st.one_of(VALUES, st.lists(VALUES, max_size=2), st.just({"x": 1})), max_size=3)
+NAMES = st.sampled_from(["meta.a", "b", "meta.deep.x", "content", "id", "meta.none"])
+NUMBERS = st.one_of(st.none(), st.integers(-3, 3), st.floats(-3, 3))
+COMPARISONS = st.one_of(
+    st.fixed_dictionaries({"field": NAMES, "operator": st.sampled_from(["==", "!="]), "value": VALUES}),
+    st.fixed_dictionaries(
+        {"field": NAMES, "operator": st.sampled_from(["in", "not in"]), "value": st.lists(VALUES, max_size=3)}
+    ),
+    st.fixed_dictionaries({"field": NAMES, "operator": st.sampled_from([">", ">=", "<", "<="]), "value": NUMBERS}),
+)
+FILTERS = st.recursive(
+    COMPARISONS,
+    lambda inner: st.fixed_dictionaries(
+        {"operator": st.sampled_from(["AND", "OR", "NOT"]), "conditions": st.lists(inner, max_size=3)}
+    ),
+    max_leaves=6,
+)
+
+
+@given(filters=FILTERS, meta=METADATA)
+@settings(max_examples=500)
+def test_the_store_leaves_out_nothing_that_passes(filters: dict[str, Any], meta: dict[str, Any]) -> None:
+    where = _to_where(filters)
+    if where is None:
+        return
+    try:
+        passes = document_matches_filter(filters, Document(id="x", content="a", meta=meta))
+    except (FilterError, TypeError):  # values that cannot be compared
+        return
+    is_bool_in_order = any(isinstance(value, bool) for value in meta.values()) and any(
+        sign in str(filters) for sign in ("'>", "'<")
+    )
+    if passes and not is_bool_in_order:
+        flat, _ = _split(meta)
+        assert parse_filter(where).matches(flat)
+
+
+def test_most_filters_reach_the_store() -> None:
+    year = {"field": "meta.year", "operator": ">=", "value": 2020}
+    city = {"field": "city", "operator": "in", "value": ["Oslo", "Rome"]}
+    deep = {"field": "meta.person.name", "operator": "==", "value": "Ada"}
+    assert _to_where(year) == {"year": {"$gte": 2020}}
+    both = {"operator": "AND", "conditions": [year, city, deep]}
+    assert _to_where(both) == {"$and": [{"year": {"$gte": 2020}}, {"city": {"$in": ["Oslo", "Rome"]}}]}
+    assert _to_where({"operator": "OR", "conditions": [city, deep]}) is None
+    assert _to_where({"operator": "NOT", "conditions": [city]}) == {"$or": [{"city": {"$nin": ["Oslo", "Rome"]}}]}
+    assert _to_where({"operator": "NOT", "conditions": [year]}) is None
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"field": "meta.a", "operator": "like", "value": 1},
+        {"operator": "XOR", "conditions": []},
+        {"field": "meta.a", "operator": ">", "value": [1]},
+        {"field": "meta.a", "operator": "in", "value": "Oslo"},
+        {"operator": "AND", "conditions": ["year"]},
+    ],
+)
+def test_wrong_filters_are_refused_by_an_empty_store_too(filters: dict[str, Any]) -> None:
+    with pytest.raises(FilterError):
+        VlmsearchDocumentStore("mock:", embedding_dim=2).filter_documents(filters)
+
+
+def test_a_filter_that_the_store_cannot_apply_still_fills_the_page(tmp_path: Path) -> None:
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+    angles = np.linspace(0, 1, 3000)
+    store.write_documents(
+        [
+            Document(id=str(i), embedding=[float(np.cos(a)), float(np.sin(a))], meta={"at": {"place": i % 1000}})
+            for i, a in enumerate(angles)
+        ]
+    )
+    last = {"field": "meta.at.place", "operator": "==", "value": 999}
+    found = store.nearest([1, 0], filters=last, top_k=3)
+    assert [each.id for each in found] == ["999", "1999", "2999"]
+    assert found[0].score == pytest.approx(float(np.cos(angles[999])), abs=1e-5)
+    store.close()
+
+
+# ---- retrievers and embedders
+
+
+def test_retrievers_find_images_by_text_and_the_nearest_by_vector(gallery: VlmsearchDocumentStore) -> None:
+    found = VlmsearchRetriever(gallery, top_k=3, min_score=0.0).run(make_scene(4).caption())["documents"]
+    assert "4" in [each.id for each in found]
+    assert [each.score for each in found] == sorted((each.score or 0 for each in found), reverse=True)
+    embedder = VlmsearchTextEmbedder("onnx:demo")
+    vector = embedder.run(make_scene(4).caption())["embedding"]
+    near = VlmsearchEmbeddingRetriever(gallery, top_k=2).run(vector)["documents"]
+    assert near[0].id == "4"
+    few = {"field": "meta.number", "operator": "<", "value": 2}
+    assert {each.id for each in VlmsearchEmbeddingRetriever(gallery, filters=few).run(vector)["documents"]} == {
+        "0",
+        "1",
+    }
+    with pytest.raises(ConfigError, match="no field"):
+        VlmsearchEmbeddingRetriever(gallery, field="other/text").run(vector)
+    with pytest.raises(InvalidInputError, match="numbers"):
+        gallery.nearest([1.0, 2.0])
+
+
+def test_a_retriever_merges_filters_where_it_is_told_to(gallery: VlmsearchDocumentStore) -> None:
+    least = {"field": "meta.number", "operator": ">=", "value": 2}
+    most = {"field": "meta.name", "operator": "==", "value": None}
+    merged = VlmsearchRetriever(gallery, filters=least, filter_policy=FilterPolicy.MERGE, min_score=0.0)
+    assert {each.id for each in merged.run("a square", filters=most)["documents"]} == {"2", "3", "4", "5", "text"}
+
+
+def test_embedders_serve_another_document_store(files: list[str]) -> None:
+    other = InMemoryDocumentStore(embedding_similarity_function="cosine", shared=False)
+    images = [Document(id=str(i), meta={"file_path": path}) for i, path in enumerate(files)]
+    images.append(Document(id="bytes", blob=ByteStream(picture(7))))
+    embedded = VlmsearchImageEmbedder("onnx:demo").run(images)["documents"]
+    assert all(each.embedding is None for each in images)
+    other.write_documents(embedded)
+    text = VlmsearchTextEmbedder("onnx:demo").run(make_scene(7).caption())["embedding"]
+    assert other.embedding_retrieval(text, top_k=1)[0].id == "bytes"
+    [one] = VlmsearchDocumentEmbedder("onnx:demo", space="minilm").run([Document(content="a dog")])["documents"]
+    assert np.linalg.norm(one.embedding or []) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(ValueError, match="no text"):
+        VlmsearchDocumentEmbedder("mock:").run([Document(meta={"a": 1})])
+    with pytest.raises(ValueError, match="no image"):
+        VlmsearchImageEmbedder("mock:").run([Document(content="a dog")])
+    with pytest.raises(ConfigError, match="clip, minilm"):
+        VlmsearchTextEmbedder("mock:", space="other").run("a dog")
+    with pytest.raises(TypeError):
+        VlmsearchTextEmbedder("mock:").run(["a dog"])  # type: ignore[arg-type]
+    assert VlmsearchDocumentEmbedder("mock:").run([])["documents"] == []
+
+
+def test_given_vectors_have_words_as_well(tmp_path: Path) -> None:
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+    assert store.nearest([1, 0]) == []
+    store.write_documents([Document(id="a", content="a dog in the snow"), Document(id="b", content="a blue car")])
+    [found] = VlmsearchRetriever(store).run("snow")["documents"]
+    assert found.id == "a"
+    assert 0 < (found.score or 0) <= 1
+    with pytest.raises(ConfigError, match="encoder"):
+        store.search(None, image=ByteStream(picture(1)))
+    with pytest.raises(InvalidInputError, match="2 numbers"):
+        store.write_documents([Document(embedding=[1, 2, 3])])
+    with pytest.raises(InvalidInputError, match="zero"):
+        store.write_documents([Document(embedding=[0, 0])])
+    store.close()
+
+
+def test_an_index_of_another_encoder_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'i'}"
+    first = VlmsearchDocumentStore(url, embedding_dim=2)
+    first.write_documents([Document(content="a dog", embedding=[1, 0])])
+    first.close()
+    for other in (VlmsearchDocumentStore(url, encoder="mock:"), VlmsearchDocumentStore(url, embedding_dim=3)):
+        with pytest.raises(IndexMismatchError, match="vectors:2"):
+            other.write_documents([Document(content="a cat")])
+        other.close()
+    with pytest.raises(ConfigError, match="name one of the two"):
+        VlmsearchDocumentStore(url, encoder="mock:", embedding_dim=2)
+
+
+def test_a_pipeline_is_written_to_a_file_and_read_again(tmp_path: Path, files: list[str]) -> None:
+    url = f"sqlite:{tmp_path / 'i'}"
+    store = VlmsearchDocumentStore(url, encoder="onnx:demo", image_folder=str(tmp_path / "images"))
+    filling = Pipeline()
+    filling.add_component("writer", DocumentWriter(store))
+    assert filling.run({"writer": {"documents": [Document(meta={"file_path": files[0]})]}})["writer"] == {
+        "documents_written": 1
+    }
+    asking = Pipeline()
+    asking.add_component("embedder", VlmsearchTextEmbedder("onnx:demo"))
+    asking.add_component("nearest", VlmsearchEmbeddingRetriever(store, top_k=1, filter_policy=FilterPolicy.MERGE))
+    asking.add_component("words", VlmsearchRetriever(store, min_score=0.0))
+    asking.add_component("image", VlmsearchImageRetriever(store, min_score=0.0))
+    asking.connect("embedder.embedding", "nearest.query_embedding")
+    content = ImageContent(base64.b64encode(picture(0)).decode(), mime_type="image/png")
+    data = {"embedder": {"text": "a square"}, "words": {"query": "a square"}, "image": {"image": content}}
+    again = Pipeline.loads(asking.dumps(), allowed_modules=["vlmsearch.integrations.haystack"])
+    assert again.to_dict() == asking.to_dict()
+    for each in (asking, again):
+        found = each.run(data)
+        assert [len(found[name]["documents"]) for name in ("nearest", "words", "image")] == [1, 1, 1]
+        assert found["image"]["documents"][0].meta == {"file_path": files[0]}
+    filled = Pipeline.loads(filling.dumps(), allowed_modules=["vlmsearch.integrations.haystack"])
+    assert filled.to_dict() == filling.to_dict()
+    store.close()
+
+
+def test_components_can_be_awaited(gallery: VlmsearchDocumentStore, files: list[str]) -> None:
+    async def ask() -> list[list[Document]]:
+        vector = (await VlmsearchTextEmbedder("onnx:demo").run_async(make_scene(2).caption()))["embedding"]
+        asked = (
+            VlmsearchRetriever(gallery, min_score=0.0).run_async("a square"),
+            VlmsearchImageRetriever(gallery, min_score=0.0).run_async(files[2]),
+            VlmsearchEmbeddingRetriever(gallery).run_async(vector),
+            VlmsearchDocumentEmbedder("mock:").run_async([Document(content="a")]),
+            VlmsearchImageEmbedder("mock:").run_async([Document(meta={"file_path": files[2]})]),
+        )
+        return [each["documents"] for each in await asyncio.gather(*asked)]
+
+    by_text, by_image, near, *embedded = asyncio.run(ask())
+    assert by_text
+    assert by_image[0].id == near[0].id == "2"
+    assert all(each[0].embedding for each in embedded)
+
+
+def test_duplicates_in_one_list_follow_the_policy(tmp_path: Path) -> None:
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+    twice = [Document(id="a", content="one"), Document(id="a", content="two")]
+    assert store.write_documents(twice, policy=DuplicatePolicy.OVERWRITE) == 2
+    assert [each.content for each in store.filter_documents()] == ["two"]
+    store.delete_all_documents()
+    assert store.write_documents(twice, policy=DuplicatePolicy.SKIP) == 1
+    assert [each.content for each in store.filter_documents()] == ["one"]
+    store.close()
+
+
+def test_an_update_is_undone_by_indexing_the_source_again(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'i'}"
+    store = VlmsearchDocumentStore(url, encoder="mock:")
+    first = Document(id="a", content="a dog", meta={"year": 2024, "deep": [1]})
+    store.write_documents([first])
+    assert (
+        store.update_by_filter({"field": "meta.year", "operator": "==", "value": 2024}, {"year": [1], "deep": 2}) == 1
+    )
+    assert store.filter_documents()[0].meta == {"year": [1], "deep": 2}
+    store.write_documents([first], policy=DuplicatePolicy.OVERWRITE)
+    assert store.filter_documents()[0].meta == first.meta
+    store.close()
+
+
+def test_the_index_is_opened_late_and_again_after_it_was_closed(tmp_path: Path) -> None:
+    index = FrameworkIndex(f"sqlite:{tmp_path / 'i'}", dim=2)
+    assert not (tmp_path / "i").exists()
+    assert (len(index), index.get(["a"]), list(index.find()), index.delete(["a"])) == (0, [], [], 0)
+    index.close()
+    index.close()
+    assert len(index) == 0
+    index.close()
