@@ -79,20 +79,30 @@ def _is_own_group(number: int) -> bool:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file beside its place and put it there at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for old in path.parent.glob(".*.writing"):
+    with file_in_the_making(path) as making:
+        making.write_bytes(data)
+
+
+@contextmanager
+def file_in_the_making(target: Path) -> Iterator[Path]:
+    """An empty file beside ``target``, which takes its place at the end of the block, on the disk by then.
+
+    Where the block fails, it is gone, and ``target`` is as it was.
+    """
+    for old in target.parent.glob(".*.writing"):
         with suppress(OSError):  # another process's may be in its place by now, or may not be ours to remove
             if time.time() - old.stat().st_mtime > _STALE_SECONDS:
                 old.unlink()
-    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".writing", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".writing", dir=target.parent)
+    os.close(descriptor)
+    making = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        os.replace(name, path)
+        yield making
+        sync(making)
+        making.chmod(0o644)
+        os.replace(making, target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        making.unlink(missing_ok=True)
         raise
 
 

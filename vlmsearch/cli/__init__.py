@@ -10,6 +10,7 @@ import sys
 import warnings
 from contextlib import suppress
 from io import TextIOWrapper
+from keyword import iskeyword
 from types import FrameType
 from typing import NoReturn, TextIO, cast
 
@@ -20,6 +21,7 @@ from vlmsearch.errors import VlmsearchError
 
 _COMMANDS = {
     "index": "Index images and texts.",
+    "watch": "Keep an index in step with folders.",
     "search": "Find documents by a text, an image or documents like them.",
     "why": "Explain why a search shows a document, or does not.",
     "ask": "Answer a question from what is found.",
@@ -34,6 +36,9 @@ _COMMANDS = {
     "fsck": "Check that all parts of an index agree, and repair it.",
     "reindex": "Build an index anew with another model.",
     "copy": "Copy an index to another store, vectors included.",
+    "export": "Write an index into a Parquet file, vectors included.",
+    "import": "Put what was exported into an index.",
+    "diff": "Compare two indexes.",
     "backends": "List encoders, stores and generators.",
     "doctor": "Check this installation.",
     "build": "Build a model: export, quantise, verify.",
@@ -54,7 +59,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"vlmsearch.cli.{cmd_name}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(importlib.import_module(f"vlmsearch.cli.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json
 from vlmsearch.cli.index import progress
 from vlmsearch.registry import open_store
+
+if TYPE_CHECKING:
+    from vlmsearch.indexing.copy import CopyReport
+    from vlmsearch.indexing.parquet import ParquetIndex
+    from vlmsearch.stores.base import Store
 
 _SHOWN = 20
 
@@ -26,10 +32,16 @@ def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
     from vlmsearch.indexing import copy as copying
 
     with open_store(source) as read, open_store(target) as written:
-        language = need_manifest(read).language
+        need_manifest(read)
         with progress(len(read), quiet=as_json, what="copying") as advance:
             done = copying.copy(read, written, prune=prune, on_progress=advance)
-        now = need_manifest(written).language
+        print_report(done, read, written, prune=prune, as_json=as_json)
+
+
+def print_report(
+    done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, as_json: bool
+) -> None:
+    """Print what a copy did, and exit 1 where documents were refused."""
     if as_json:
         print_json(
             {
@@ -52,6 +64,8 @@ def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
             click.echo(f"  {reject.code:<12} {reject.message}", err=True)
         if len(done.refused) > _SHOWN:
             click.echo(f"  and {len(done.refused) - _SHOWN} more: see --json", err=True)
+    there, now = read.manifest(), need_manifest(written).language
+    language = there.language if there else ""
     if language != now and language and now:
         click.echo(
             f"Note: {written.name} compares words by language={now}, {read.name} by language={language}: that is set "

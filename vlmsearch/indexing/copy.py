@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidBatchError
+from vlmsearch.indexing.parquet import ParquetIndex
 from vlmsearch.stores.base import Quarantine, Store, Tunable
-from vlmsearch.types import Manifest, Record, Reject
+from vlmsearch.types import Manifest, Record, Reject, Stamp
 
 _BATCH = 512
 """Documents that are in memory at a time."""
@@ -41,7 +42,7 @@ class CopyReport:
 
 
 def copy(
-    source: Store, target: Store, *, prune: bool = False, on_progress: Callable[[int], None] | None = None
+    source: Store | ParquetIndex, target: Store, *, prune: bool = False, on_progress: Callable[[int], None] | None = None
 ) -> CopyReport:
     """Copy all documents of an index to another store, with vectors and stamps, its quarantine list and its tuning.
 
@@ -51,7 +52,7 @@ def copy(
     the target's, where the target keeps one.
 
     Args:
-        source: The index to read. Nothing is written to it.
+        source: The index to read, or an export of one. Nothing is written to it.
         target: Where to copy to: a store without an index, or an index of the same encoder.
         prune: Also remove from the target all documents, and entries of the quarantine list, that the source does not
             have, whoever put them there.
@@ -81,17 +82,17 @@ def copy(
     target.bind(manifest.fingerprint, manifest.spaces)
     copied = unchanged = 0
     refused: list[Reject] = []
-    for page in _pages(source.ids()):
-        stamps, there = source.stamps(page), target.stamps(page)
+    for stamps, read in stamped(source):
+        there = target.stamps(list(stamps))
         changed = [id for id, stamp in stamps.items() if not stamp.digest or there.get(id) != stamp]
-        records = source.records(changed) if changed else []
+        records = read(changed) if changed else []
         too_large = _write(target, records) if records else []
         copied += len(records) - len(too_large)
         unchanged += len(stamps) - len(changed)
         refused += too_large
         if on_progress:
             on_progress(copied + unchanged + len(refused))
-    pruned = sum(target.delete(gone) for gone in _gone(source, target)) if prune else 0
+    pruned = _prune(source, target) if prune else 0
     rejects = _copy_quarantine(source, target, prune=prune)
     if manifest.tuning and isinstance(target, Tunable):
         target.tune(manifest.tuning)
@@ -99,7 +100,21 @@ def copy(
     return CopyReport(len(target), copied, unchanged, pruned, rejects, tuple(refused), seconds)
 
 
-def _check_target(source: Store, manifest: Manifest, target: Store) -> None:
+def stamped(
+    source: Store | ParquetIndex,
+) -> Iterator[tuple[Mapping[str, Stamp], Callable[[Sequence[str]], list[Record]]]]:
+    """The stamps of all documents, some at a time, each time with what reads the records of these."""
+    if isinstance(source, ParquetIndex):
+        for page in source.pages(_BATCH):
+            records = {record.document.id: record for record in page}
+            stamps = {id: record.stamp for id, record in records.items()}
+            yield stamps, lambda ids, records=records: [records[id] for id in ids]
+    else:
+        for ids in pages_of(source.ids()):
+            yield source.stamps(ids), source.records
+
+
+def _check_target(source: Store | ParquetIndex, manifest: Manifest, target: Store) -> None:
     """Raise ConfigError where the target is the source, and IndexMismatchError where another encoder filled it."""
     there = target.manifest()
     if source is target or (there == manifest and _place(source.name) == _place(target.name)):
@@ -107,7 +122,8 @@ def _check_target(source: Store, manifest: Manifest, target: Store) -> None:
     if there and (there.fingerprint != manifest.fingerprint or set(there.spaces) != set(manifest.spaces)):
         raise IndexMismatchError(
             f"{target.name} was built with {there.fingerprint} and {source.name} with {manifest.fingerprint}, whose "
-            "vectors cannot be compared: give `target` a place without an index"
+            "vectors cannot be compared: give `target` a place without an index, or first bring one of the two to the "
+            "other's model with `vlmsearch reindex --encoder URL`"
         )
 
 
@@ -117,9 +133,21 @@ def _place(name: str) -> str:
     return name if place.startswith("//") else f"{scheme}:{Path(place).resolve()}"
 
 
-def _pages(ids: Iterator[str]) -> Iterator[list[str]]:
+def pages_of(ids: Iterator[str]) -> Iterator[list[str]]:
+    """Ids in pages of as many as are in memory at a time."""
     while page := list(islice(ids, _BATCH)):
         yield page
+
+
+def unknown(source: Store | ParquetIndex, ids: Sequence[str]) -> list[str]:
+    """Those of some ids that an index does not have."""
+    if isinstance(source, ParquetIndex):
+        return source.unknown(ids)
+    there = source.stamps(ids)
+    left = [id for id in ids if id not in there]
+    # of an index that is not there any more, `stamps` may give none; `records` raises
+    found = {record.document.id for record in source.records(left)} if left else set()
+    return [id for id in left if id not in found]
 
 
 def _write(target: Store, records: Sequence[Record]) -> list[Reject]:
@@ -137,27 +165,24 @@ def _write(target: Store, records: Sequence[Record]) -> list[Reject]:
     return []
 
 
-def _gone(source: Store, target: Store) -> Iterator[list[str]]:
-    """What the target has and the source does not, some at a time."""
-    for page in _pages(target.ids()):
-        there = source.stamps(page)
-        unknown = [id for id in page if id not in there]
-        if unknown:  # of an index that is not there any more, `stamps` may give none; `records` raises
-            found = {record.document.id for record in source.records(unknown)}
-            yield [id for id in unknown if id not in found]
+def _prune(source: Store | ParquetIndex, target: Store) -> int:
+    """Remove what the target has and the source does not; how many documents that were."""
+    gone = (unknown(source, page) for page in pages_of(target.ids()))
+    return sum(target.delete(ids) for ids in gone if ids)
 
 
-def _copy_quarantine(source: Store, target: Store, *, prune: bool) -> int | None:
+def _copy_quarantine(source: Store | ParquetIndex, target: Store, *, prune: bool) -> int | None:
     """Put the source's entries on the target's list; take off what is a document by now, or with ``prune`` all else."""
-    if not isinstance(source, Quarantine) or not isinstance(target, Quarantine):
+    given = source.rejects() if isinstance(source, (ParquetIndex, Quarantine)) else None
+    if given is None or not isinstance(target, Quarantine):
         return None
     there = {reject.id: reject for reject in target.rejects()}
-    entries = {reject.id: reject for reject in source.rejects()}
+    entries = {reject.id: reject for reject in given}
     new = [reject for id, reject in entries.items() if there.get(id) != reject]
     if new:
         target.quarantine(new)
     others = [id for id in there if id not in entries]
-    healed = others if prune else list(source.stamps(others))
+    healed = others if prune else list(set(others) - set(unknown(source, others)))
     if healed:
         target.release(healed)
     return len(entries)

@@ -1,0 +1,399 @@
+"""An index as one Parquet file, which pandas, DuckDB, Daft and others read.
+
+==================  ==================================================================================================
+``id``              the document's
+``text``            null where it has none
+``image``           the path of its image, null where it has none
+``metadata``        a JSON object: one key may have a string in one document and a number in another
+``source``          the file or table that it was read from
+``digest``          the version of it that was indexed
+``clip/image`` ...  a column for each field of the index: its vector as a list of float32 of one length, or null
+``escaped``         null, save where one of the strings is not valid Unicode, as names of files can be: a JSON object
+                    with each of these columns as it is, where the column itself has U+FFFD
+==================  ==================================================================================================
+
+The key ``vlmsearch`` of the file's own metadata is a JSON object with the manifest and the tuning of the index,
+``vlmsearch.rejects`` one with its quarantine list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vlmsearch._util.closable import Closable
+from vlmsearch._util.files import file_in_the_making
+from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
+from vlmsearch.stores.base import Quarantine, Store
+from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Space, Stamp
+
+if TYPE_CHECKING:
+    import pyarrow
+    from numpy.typing import NDArray
+
+_VERSION = 1
+_MANIFEST, _REJECTS = "vlmsearch", "vlmsearch.rejects"
+_STRINGS = ("id", "text", "image", "metadata", "source", "digest", "escaped")
+_NULLABLE = {"text", "image", "escaped"}
+_READ_TOGETHER = 512
+"""Documents that a store is asked for at a time."""
+_GROUP_ROWS = 8192
+_GROUP_BYTES = 32 * 2**20
+"""The most rows and about the most bytes of a row group, which is in memory while it is written and read."""
+_LENGTH_ERROR = 0.01
+"""By how much the length of a vector may differ from one: float16 keeps three digits."""
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """Say what `export_index` wrote.
+
+    Attributes:
+        documents: How many are in the file.
+        rejects: How many entries its quarantine list has; None where the store keeps no such list.
+        bytes: The size of the file.
+        seconds: How long it took.
+    """
+
+    documents: int
+    rejects: int | None
+    bytes: int
+    seconds: float
+
+
+def export_index(
+    source: Store, path: str | Path, *, on_progress: Callable[[int], None] | None = None
+) -> ExportReport:
+    """Write all documents of an index into a Parquet file, with vectors, stamps, quarantine list and tuning.
+
+    The file appears when it is complete, and what was there stays until then. Others may search and write meanwhile:
+    each document is in the file as it was at some instant of the run. `vlmsearch.indexing.copy.copy` takes the file,
+    opened as `ParquetIndex`, in place of a store.
+
+    Args:
+        source: The index to read.
+        path: The file to write; its name ends in ``.parquet``.
+        on_progress: Called with the number of documents done so far.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: The source is not an index, or the path is a folder or has another ending.
+        MissingDependencyError: pyarrow is not installed.
+        IndexMismatchError: The source was built anew meanwhile, and what this run was reading is gone.
+
+    Example:
+        >>> import tempfile
+        >>> from vlmsearch import Document, Pipeline
+        >>> from vlmsearch.indexing.copy import copy
+        >>> from vlmsearch.registry import open_encoder, open_store
+        >>> with tempfile.TemporaryDirectory() as folder, open_store("mock:") as store, open_store("mock:") as other:
+        ...     report = Pipeline(open_encoder("mock:"), store).add(Document("a", text="a dog"))
+        ...     written = export_index(store, f"{folder}/index.parquet")
+        ...     with ParquetIndex(f"{folder}/index.parquet") as exported:
+        ...         (written.documents, copy(exported, other).copied)
+        (1, 1)
+    """
+    arrow = _pyarrow()
+    started = time.monotonic()
+    path = Path(path)
+    manifest = source.manifest()
+    if manifest is None:
+        raise ConfigError(f"{source.name} is not an index yet: there is nothing to export")
+    if not is_parquet(path) or path.is_dir():
+        what = "is a folder" if path.is_dir() else "does not end in .parquet"
+        raise ConfigError(f"{str(path)!r} {what}: name the file to write, such as index.parquet")
+    fields = [field for space in manifest.spaces for field in space.fields]
+    schema = _schema(manifest)
+    count = 0
+    with file_in_the_making(path) as making:
+        settings = {
+            "compression": dict.fromkeys(_STRINGS, "zstd"),  # floats are not made smaller by it
+            "use_dictionary": ["source"],
+            "write_statistics": ["id", "source"],
+            "write_page_checksum": True,
+        }
+        with arrow.parquet.ParquetWriter(making, schema, **settings) as writer:
+            for group in _groups(source):
+                cells = [_cells(record) for record in group]
+                columns = [[each[name] for each in cells] for name in _STRINGS]
+                columns += [_vectors(field, group, schema) for field in fields]
+                writer.write_table(arrow.table(columns, schema=schema), row_group_size=len(group))
+                count += len(group)
+                if on_progress:
+                    on_progress(count)
+            rejects = source.rejects() if isinstance(source, Quarantine) else None
+            about = {
+                _MANIFEST: json.dumps(_manifest_form(source.manifest() or manifest)),
+                _REJECTS: json.dumps(None if rejects is None else [asdict(reject) for reject in rejects]),
+            }
+            writer.add_key_value_metadata(about)
+        size = making.stat().st_size
+    return ExportReport(count, None if rejects is None else len(rejects), size, time.monotonic() - started)
+
+
+def is_parquet(path: str | Path) -> bool:
+    """Return whether a name is that of a Parquet file, by its ending."""
+    return os.fspath(path).lower().endswith(".parquet")
+
+
+class ParquetIndex(Closable):
+    """Read an index that `export_index` wrote, in place of a store to copy from.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ConfigError: The file cannot be read, or was written by something else.
+        MissingDependencyError: pyarrow is not installed.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        arrow = _pyarrow()
+        self.name = os.fspath(path)
+        if not Path(path).is_file():
+            raise ConfigError(f"no such file: {self.name!r}")
+        try:
+            self._file: Any = arrow.parquet.ParquetFile(
+                self.name, page_checksum_verification=True, pre_buffer=False, memory_map=False
+            )
+        except (arrow.ArrowException, OSError) as exc:
+            raise ConfigError(f"{self.name!r} cannot be read as Parquet: {one_line(exc)}") from exc
+        self._known: NDArray[Any] | None = None
+        try:
+            self._manifest, self._rejects = self._about()
+            self._schema = _schema(self._manifest)
+            self._check_columns()
+        except BaseException:
+            self.close()
+            raise
+
+    def _about(self) -> tuple[Manifest, list[Reject] | None]:
+        about = self._file.metadata.metadata or {}
+        if _MANIFEST.encode() not in about:
+            why = "what pandas, DuckDB or others wrote is not: give its rows to `vlmsearch index` as JSONL"
+            raise ConfigError(f"{self.name!r} was not written by `vlmsearch export`; {why}")
+        try:
+            form = json.loads(about[_MANIFEST.encode()])
+            if form["version"] != _VERSION:
+                raise ConfigError(
+                    f"{self.name!r} is in version {form['version']!r} of this format, and this release reads "
+                    f"{_VERSION}: use the release that wrote it, or a newer one"
+                )
+            return _manifest_of(form), _rejects_of(json.loads(about[_REJECTS.encode()]))
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            if isinstance(exc, ConfigError):
+                raise
+            raise ConfigError(f"the manifest in {self.name!r} is damaged: {one_line(exc)}") from exc
+
+    def _check_columns(self) -> None:
+        there = self._file.schema_arrow
+        for wanted in self._schema:
+            place = there.get_field_index(wanted.name)
+            if place < 0 or not there.field(place).type.equals(wanted.type):
+                found = "none" if place < 0 else str(there.field(place).type)
+                raise ConfigError(
+                    f"{self.name!r} needs a column {wanted.name} of type {wanted.type}, and has {found}: "
+                    "export the index again"
+                )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        """Return how many documents there are."""
+        return int(self._file.metadata.num_rows)
+
+    def manifest(self) -> Manifest:
+        """Return what built the index, with its tuning."""
+        return self._manifest
+
+    def rejects(self) -> list[Reject] | None:
+        """Return the quarantine list; None where the store that was exported keeps none."""
+        return self._rejects
+
+    def pages(self, count: int) -> Iterator[list[Record]]:
+        """Read all documents, in the order of the file.
+
+        Args:
+            count: The most documents at a time.
+
+        Yields:
+            Their records.
+
+        Raises:
+            ConfigError: The file is damaged, or holds what no index has.
+        """
+        fields = [field for space in self._manifest.spaces for field in space.fields]
+        for batch in self._batches(self._schema.names, count):
+            strings = [batch.column(name).to_pylist() for name in _STRINGS]
+            vectors = [self._rows(field, batch) for field in fields]
+            yield [
+                self._record(dict(zip(_STRINGS, cells)), {f: row for f, row in zip(fields, rows) if row is not None})
+                for cells, rows in zip(zip(*strings), zip(*vectors))
+            ]
+
+    def unknown(self, ids: Sequence[str]) -> list[str]:
+        """Return those of some ids that are not in the file. The first call reads all ids, and keeps 16 bytes of each.
+
+        Args:
+            ids: The ids.
+
+        Returns:
+            Those that are not there, in their order.
+        """
+        if self._known is None:
+            keys = [_keys(batch.column("id").to_pylist()) for batch in self._batches(["id"], _GROUP_ROWS)]
+            self._known = np.sort(np.concatenate([_keys([]), *keys]))
+        keys = _keys(ids)
+        places = np.searchsorted(self._known, keys)
+        return [
+            id
+            for id, key, place in zip(ids, keys, places.tolist())
+            if place == len(self._known) or self._known[place] != key
+        ]
+
+    def _batches(self, columns: Sequence[str], count: int) -> Iterator[Any]:
+        arrow = _pyarrow()
+        try:
+            yield from self._file.iter_batches(batch_size=count, columns=list(columns))
+        except (arrow.ArrowException, OSError) as exc:
+            raise ConfigError(f"{self.name!r} is damaged: {one_line(exc)}") from exc
+
+    def _rows(self, field: Field, batch: Any) -> list[NDArray[np.float32] | None]:
+        """The vectors of a batch; ConfigError where one is not of length one."""
+        column = batch.column(str(field))
+        found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, column.type.list_size)
+        lengths = np.linalg.norm(found, axis=1)
+        if not np.all(np.abs(lengths - 1) <= _LENGTH_ERROR):  # also of what is not a number
+            raise ConfigError(f"{self.name!r} has a vector {field} that is not of length one: export the index again")
+        rows = iter(found)
+        return [next(rows) if there else None for there in column.is_valid().to_pylist()]
+
+    def _record(self, cells: dict[str, str], vectors: dict[Field, NDArray[np.float32]]) -> Record:
+        try:
+            if cells["escaped"] is not None:
+                cells.update(json.loads(cells["escaped"]))
+            image = None if cells["image"] is None else Path(cells["image"])
+            metadata = json.loads(cells["metadata"])
+            if not isinstance(metadata, dict):
+                raise ConfigError(f"{self.name!r}: the metadata of {cells['id']!r} are not a JSON object")
+        except (TypeError, ValueError) as exc:
+            if isinstance(exc, ConfigError):
+                raise
+            raise ConfigError(f"{self.name!r}: the row of {cells['id']!r} cannot be read: {one_line(exc)}") from exc
+        document = Document(cells["id"], cells["text"], image, metadata)
+        return Record(document, vectors, Stamp(cells["digest"], cells["source"]), self._manifest.fingerprint)
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet  # noqa: ICN001 - called arrow where it is used
+    except ModuleNotFoundError as exc:
+        raise MissingDependencyError(
+            f"Parquet needs {exc.name}, which is not installed: pip install 'vlmsearch[parquet]'"
+        ) from exc
+    return pyarrow
+
+
+def _schema(manifest: Manifest) -> pyarrow.Schema:
+    arrow = _pyarrow()
+    strings = [arrow.field(name, arrow.string(), nullable=name in _NULLABLE) for name in _STRINGS]
+    vectors = [
+        arrow.field(str(field), arrow.list_(arrow.field("element", arrow.float32()), space.dim))
+        for space in manifest.spaces
+        for field in space.fields
+    ]
+    return arrow.schema(strings + vectors)
+
+
+def _groups(source: Store) -> Iterator[list[Record]]:
+    """All records, as many at a time as are a row group."""
+    group: list[Record] = []
+    size = 0
+    ids = source.ids()
+    while page := list(islice(ids, _READ_TOGETHER)):
+        for record in source.records(page):
+            size += _size(record)
+            group.append(record)
+            if len(group) == _GROUP_ROWS or size > _GROUP_BYTES:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group
+
+
+def _size(record: Record) -> int:
+    """About how many bytes a record takes."""
+    document = record.document
+    strings = sum(len(value) for value in document.metadata.values() if isinstance(value, str))
+    return len(document.text or "") + strings + sum(vector.nbytes for vector in record.vectors.values())
+
+
+def _cells(record: Record) -> dict[str, str | None]:
+    """The strings of a record, by column."""
+    document = record.document
+    halves = any(isinstance(value, str) and HALVES.search(value) for value in document.metadata.values())
+    cells = {
+        "id": document.id,
+        "text": document.text,
+        "image": None if document.image is None else str(document.image),
+        "metadata": json.dumps(dict(document.metadata), ensure_ascii=halves),
+        "source": record.stamp.source,
+        "digest": record.stamp.digest,
+        "escaped": None,
+    }
+    odd = {name: cell for name, cell in cells.items() if cell is not None and HALVES.search(cell)}
+    if odd:
+        cells |= {name: HALVES.sub("\ufffd", cell) for name, cell in odd.items()} | {"escaped": json.dumps(odd)}
+    return cells
+
+
+def _vectors(field: Field, group: Sequence[Record], schema: pyarrow.Schema) -> Any:
+    arrow = _pyarrow()
+    kind = schema.field(str(field)).type
+    absent = np.array([field not in record.vectors for record in group])
+    rows = np.zeros((len(group), kind.list_size), np.float32)
+    for row, record in zip(rows, group):
+        if field in record.vectors:
+            row[:] = record.vectors[field]
+    return arrow.FixedSizeListArray.from_arrays(rows.reshape(-1), type=kind, mask=arrow.array(absent))
+
+
+def _manifest_form(manifest: Manifest) -> dict[str, object]:
+    spaces = [{"name": s.name, "dim": s.dim, "modalities": sorted(s.modalities)} for s in manifest.spaces]
+    return {
+        "version": _VERSION,
+        "fingerprint": manifest.fingerprint,
+        "spaces": spaces,
+        "created": manifest.created,
+        "language": manifest.language,
+        "tuning": dict(manifest.tuning),
+    }
+
+
+def _manifest_of(form: Mapping[str, Any]) -> Manifest:
+    spaces = tuple(Space(str(s["name"]), int(s["dim"]), frozenset(s["modalities"])) for s in form["spaces"])
+    tuning = {str(name): float(value) for name, value in form["tuning"].items()}
+    return Manifest(str(form["fingerprint"]), spaces, str(form["created"]), str(form["language"]), tuning)
+
+
+def _rejects_of(form: list[dict[str, Any]] | None) -> list[Reject] | None:
+    return None if form is None else [Reject(**{**each, "stamp": Stamp(**each["stamp"])}) for each in form]
+
+
+def _keys(ids: Sequence[str]) -> NDArray[Any]:
+    """16 bytes for each id, as numbers that can be compared."""
+    digests = b"".join(hashlib.blake2b(id.encode(), digest_size=16).digest() for id in ids)
+    return np.frombuffer(digests, [("high", "<u8"), ("low", "<u8")])
