@@ -38,9 +38,7 @@ def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
         print_report(done, read, written, prune=prune, as_json=as_json)
 
 
-def print_report(
-    done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, as_json: bool
-) -> None:
+def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, as_json: bool) -> None:
     """Print what a copy did, and exit 1 where documents were refused."""
     if as_json:
         print_json(

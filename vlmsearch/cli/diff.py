@@ -29,9 +29,7 @@ _SHOWN = 20
     show_default=True,
     help="By how much a number of a vector may differ; 0 for the same bits.",
 )
-@option(
-    "--limit", type=click.IntRange(0), default=1000, show_default=True, help="How many differences --json lists."
-)
+@option("--limit", type=click.IntRange(0), default=1000, show_default=True, help="How many differences --json lists.")
 @json_option
 def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -> None:
     """Compare two indexes: documents, metadata, vectors, stamps, quarantine lists and tuning.
@@ -41,9 +39,12 @@ def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -
     """
     from vlmsearch.indexing import diff as comparing
 
-    with _opened(first) as one, _opened(second) as other:
-        with progress(None, quiet=as_json, what="comparing") as advance:
-            found = comparing.diff(one, other, tolerance=tolerance, limit=limit, on_progress=advance)
+    with (
+        _opened(first) as one,
+        _opened(second) as other,
+        progress(None, quiet=as_json, what="comparing") as advance,
+    ):
+        found = comparing.diff(one, other, tolerance=tolerance, limit=limit, on_progress=advance)
     if as_json:
         print_json(
             {

@@ -42,7 +42,11 @@ class CopyReport:
 
 
 def copy(
-    source: Store | ParquetIndex, target: Store, *, prune: bool = False, on_progress: Callable[[int], None] | None = None
+    source: Store | ParquetIndex,
+    target: Store,
+    *,
+    prune: bool = False,
+    on_progress: Callable[[int], None] | None = None,
 ) -> CopyReport:
     """Copy all documents of an index to another store, with vectors and stamps, its quarantine list and its tuning.
 

@@ -167,7 +167,7 @@ def _differing(first: Record, second: Record, tolerance: float) -> tuple[str, ..
     for field in sorted(first.vectors.keys() | second.vectors.keys()):
         vectors = [record.vectors[field] for record in (first, second) if field in record.vectors]
         checks[str(field)] = (
-            len(vectors) == 2  # noqa: PLR2004
+            len(vectors) == 2
             and vectors[0].shape == vectors[1].shape
             and bool(np.all(np.abs(vectors[0] - vectors[1]) <= tolerance))
         )

@@ -37,7 +37,7 @@ from vlmsearch.stores.base import Quarantine, Store
 from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Space, Stamp
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 _VERSION = 1
@@ -70,9 +70,7 @@ class ExportReport:
     seconds: float
 
 
-def export_index(
-    source: Store, path: str | Path, *, on_progress: Callable[[int], None] | None = None
-) -> ExportReport:
+def export_index(source: Store, path: str | Path, *, on_progress: Callable[[int], None] | None = None) -> ExportReport:
     """Write all documents of an index into a Parquet file, with vectors, stamps, quarantine list and tuning.
 
     The file appears when it is complete, and what was there stays until then. Others may search and write meanwhile:
@@ -104,7 +102,7 @@ def export_index(
         ...         (written.documents, copy(exported, other).copied)
         (1, 1)
     """
-    arrow = _pyarrow()
+    pa = _pyarrow()
     started = time.monotonic()
     path = Path(path)
     manifest = source.manifest()
@@ -123,12 +121,12 @@ def export_index(
             "write_statistics": ["id", "source"],
             "write_page_checksum": True,
         }
-        with arrow.parquet.ParquetWriter(making, schema, **settings) as writer:
+        with pa.parquet.ParquetWriter(making, schema, **settings) as writer:
             for group in _groups(source):
                 cells = [_cells(record) for record in group]
                 columns = [[each[name] for each in cells] for name in _STRINGS]
                 columns += [_vectors(field, group, schema) for field in fields]
-                writer.write_table(arrow.table(columns, schema=schema), row_group_size=len(group))
+                writer.write_table(pa.table(columns, schema=schema), row_group_size=len(group))
                 count += len(group)
                 if on_progress:
                     on_progress(count)
@@ -159,15 +157,15 @@ class ParquetIndex(Closable):
     """
 
     def __init__(self, path: str | Path) -> None:
-        arrow = _pyarrow()
+        pa = _pyarrow()
         self.name = os.fspath(path)
         if not Path(path).is_file():
             raise ConfigError(f"no such file: {self.name!r}")
         try:
-            self._file: Any = arrow.parquet.ParquetFile(
+            self._file: Any = pa.parquet.ParquetFile(
                 self.name, page_checksum_verification=True, pre_buffer=False, memory_map=False
             )
-        except (arrow.ArrowException, OSError) as exc:
+        except (pa.ArrowException, OSError) as exc:
             raise ConfigError(f"{self.name!r} cannot be read as Parquet: {one_line(exc)}") from exc
         self._known: NDArray[Any] | None = None
         try:
@@ -265,10 +263,10 @@ class ParquetIndex(Closable):
         ]
 
     def _batches(self, columns: Sequence[str], count: int) -> Iterator[Any]:
-        arrow = _pyarrow()
+        pa = _pyarrow()
         try:
             yield from self._file.iter_batches(batch_size=count, columns=list(columns))
-        except (arrow.ArrowException, OSError) as exc:
+        except (pa.ArrowException, OSError) as exc:
             raise ConfigError(f"{self.name!r} is damaged: {one_line(exc)}") from exc
 
     def _rows(self, field: Field, batch: Any) -> list[NDArray[np.float32] | None]:
@@ -299,23 +297,24 @@ class ParquetIndex(Closable):
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow.parquet  # noqa: ICN001 - called arrow where it is used
+        import pyarrow as pa
+        import pyarrow.parquet
     except ModuleNotFoundError as exc:
         raise MissingDependencyError(
             f"Parquet needs {exc.name}, which is not installed: pip install 'vlmsearch[parquet]'"
         ) from exc
-    return pyarrow
+    return pa
 
 
-def _schema(manifest: Manifest) -> pyarrow.Schema:
-    arrow = _pyarrow()
-    strings = [arrow.field(name, arrow.string(), nullable=name in _NULLABLE) for name in _STRINGS]
+def _schema(manifest: Manifest) -> pa.Schema:
+    pa = _pyarrow()
+    strings = [pa.field(name, pa.string(), nullable=name in _NULLABLE) for name in _STRINGS]
     vectors = [
-        arrow.field(str(field), arrow.list_(arrow.field("element", arrow.float32()), space.dim))
+        pa.field(str(field), pa.list_(pa.field("element", pa.float32()), space.dim))
         for space in manifest.spaces
         for field in space.fields
     ]
-    return arrow.schema(strings + vectors)
+    return pa.schema(strings + vectors)
 
 
 def _groups(source: Store) -> Iterator[list[Record]]:
@@ -360,15 +359,15 @@ def _cells(record: Record) -> dict[str, str | None]:
     return cells
 
 
-def _vectors(field: Field, group: Sequence[Record], schema: pyarrow.Schema) -> Any:
-    arrow = _pyarrow()
+def _vectors(field: Field, group: Sequence[Record], schema: pa.Schema) -> Any:
+    pa = _pyarrow()
     kind = schema.field(str(field)).type
     absent = np.array([field not in record.vectors for record in group])
     rows = np.zeros((len(group), kind.list_size), np.float32)
     for row, record in zip(rows, group):
         if field in record.vectors:
             row[:] = record.vectors[field]
-    return arrow.FixedSizeListArray.from_arrays(rows.reshape(-1), type=kind, mask=arrow.array(absent))
+    return pa.FixedSizeListArray.from_arrays(rows.reshape(-1), type=kind, mask=pa.array(absent))
 
 
 def _manifest_form(manifest: Manifest) -> dict[str, object]:

@@ -1,0 +1,379 @@
+"""``export`` and ``import``: one Parquet file from every kind of store and into every other, and what others read."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import daft
+import duckdb
+import numpy as np
+import pandas
+import pyarrow
+import pyarrow.parquet
+import pytest
+from vlmsearch_mocks import MemoryStore
+from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make_records, unit_vectors
+
+from tests.stores.test_small_store import SmallStore
+from tests.support.cli import assert_one_line, ok, run
+from vlmsearch import ConfigError, Document, IndexMismatchError, MissingDependencyError, Pipeline, Record
+from vlmsearch.indexing.copy import copy
+from vlmsearch.indexing.diff import diff
+from vlmsearch.indexing.parquet import ParquetIndex, export_index
+from vlmsearch.stores.base import Quarantine, Store, Tunable
+from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.mongodb.store import MongoStore
+from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.sqlite.store import SqliteStore
+from vlmsearch.types import Reject, Stamp
+
+_numbers = count()
+Make = Callable[[str], Store]
+KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")
+METADATA = {"whole": 2**63 - 1, "float": 1.0, "small": -1e-308, "yes": True, "one": 1, "name": "ünï 🐕", "half": "\udc00"}
+REJECTS = [Reject("bad", "truncated", "it ends early", Stamp("d", "s")), Reject("worse", "empty", "nothing")]
+
+
+@pytest.fixture
+def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Make:
+    def make(kind: str) -> Store:
+        name = f"parquet-{os.getpid()}-{next(_numbers)}"
+        makers: dict[str, Callable[[], Store]] = {
+            "memory": MemoryStore,
+            "sqlite": lambda: SqliteStore(str(tmp_path / f"{name}.db")),
+            "chroma": lambda: ChromaStore(str(tmp_path / name)),
+            "chroma server": lambda: ChromaStore(f"//{chroma_address}/{name}"),
+            "mongodb": lambda: MongoStore(f"//{mongo_address}/{name}"),
+            "mongodb+chroma": lambda: MongoChromaStore(f"//{mongo_address}/{name}", chroma=f"http://{chroma_address}"),
+        }
+        return makers[kind]()
+
+    return make
+
+
+def some_records(number: int = 600) -> list[Record]:
+    """More than are read together, some without a vector, a text or an image, some with strings that are no Unicode."""
+    return [
+        *make_records(number, (IMAGE, TEXT)),
+        Record(Document("x" * 1024, image=Path("b.png")), {CAPTION: unit_vectors(1, CAPTION)[0]}, Stamp("1", "s")),
+        Record(Document("bare", text="", metadata=METADATA), {}, Stamp("2")),
+        Record(Document("odd", text="half \ud83d", image=Path("b\udcff.png")), {}, Stamp("3")),
+    ]
+
+
+def filled(store: Store, number: int = 600) -> Store:
+    store.bind("encoder 1", SPACES)
+    store.upsert(some_records(number))
+    if isinstance(store, Quarantine):
+        store.quarantine(REJECTS)
+    if isinstance(store, Tunable):
+        store.tune({"words": 0.5, "min_score": 0.25})
+    return store
+
+
+def same_bits(first: Store | ParquetIndex, second: Store | ParquetIndex) -> None:
+    found = diff(first, second, tolerance=0)
+    assert found.same, (found.index, found.counts, found.differences[:3])
+    assert found.documents == len(first) == len(second)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_holds_an_index_bit_by_bit_in_every_store_and_back(kind: str, make: Make, tmp_path: Path) -> None:
+    file, again = tmp_path / "index.parquet", tmp_path / "again.parquet"
+    with MemoryStore() as source, make(kind) as store, MemoryStore() as back:
+        filled(source)
+        report = export_index(source, file)
+        assert (report.documents, report.rejects, report.bytes) == (603, 2, file.stat().st_size)
+        with ParquetIndex(file) as exported:
+            done = copy(exported, store)
+            assert (done.documents, done.copied, done.unchanged, done.rejects, done.refused) == (603, 603, 0, 2, ())
+            assert copy(exported, store).unchanged == 603
+            same_bits(exported, store)
+        counted: list[int] = []
+        export_index(store, again, on_progress=counted.append)
+        assert counted == [603]
+        with ParquetIndex(again) as exported:
+            copy(exported, back)
+            same_bits(source, exported)
+        same_bits(source, back)
+        assert isinstance(store, Quarantine)
+        assert store.rejects() == back.rejects() == REJECTS
+        one, other = (pyarrow.parquet.read_table(each).sort_by("id") for each in (file, again))
+        assert one.equals(other)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("parquet") / "index.parquet"
+    with MemoryStore() as store:
+        export_index(filled(store), file)
+    return file
+
+
+def test_pandas_reads_it(file: Path) -> None:
+    table = pandas.read_parquet(file).set_index("id")
+    assert len(table) == 603
+    row = table.loc["id-7"]
+    assert (row["text"], row["source"], json.loads(row["metadata"])) == ("text 7", "source 1", {"number": 7})
+    assert row["clip/image"].dtype == np.float32
+    assert (row["clip/image"] == unit_vectors(600, IMAGE)[7]).all()
+    assert row["clip/text"] is None
+    assert table.loc["bare", "text"] == ""
+    assert pandas.isna(table.loc["x" * 1024, "text"])
+    flat = pandas.json_normalize(table["metadata"].map(json.loads).tolist()).set_index(table.index)
+    assert flat.loc["id-7", "number"] == 7
+
+
+def test_duckdb_reads_it(file: Path) -> None:
+    rows = duckdb.sql(
+        f"""SELECT id, CAST(metadata->>'number' AS INTEGER) FROM '{file}'
+            WHERE CAST(metadata->>'number' AS INTEGER) BETWEEN 5 AND 6 ORDER BY id"""
+    ).fetchall()
+    assert rows == [("id-5", 5), ("id-6", 6)]
+    query = unit_vectors(600, IMAGE)[9].tolist()
+    nearest = duckdb.execute(
+        f"""SELECT id FROM '{file}' WHERE "clip/image" IS NOT NULL
+            ORDER BY list_dot_product("clip/image", ?::FLOAT[]) DESC LIMIT 1""",
+        [query],
+    ).fetchall()
+    assert nearest == [("id-9",)]
+
+
+def test_daft_reads_it(file: Path) -> None:
+    frame = daft.read_parquet(str(file))
+    assert frame.count_rows() == 603
+    assert str(frame.schema()["clip/image"].dtype) == "List[Float32; 32]"
+    rows = frame.where(daft.col("id") == "id-7").to_pylist()
+    assert (rows[0]["text"], json.loads(rows[0]["metadata"])) == ("text 7", {"number": 7})
+    assert np.array_equal(np.array(rows[0]["minilm/text"], np.float32), unit_vectors(600, TEXT, seed=1)[7])
+
+
+def test_row_groups_are_small(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmsearch.indexing.parquet._GROUP_ROWS", 250)
+    with MemoryStore() as store:
+        export_index(filled(store), tmp_path / "small.parquet")
+    about = pyarrow.parquet.read_metadata(tmp_path / "small.parquet")
+    assert [about.row_group(i).num_rows for i in range(about.num_row_groups)] == [250, 250, 103]
+    monkeypatch.setattr("vlmsearch.indexing.parquet._GROUP_BYTES", 10_000)
+    with MemoryStore() as store:
+        export_index(filled(store), tmp_path / "smaller.parquet")
+        with ParquetIndex(tmp_path / "smaller.parquet") as exported:
+            same_bits(exported, store)
+    assert pyarrow.parquet.read_metadata(tmp_path / "smaller.parquet").num_row_groups > 10
+
+
+def test_a_store_without_a_quarantine_list_and_a_target_without_one(tmp_path: Path) -> None:
+    with SmallStore() as store, MemoryStore() as target:
+        filled(target, 1)
+        store.bind("encoder 1", SPACES)
+        assert export_index(store, tmp_path / "none.parquet").rejects is None
+        with ParquetIndex(tmp_path / "none.parquet") as exported:
+            assert (len(exported), copy(exported, target).rejects) == (0, None)
+        assert target.rejects() == REJECTS
+        export_index(target, tmp_path / "some.parquet")
+        with ParquetIndex(tmp_path / "some.parquet") as exported:
+            assert copy(exported, store).rejects is None
+
+
+def test_with_prune_the_target_is_what_the_file_has(file: Path) -> None:
+    with ParquetIndex(file) as exported, MemoryStore() as target:
+        target.bind("encoder 1", SPACES)
+        target.upsert([*make_records(700, (IMAGE,)), Record(Document("mine"), {}, Stamp("mine"))])
+        target.quarantine([Reject("old", "empty", "nothing")])
+        assert copy(exported, target).pruned == 0
+        assert {"mine", "id-699"} < set(target.ids())
+        assert copy(exported, target, prune=True).pruned == 101
+        assert copy(exported, target).unchanged == 603
+        assert target.rejects() == REJECTS
+
+
+def test_an_import_that_is_cut_off_goes_on(file: Path) -> None:
+    def die(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with ParquetIndex(file) as exported, MemoryStore() as target:
+        with pytest.raises(KeyboardInterrupt):
+            copy(exported, target, on_progress=die)
+        assert len(target) == 512
+        report = copy(exported, target)
+        assert (report.copied, report.unchanged) == (91, 512)
+
+
+def test_an_index_of_another_encoder_is_refused(file: Path) -> None:
+    with ParquetIndex(file) as exported, MemoryStore() as target:
+        target.bind("encoder 2", SPACES)
+        with pytest.raises(IndexMismatchError, match="built with encoder 2 and .*index.parquet with encoder 1"):
+            copy(exported, target)
+        assert len(target) == 0
+
+
+def test_an_export_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    def die(done: int) -> None:
+        raise KeyboardInterrupt
+
+    file = tmp_path / "index.parquet"
+    file.write_bytes(b"old")
+    with MemoryStore() as store, pytest.raises(KeyboardInterrupt):
+        export_index(filled(store), file, on_progress=die)
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with MemoryStore() as store:
+        with pytest.raises(ConfigError, match="is not an index yet"):
+            export_index(store, tmp_path / "a.parquet")
+        filled(store, 1)
+        with pytest.raises(ConfigError, match="does not end in .parquet"):
+            export_index(store, tmp_path / "index")
+        (tmp_path / "folder.parquet").mkdir()
+        with pytest.raises(ConfigError, match="is a folder"):
+            export_index(store, tmp_path / "folder.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.parquet"]
+
+
+def rewritten(file: Path, folder: Path, change: Callable[[pyarrow.Table], pyarrow.Table]) -> Path:
+    """A file with other columns, as another program would write it that keeps the file's own metadata."""
+    table = change(pyarrow.parquet.read_table(file))
+    about = pyarrow.parquet.read_metadata(file).metadata
+    with pyarrow.parquet.ParquetWriter(folder / "changed.parquet", table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({key: value for key, value in about.items() if key != b"ARROW:schema"})
+    return folder / "changed.parquet"
+
+
+def test_what_is_not_an_export_is_refused(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file: 'none.parquet'"):
+        ParquetIndex("none.parquet")
+    (tmp_path / "text.parquet").write_text("no Parquet")
+    with pytest.raises(ConfigError, match="cannot be read as Parquet"):
+        ParquetIndex(tmp_path / "text.parquet")
+    pandas.DataFrame({"id": ["a"]}).to_parquet(tmp_path / "pandas.parquet")
+    with pytest.raises(ConfigError, match="was not written by `vlmsearch export`"):
+        ParquetIndex(tmp_path / "pandas.parquet")
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ConfigError, match="cannot be read as Parquet"):
+        ParquetIndex(cut)
+    with pytest.raises(ConfigError, match=r"needs a column clip/image of type .*, and has none"):
+        ParquetIndex(rewritten(file, tmp_path, lambda table: table.drop_columns(["clip/image"])))
+
+
+def test_damage_is_seen_before_anything_is_written(file: Path, tmp_path: Path) -> None:
+    data = bytearray(file.read_bytes())
+    vector = unit_vectors(600, IMAGE)[3].tobytes()
+    place = bytes(data).index(vector)
+    data[place] ^= 1
+    (tmp_path / "flipped.parquet").write_bytes(data)
+    with ParquetIndex(tmp_path / "flipped.parquet") as exported, MemoryStore() as target:
+        with pytest.raises(ConfigError, match="is damaged"):
+            copy(exported, target)
+        assert len(target) == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("metadata", '["a"]', "the metadata of 'id-0' are not a JSON object"),
+        ("metadata", "{", "the row of 'id-0' cannot be read"),
+        ("clip/image", [0.5] * 32, "a vector clip/image that is not of length one"),
+        ("clip/image", [float("nan")] * 32, "a vector clip/image that is not of length one"),
+    ],
+)
+def test_rows_that_no_index_has_are_refused(
+    file: Path, tmp_path: Path, column: str, values: object, message: str
+) -> None:
+    def change(table: pyarrow.Table) -> pyarrow.Table:
+        place = table.schema.get_field_index(column)
+        cells = pyarrow.array([values] * len(table), table.schema.field(column).type)
+        return table.set_column(place, table.schema.field(column), cells)
+
+    changed = rewritten(file, tmp_path, change)
+    with ParquetIndex(changed) as exported, MemoryStore() as target, pytest.raises(ConfigError, match=message):
+        copy(exported, target)
+
+
+def test_without_pyarrow_the_extra_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[parquet\]'"):
+        ParquetIndex(file)
+
+
+# ---- the commands
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
+        pipeline.add([Document(f"{i}", text=f"text {i}", metadata={"i": i}) for i in range(10)])
+        pipeline.add(Document("bad", image=b"no image"))
+    return tmp_path
+
+
+def test_the_commands_write_read_and_tell(folder: Path) -> None:
+    told = ok("export", "out.parquet", "--store", "sqlite:index", cwd=folder)
+    assert told.startswith("10 documents in ")
+    assert "; out.parquet has 0.0 MB\n" in told
+    done = json.loads(ok("export", "out.parquet", "--store", "sqlite:index", "--json", cwd=folder))
+    assert done.pop("seconds") >= 0
+    assert done == {"documents": 10, "failed": 1, "bytes": (folder / "out.parquet").stat().st_size}
+    assert ok("import", "out.parquet", "--store", "chroma:other", cwd=folder).startswith("10 copied, 0 unchanged in ")
+    with ChromaStore(str(folder / "other")) as store:
+        store.upsert([Record(Document("mine"), {}, Stamp("mine"))])
+    done = json.loads(ok("import", "out.parquet", "--store", "chroma:other", "--prune", "--json", cwd=folder))
+    assert (done["documents"], done["copied"], done["pruned"], done["failed"]) == (10, 0, 1, 1)
+    found = ok("search", "text 7", "--store", "chroma:other", "--encoder", "mock:", "--limit", "1", cwd=folder)
+    assert found.split("\t")[1] == "7"
+
+
+def test_the_commands_name_their_flags_where_they_refuse(folder: Path) -> None:
+    assert_one_line(run("export", "a.parquet", "--store", "sqlite:none", cwd=folder), "no index at sqlite:none")
+    assert_one_line(run("export", "index", "--store", "sqlite:index", cwd=folder), "does not end in .parquet")
+    assert_one_line(run("import", "a.parquet", "--store", "sqlite:b", cwd=folder), "no such file: 'a.parquet'")
+    assert not (folder / "b").exists()
+    ok("export", "a.parquet", "--store", "sqlite:index", cwd=folder)
+    with SqliteStore(str(folder / "b")) as store:
+        store.bind("another", SPACES)
+    done = run("import", "a.parquet", "--store", "sqlite:b", cwd=folder)
+    assert_one_line(done, "sqlite:b was built with another and a.parquet with mock:")
+    assert "give --store a place without an index" in done.stderr
+
+
+def test_ctrl_c_leaves_no_half_file_and_an_import_goes_on(tmp_path: Path) -> None:
+    with SqliteStore(str(tmp_path / "index")) as source:
+        source.bind("encoder 1", SPACES)
+        source.upsert(make_records(30_000, (IMAGE, TEXT)))
+
+    def interrupted(*arguments: str, begun: Callable[[], bool]) -> None:
+        command = [sys.executable, "-m", "vlmsearch", *arguments]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None and not begun():
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors.strip()) == (130, "Interrupted.")
+
+    def is_writing() -> bool:
+        return any(file.stat().st_size > 100_000 for file in tmp_path.glob(".*.writing"))
+
+    interrupted("export", "out.parquet", "--store", "sqlite:index", begun=is_writing)
+    assert not list(tmp_path.glob(".*.writing"))
+    assert not (tmp_path / "out.parquet").exists()
+    ok("export", "out.parquet", "--store", "sqlite:index", cwd=tmp_path)
+
+    def is_importing() -> bool:
+        with SqliteStore(str(tmp_path / "other")) as target:
+            return len(target) > 0
+
+    interrupted("import", "out.parquet", "--store", "sqlite:other", begun=is_importing)
+    with SqliteStore(str(tmp_path / "other")) as target:
+        before = len(target)
+    assert 0 < before < 30_000
+    done = json.loads(ok("import", "out.parquet", "--store", "sqlite:other", "--json", cwd=tmp_path))
+    assert (done["documents"], done["copied"], done["unchanged"]) == (30_000, 30_000 - before, before)
