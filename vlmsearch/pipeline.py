@@ -252,6 +252,82 @@ class Pipeline(Closable):
         if isinstance(paths, (str, Path)):
             paths = [paths]
         source = paths if isinstance(paths, Paths) else Paths(list(paths))
+        report = self._index(source, prune, retry_failed, strict, on_progress)
+        if not report.seen and not report.pruned:
+            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, source.given))}")
+        return report
+
+    def watch(
+        self,
+        folders: str | Path | Iterable[str | Path] | Paths,
+        *,
+        retry_failed: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> Iterator[IndexReport]:
+        """Keep the index in step with folders: index them as `index` does with ``prune``, and then what changes.
+
+        A file is indexed a second after the last write to it, or half a minute after the first where that goes on.
+        Nothing is removed because a folder cannot be read, or one of ``folders`` is not there. Changes while this does
+        not run are found when it starts.
+
+        Args:
+            folders: One folder or several.
+            retry_failed: In the first run, try the files in quarantine again, too.
+            on_progress: In the first run, called with the number of inputs that are done.
+            stop: Ends the iteration when it is set.
+
+        Yields:
+            What the first run did, and each time that files came, changed or went, what was done.
+
+        Raises:
+            ConfigError: A path is not a folder, or the system watches no more folders.
+            MissingDependencyError: watchfiles is not installed.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder or the store failed; where this is started again, it goes on.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = Path(folder, "note.txt").write_text("a dog in the snow")
+            ...     with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...         reports = pipeline.watch(folder)
+            ...         first = next(reports)
+            ...         Path(folder, "note.txt").rename(Path(folder, "moved.txt")).exists()
+            ...         second = next(reports)
+            True
+            >>> first.added, second.added, second.pruned
+            (1, 1, 1)
+        """
+        from vlmsearch.indexing.sources import Paths
+        from vlmsearch.indexing.watch import FolderWatch
+
+        if isinstance(folders, (str, Path)):
+            folders = [folders]
+        source = folders if isinstance(folders, Paths) else Paths(list(folders))
+        watched = FolderWatch(source)
+        yield self._index(source, True, retry_failed, False, on_progress)
+        for changes in watched.changes(stop):
+            report = self._index(source.only(changes.changed), False, False, False, None)
+            yield replace(report, pruned=self._remove(changes.gone))
+
+    def _remove(self, files: Iterable[str]) -> int:
+        """Remove what came from files that are gone."""
+        from vlmsearch.indexing.sources import file_id
+
+        ids = {file_id(name) for name in files}
+        gone = [id for id, stamp in self.store.stamps(list(ids)).items() if stamp.source == id]
+        self._release(lambda reject: reject.id in ids)
+        return self.store.delete(gone)
+
+    def _index(
+        self,
+        source: Paths,
+        prune: bool,
+        retry_failed: bool,
+        strict: bool,
+        on_progress: Callable[[int], None] | None,
+    ) -> IndexReport:
         seen: set[str] = set()
 
         def note(item: Item) -> Item:
@@ -262,10 +338,7 @@ class Pipeline(Closable):
         report = self._run(map(note, source), retry_failed, strict, on_progress)
         bad = {reject.id for reject in report.rejects}
         self._release(lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
-        report = replace(report, pruned=report.pruned + self._prune(source.covers, seen)) if prune else report
-        if not report.seen and not report.pruned:
-            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, source.given))}")
-        return report
+        return replace(report, pruned=report.pruned + self._prune(source.covers, seen)) if prune else report
 
     def _run(
         self,

@@ -36,7 +36,15 @@ from vlmsearch.types import Reject, Stamp
 _numbers = count()
 Make = Callable[[str], Store]
 KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")
-METADATA = {"whole": 2**63 - 1, "float": 1.0, "small": -1e-308, "yes": True, "one": 1, "name": "ünï 🐕", "half": "\udc00"}
+METADATA = {
+    "whole": 2**63 - 1,
+    "float": 1.0,
+    "small": -1e-308,
+    "yes": True,
+    "one": 1,
+    "name": "ünï 🐕",
+    "half": "\udc00",
+}
 REJECTS = [Reject("bad", "truncated", "it ends early", Stamp("d", "s")), Reject("worse", "empty", "nothing")]
 
 

@@ -270,11 +270,11 @@ class ParquetIndex(Closable):
             raise ConfigError(f"{self.name!r} is damaged: {one_line(exc)}") from exc
 
     def _rows(self, field: Field, batch: Any) -> list[NDArray[np.float32] | None]:
-        """The vectors of a batch; ConfigError where one is not of length one."""
+        """The vectors of a batch; ConfigError where one is neither of length one nor zero, as of a text without words."""
         column = batch.column(str(field))
         found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, column.type.list_size)
         lengths = np.linalg.norm(found, axis=1)
-        if not np.all(np.abs(lengths - 1) <= _LENGTH_ERROR):  # also of what is not a number
+        if not np.all((np.abs(lengths - 1) <= _LENGTH_ERROR) | (lengths == 0)):  # also of what is not a number
             raise ConfigError(f"{self.name!r} has a vector {field} that is not of length one: export the index again")
         rows = iter(found)
         return [next(rows) if there else None for there in column.is_valid().to_pylist()]
@@ -343,12 +343,11 @@ def _size(record: Record) -> int:
 def _cells(record: Record) -> dict[str, str | None]:
     """The strings of a record, by column."""
     document = record.document
-    halves = any(isinstance(value, str) and HALVES.search(value) for value in document.metadata.values())
     cells = {
         "id": document.id,
         "text": document.text,
         "image": None if document.image is None else str(document.image),
-        "metadata": json.dumps(dict(document.metadata), ensure_ascii=halves),
+        "metadata": json.dumps(dict(document.metadata), ensure_ascii=False),
         "source": record.stamp.source,
         "digest": record.stamp.digest,
         "escaped": None,

@@ -25,6 +25,7 @@ import os
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TypeAlias, Union
 
@@ -114,6 +115,48 @@ class Paths:
                 self._take(Path(glob.escape(each) if not os.path.lexists(each) else each), is_named=False)
         else:
             raise ConfigError(f"no such file or folder: {str(path)!r}")
+
+    def files(self) -> Iterator[_Found]:
+        """Iterate over the names of the files that are taken from the folders.
+
+        Returns:
+            Absolute names; for a folder that cannot be listed, its name and the error.
+        """
+        for folder in self.folders:
+            yield from self._walk(folder)
+
+    def takes(self, name: str) -> bool:
+        """Return whether a file is one of `files`.
+
+        Args:
+            name: Its absolute name.
+
+        Returns:
+            True where it is there and listing the folders gives it.
+        """
+        folder = next((each for each in self.folders if _is_in(name, each)), None)
+        if folder is None or not os.path.lexists(name) or os.path.isdir(name):
+            return False
+        parts = os.path.relpath(name, folder).split(os.sep)
+        below = [os.path.join(folder, *parts[:count]) for count in range(1, len(parts) + 1)]
+        links = below[:-1] if self._follow_links else below
+        is_hidden = any(part.startswith(".") for part in parts)
+        kind = kind_of(name)
+        is_taken = Path(name).suffix.lower() in _SUFFIXES and (kind is None or getattr(self._options, kind.option))
+        return is_taken and not is_hidden and not any(map(os.path.islink, links))
+
+    def only(self, names: Iterable[str]) -> Paths:
+        """Return some of the files as paths to index.
+
+        Args:
+            names: Their absolute names, as of `files`; those that are gone by the time they are read come as a Reject.
+
+        Returns:
+            The paths, which are read as these would be.
+        """
+        some = copy(self)
+        some._files, some.folders, some.tables, some._listed = list(names), [], [], {}
+        return some
 
     def __len__(self) -> int:
         """Return how many documents there are, counted without reading images or texts; rows of tables are read."""

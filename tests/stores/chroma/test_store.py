@@ -115,7 +115,7 @@ def test_options_come_from_the_url(tmp_path: Path) -> None:
         store.bind("encoder", SPACES)
     with chroma_client(tmp_path / "index") as client:
         hnsw = client.get_collection("vlmsearch.1.clip.image", embedding_function=None).configuration_json["hnsw"]
-    assert (hnsw["ef_search"], hnsw["max_neighbors"], hnsw["space"]) == (50, 8, "cosine")
+    assert (hnsw["ef_search"], hnsw["max_neighbors"], hnsw["space"]) == (50, 8, "ip")
 
 
 def test_three_slashes_are_an_absolute_folder(tmp_path: Path) -> None:

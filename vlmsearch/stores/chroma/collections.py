@@ -103,7 +103,8 @@ class ChromaCollection:
 
     def create(self, hnsw: HnswOptions, metadata: Mapping[str, Any] | None = None) -> None:
         """Make the collection unless it is there."""
-        configuration: Any = {"hnsw": {"space": "cosine", **asdict(hnsw)}}
+        # of vectors of length one the inner product is the cosine; Chroma's "cosine" changes their last bits
+        configuration: Any = {"hnsw": {"space": "ip", **asdict(hnsw)}}
 
         def make(server: ServerAPI) -> Model:
             return server.get_or_create_collection(

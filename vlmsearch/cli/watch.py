@@ -1,0 +1,58 @@
+"""``vlmsearch watch``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from vlmsearch._util.text import visible
+from vlmsearch.cli.common import command, encoder_option, json_option, limits_option, open_index, option, store_option
+from vlmsearch.cli.index import print_report, progress
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.types import IndexReport
+from vlmsearch.wire import report_json
+
+
+@command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
+@store_option
+@encoder_option
+@option("--retry-failed", is_flag=True, help="Try quarantined files again when it starts.")
+@option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
+@limits_option(DEFAULT_LIMITS)
+@json_option
+def watch(
+    folders: tuple[Path, ...],
+    store: str,
+    encoder: str | None,
+    retry_failed: bool,
+    no_follow: bool,
+    image_limits: ImageLimits,
+    as_json: bool,
+) -> None:
+    """Index folders, and then what changes in them, until Ctrl-C.
+
+    It starts as `vlmsearch index --prune` does. Files that come or change are indexed a second after the last write to
+    them, and what is deleted is removed from the index. With --json, each line is what one step did.
+    """
+    from vlmsearch.indexing.sources import Paths
+
+    source = Paths(folders, follow_links=not no_follow)
+    with open_index(store, encoder, create=True, image_limits=image_limits) as pipeline:
+        with progress(source, quiet=as_json) as advance:
+            reports = pipeline.watch(source, retry_failed=retry_failed, on_progress=advance)
+            first = next(reports)
+        _print(first, as_json)
+        click.echo(f"Watching {', '.join(map(str, folders))}", err=True)
+        for report in reports:
+            if report.pruned or report.seen > report.unchanged:
+                _print(report, as_json)
+
+
+def _print(report: IndexReport, as_json: bool) -> None:
+    if as_json:
+        click.echo(visible(json.dumps(report_json(report))))
+    else:
+        print_report(report)

@@ -1,0 +1,183 @@
+"""What changes in folders, as it changes.
+
+The operating system tells of changes, and what it tells is only a hint: a file counts as changed where its size, inode
+or times are others than before. So bursts, renames and folders that are moved come out as files that are new and files
+that are gone. All folders are listed again where a folder came or went, where the system told of very many changes, of
+which it may have lost some, and now and then; where that finds what was not told, they are watched anew.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.indexing.sources import Paths
+
+SETTLED_AFTER = 1.0
+"""Seconds after the last write to a file at which it counts as whole."""
+_LONGEST_WAIT = 30.0
+"""Seconds after which a file that is written to again and again is taken as it is."""
+_LISTED_EVERY = 60.0
+"""Seconds from one listing of all folders to the next; more where a listing takes more than a hundredth of that."""
+_LISTING_SHARE = 100
+_MANY = 4096
+"""Changes told together, of which some may be lost: inotify keeps 16,384 events, and a new file makes several."""
+_TICK_MS = 500
+_STEP_MS = 200
+_BURST_MS = 2000
+_Signature = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Files by their absolute names: those that are new or have changed, and those that are gone."""
+
+    changed: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+class FolderWatch:
+    """Wait for changes in the folders of ``source``, from when this is made.
+
+    Args:
+        source: Names folders and nothing else.
+        settled_after: Seconds after the last write to a file at which it counts as whole.
+
+    Raises:
+        ConfigError: A path is not a folder.
+    """
+
+    def __init__(self, source: Paths, *, settled_after: float = SETTLED_AFTER) -> None:
+        if set(map(os.path.abspath, source.given)) != set(source.folders):
+            odd = next(path for path in source.given if os.path.abspath(path) not in source.folders)
+            raise ConfigError(f"{str(odd)!r} is not a folder: only folders can be watched")
+        self._source = source
+        self._settled_after = settled_after
+        self._known: dict[str, _Signature] = {}
+        self._waiting: dict[str, float] = {}
+        """Files that are being written, and since when that is known."""
+        self._due = 0.0
+        self._list_all()
+
+    def changes(self, stop: threading.Event | None = None) -> Iterator[Changes]:
+        """Wait for changes, and give those that came together.
+
+        Args:
+            stop: Ends the iteration when it is set.
+
+        Yields:
+            What changed; what changes until the next step comes with that.
+
+        Raises:
+            ConfigError: The system watches no more folders.
+            MissingDependencyError: watchfiles is not installed.
+        """
+        while stop is None or not stop.is_set():
+            self._due = time.monotonic()  # what changed before the system watches the folders
+            for names in self._told(stop):
+                is_due = time.monotonic() >= self._due or len(names) >= _MANY or self._is_about_folders(names)
+                found = self._list_all() if is_due else self._look(names | self._waiting.keys())
+                if found.changed or found.gone:
+                    yield found
+                lost = (set(found.changed) | set(found.gone)) - names if is_due else set()
+                if len(names) >= _MANY or (lost and not names):
+                    break  # some events are lost, of folders that are not watched therefore, perhaps
+
+    def _told(self, stop: threading.Event | None) -> Iterator[set[str]]:
+        """What the system tells of, some at a time; nothing every half a second."""
+        try:
+            import watchfiles
+        except ModuleNotFoundError as exc:
+            raise MissingDependencyError(
+                "`vlmsearch watch` needs watchfiles, which is not installed: pip install 'vlmsearch[watch]'"
+            ) from exc
+        there = [folder for folder in self._source.folders if os.path.isdir(folder)]
+        if not there:  # all were moved away or are not mounted: they may come back
+            time.sleep(_TICK_MS / 1000)
+            yield set()
+            return
+        try:
+            for events in watchfiles.watch(
+                *there,
+                watch_filter=None,
+                debounce=_BURST_MS,
+                step=_STEP_MS,
+                rust_timeout=_TICK_MS,
+                yield_on_timeout=True,
+                stop_event=stop,
+                ignore_permission_denied=True,
+            ):
+                yield {name for _, name in events}
+        except OSError as exc:
+            raise ConfigError(
+                f"{', '.join(there)} cannot be watched: {exc}; where the limit of watches is reached, raise it with "
+                "`sysctl fs.inotify.max_user_watches=1000000`, or set WATCHFILES_FORCE_POLLING=1"
+            ) from exc
+
+    def _is_about_folders(self, names: Collection[str]) -> bool:
+        """Whether a folder came, or one that had files went."""
+        unknown = [name for name in names if name not in self._known]
+        if any(map(os.path.isdir, unknown)):
+            return True
+        gone = tuple(f"{name}{os.sep}" for name in unknown if not os.path.lexists(name))
+        return bool(gone) and any(name.startswith(gone) for name in self._known)
+
+    def _look(self, names: Collection[str]) -> Changes:
+        """What is new of some files."""
+        changed, gone = [], []
+        for name in sorted(names):
+            signature = _signature(name) if self._source.takes(name) else None
+            if signature is None:
+                self._waiting.pop(name, None)
+                if self._known.pop(name, None) is not None:
+                    gone.append(name)
+            elif self._has_changed(name, signature):
+                changed.append(name)
+        return Changes(tuple(changed), tuple(gone))
+
+    def _list_all(self) -> Changes:
+        """What is new in all folders; nothing below a folder that cannot be listed is gone."""
+        begun = time.monotonic()
+        changed, unread, there = [], [], set()
+        for found in self._source.files():
+            if isinstance(found, tuple):
+                unread.append(found[0] + os.sep)
+                continue
+            signature = _signature(found)
+            if signature is not None:
+                there.add(found)
+                changed += [found] if self._has_changed(found, signature) else []
+        gone = [name for name in self._known if name not in there and not name.startswith(tuple(unread))]
+        for name in gone:
+            del self._known[name]
+        self._waiting = {name: since for name, since in self._waiting.items() if name in there}
+        now = time.monotonic()
+        self._due = now + max(_LISTED_EVERY, _LISTING_SHARE * (now - begun))
+        return Changes(tuple(changed), tuple(gone))
+
+    def _has_changed(self, name: str, signature: _Signature) -> bool:
+        """Whether a file is another than before, and whole."""
+        if self._known.get(name) == signature:
+            self._waiting.pop(name, None)
+            return False
+        age = time.time() - signature[0] / 1e9
+        since = self._waiting.setdefault(name, time.monotonic())
+        if 0 <= age < self._settled_after and time.monotonic() - since < _LONGEST_WAIT:
+            return False
+        del self._waiting[name]
+        self._known[name] = signature
+        return True
+
+
+def _signature(name: str) -> _Signature | None:
+    """What changes with a file; None where there is none."""
+    try:
+        found = Path(name).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
