@@ -13,9 +13,9 @@ from pathlib import Path
 import daft
 import duckdb
 import numpy as np
-import pandas
-import pyarrow
-import pyarrow.parquet
+import pa.parquet as pq
+import pandas as pd
+import pyarrow as pa
 import pytest
 from vlmsearch_mocks import MemoryStore
 from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make_records, unit_vectors
@@ -112,7 +112,7 @@ def test_a_file_holds_an_index_bit_by_bit_in_every_store_and_back(kind: str, mak
         same_bits(source, back)
         assert isinstance(store, Quarantine)
         assert store.rejects() == back.rejects() == REJECTS
-        one, other = (pyarrow.parquet.read_table(each).sort_by("id") for each in (file, again))
+        one, other = (pq.read_table(each).sort_by("id") for each in (file, again))
         assert one.equals(other)
 
 
@@ -125,7 +125,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pandas_reads_it(file: Path) -> None:
-    table = pandas.read_parquet(file).set_index("id")
+    table = pd.read_parquet(file).set_index("id")
     assert len(table) == 603
     row = table.loc["id-7"]
     assert (row["text"], row["source"], json.loads(row["metadata"])) == ("text 7", "source 1", {"number": 7})
@@ -133,8 +133,8 @@ def test_pandas_reads_it(file: Path) -> None:
     assert (row["clip/image"] == unit_vectors(600, IMAGE)[7]).all()
     assert row["clip/text"] is None
     assert table.loc["bare", "text"] == ""
-    assert pandas.isna(table.loc["x" * 1024, "text"])
-    flat = pandas.json_normalize(table["metadata"].map(json.loads).tolist()).set_index(table.index)
+    assert pd.isna(table.loc["x" * 1024, "text"])
+    flat = pd.json_normalize(table["metadata"].map(json.loads).tolist()).set_index(table.index)
     assert flat.loc["id-7", "number"] == 7
 
 
@@ -146,8 +146,8 @@ def test_duckdb_reads_it(file: Path) -> None:
     assert rows == [("id-5", 5), ("id-6", 6)]
     query = unit_vectors(600, IMAGE)[9].tolist()
     nearest = duckdb.execute(
-        f"""SELECT id FROM '{file}' WHERE "clip/image" IS NOT NULL
-            ORDER BY list_dot_product("clip/image", ?::FLOAT[]) DESC LIMIT 1""",
+        f"""SELECT id FROM '{file}'
+            ORDER BY array_inner_product("clip/image"::FLOAT[32], ?::FLOAT[32]) DESC NULLS LAST LIMIT 1""",
         [query],
     ).fetchall()
     assert nearest == [("id-9",)]
@@ -166,14 +166,14 @@ def test_row_groups_are_small(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("vlmsearch.indexing.parquet._GROUP_ROWS", 250)
     with MemoryStore() as store:
         export_index(filled(store), tmp_path / "small.parquet")
-    about = pyarrow.parquet.read_metadata(tmp_path / "small.parquet")
+    about = pq.read_metadata(tmp_path / "small.parquet")
     assert [about.row_group(i).num_rows for i in range(about.num_row_groups)] == [250, 250, 103]
     monkeypatch.setattr("vlmsearch.indexing.parquet._GROUP_BYTES", 10_000)
     with MemoryStore() as store:
         export_index(filled(store), tmp_path / "smaller.parquet")
         with ParquetIndex(tmp_path / "smaller.parquet") as exported:
             same_bits(exported, store)
-    assert pyarrow.parquet.read_metadata(tmp_path / "smaller.parquet").num_row_groups > 10
+    assert pq.read_metadata(tmp_path / "smaller.parquet").num_row_groups > 10
 
 
 def test_a_store_without_a_quarantine_list_and_a_target_without_one(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_an_import_that_is_cut_off_goes_on(file: Path) -> None:
 def test_an_index_of_another_encoder_is_refused(file: Path) -> None:
     with ParquetIndex(file) as exported, MemoryStore() as target:
         target.bind("encoder 2", SPACES)
-        with pytest.raises(IndexMismatchError, match="built with encoder 2 and .*index.parquet with encoder 1"):
+        with pytest.raises(IndexMismatchError, match=r"built with encoder 2 and .*index\.parquet with encoder 1"):
             copy(exported, target)
         assert len(target) == 0
 
@@ -238,7 +238,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="is not an index yet"):
             export_index(store, tmp_path / "a.parquet")
         filled(store, 1)
-        with pytest.raises(ConfigError, match="does not end in .parquet"):
+        with pytest.raises(ConfigError, match=r"does not end in \.parquet"):
             export_index(store, tmp_path / "index")
         (tmp_path / "folder.parquet").mkdir()
         with pytest.raises(ConfigError, match="is a folder"):
@@ -246,25 +246,25 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["folder.parquet"]
 
 
-def rewritten(file: Path, folder: Path, change: Callable[[pyarrow.Table], pyarrow.Table]) -> Path:
+def rewritten(file: Path, folder: Path, change: Callable[[pa.Table], pa.Table]) -> Path:
     """A file with other columns, as another program would write it that keeps the file's own metadata."""
-    table = change(pyarrow.parquet.read_table(file))
-    about = pyarrow.parquet.read_metadata(file).metadata
-    with pyarrow.parquet.ParquetWriter(folder / "changed.parquet", table.schema) as writer:
+    table = change(pq.read_table(file))
+    about = pq.read_metadata(file).metadata
+    with pq.ParquetWriter(folder / "changed.parquet", table.schema) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({key: value for key, value in about.items() if key != b"ARROW:schema"})
     return folder / "changed.parquet"
 
 
 def test_what_is_not_an_export_is_refused(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file: 'none.parquet'"):
+    with pytest.raises(ConfigError, match=r"no such file: 'none\.parquet'"):
         ParquetIndex("none.parquet")
     (tmp_path / "text.parquet").write_text("no Parquet")
     with pytest.raises(ConfigError, match="cannot be read as Parquet"):
         ParquetIndex(tmp_path / "text.parquet")
-    pandas.DataFrame({"id": ["a"]}).to_parquet(tmp_path / "pandas.parquet")
+    pd.DataFrame({"id": ["a"]}).to_parquet(tmp_path / "pd.parquet")
     with pytest.raises(ConfigError, match="was not written by `vlmsearch export`"):
-        ParquetIndex(tmp_path / "pandas.parquet")
+        ParquetIndex(tmp_path / "pd.parquet")
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ConfigError, match="cannot be read as Parquet"):
@@ -297,9 +297,9 @@ def test_damage_is_seen_before_anything_is_written(file: Path, tmp_path: Path) -
 def test_rows_that_no_index_has_are_refused(
     file: Path, tmp_path: Path, column: str, values: object, message: str
 ) -> None:
-    def change(table: pyarrow.Table) -> pyarrow.Table:
+    def change(table: pa.Table) -> pa.Table:
         place = table.schema.get_field_index(column)
-        cells = pyarrow.array([values] * len(table), table.schema.field(column).type)
+        cells = pa.array([values] * len(table), table.schema.field(column).type)
         return table.set_column(place, table.schema.field(column), cells)
 
     changed = rewritten(file, tmp_path, change)

@@ -270,7 +270,7 @@ class ParquetIndex(Closable):
             raise ConfigError(f"{self.name!r} is damaged: {one_line(exc)}") from exc
 
     def _rows(self, field: Field, batch: Any) -> list[NDArray[np.float32] | None]:
-        """The vectors of a batch; ConfigError where one is neither of length one nor zero, as of a text without words."""
+        """The vectors of a batch; ConfigError where one is neither of length one nor zero."""
         column = batch.column(str(field))
         found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, column.type.list_size)
         lengths = np.linalg.norm(found, axis=1)

@@ -155,7 +155,7 @@ class Paths:
             The paths, which are read as these would be.
         """
         some = copy(self)
-        some._files, some.folders, some.tables, some._listed = list(names), [], [], {}
+        vars(some).update(_files=list(names), folders=[], tables=[], _listed={})
         return some
 
     def __len__(self) -> int:
