@@ -246,7 +246,6 @@ class Pipeline(Closable):
             >>> added, report.added, report.pruned
             (1, 1, 1)
         """
-        from vlmsearch.indexing.items import id_of
         from vlmsearch.indexing.sources import Paths
 
         if isinstance(paths, (str, Path)):
@@ -313,12 +312,14 @@ class Pipeline(Closable):
 
     def _remove(self, files: Iterable[str]) -> int:
         """Remove what came from files that are gone."""
+        from vlmsearch.indexing.containers import with_parts
         from vlmsearch.indexing.sources import file_id
+        from vlmsearch.search.arrange import file_of_part
 
         ids = {file_id(name) for name in files}
-        gone = [id for id, stamp in self.store.stamps(list(ids)).items() if stamp.source == id]
-        self._release(lambda reject: reject.id in ids)
-        return self.store.delete(gone)
+        stamps = self.store.stamps(with_parts(self.store, ids))
+        self._release(lambda reject: reject.id in ids or file_of_part(reject.id) in ids)
+        return self.store.delete([id for id, stamp in stamps.items() if stamp.source in (id, file_of_part(id))])
 
     def _index(
         self,
@@ -328,6 +329,8 @@ class Pipeline(Closable):
         strict: bool,
         on_progress: Callable[[int], None] | None,
     ) -> IndexReport:
+        from vlmsearch.indexing.items import id_of
+
         seen: set[str] = set()
 
         def note(item: Item) -> Item:
