@@ -48,7 +48,6 @@ from vlmsearch.types import (
     Manifest,
     Matches,
     Reject,
-    part_of,
 )
 
 if TYPE_CHECKING:
@@ -212,9 +211,10 @@ class Pipeline(Closable):
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
-        """Index what paths name, as `add` does: folders, files, globs, and tables in JSONL or CSV.
+        """Index what paths name, as `add` does: folders, files, globs, and tables in JSONL, CSV, Parquet or tar.
 
-        `vlmsearch.indexing.sources` describes them. The id of a file is its absolute path.
+        `vlmsearch.indexing.sources` describes them. The id of a file is its absolute path, or its URL in object
+        storage. `vlmsearch.integrations.ray` does the same on a cluster.
 
         Args:
             paths: One path or several. Links to files are followed, also out of a folder, unless this is
@@ -246,15 +246,13 @@ class Pipeline(Closable):
             >>> added, report.added, report.pruned
             (1, 1, 1)
         """
+        from vlmsearch.indexing.flow import checked_report
         from vlmsearch.indexing.sources import Paths
 
         if isinstance(paths, (str, Path)):
             paths = [paths]
         source = paths if isinstance(paths, Paths) else Paths(list(paths))
-        report = self._index(source, prune, retry_failed, strict, on_progress)
-        if not report.seen and not report.pruned:
-            raise ConfigError(f"no images, texts or rows in {', '.join(map(str, source.given))}")
-        return report
+        return checked_report(source, self._index(source, prune, retry_failed, strict, on_progress))
 
     def watch(
         self,
@@ -308,7 +306,7 @@ class Pipeline(Closable):
         yield self._index(source, True, retry_failed, False, on_progress)
         for changes in watched.changes(stop):
             report = self._index(source.only(changes.changed), False, False, False, None)
-            yield replace(report, pruned=self._remove(changes.gone))
+            yield replace(report, pruned=report.pruned + self._remove(changes.gone))
 
     def _remove(self, files: Iterable[str]) -> int:
         """Remove what came from files that are gone."""
@@ -329,6 +327,7 @@ class Pipeline(Closable):
         strict: bool,
         on_progress: Callable[[int], None] | None,
     ) -> IndexReport:
+        from vlmsearch.indexing.flow import settle
         from vlmsearch.indexing.items import id_of
 
         seen: set[str] = set()
@@ -339,9 +338,7 @@ class Pipeline(Closable):
             return item
 
         report = self._run(map(note, source), retry_failed, strict, on_progress)
-        bad = {reject.id for reject in report.rejects}
-        self._release(lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
-        return replace(report, pruned=report.pruned + self._prune(source.covers, seen)) if prune else report
+        return settle(self.store, source, report, seen if prune else None)
 
     def _run(
         self,
@@ -361,16 +358,6 @@ class Pipeline(Closable):
                 return Flow(encoder, store, options).run(items)
         finally:
             self._backgrounds.forget()
-
-    def _prune(self, covers: Callable[..., bool], seen: set[str]) -> int:
-        def was_seen(id: str) -> bool:
-            part = part_of(id)
-            return id in seen or (part is not None and part.of in seen)
-
-        missing = [id for id in self.store.ids() if not was_seen(id)]
-        gone = [id for id, stamp in self.store.stamps(missing).items() if covers(id, stamp)]
-        self._release(lambda reject: not was_seen(reject.id) and covers(reject.id, reject.stamp))
-        return self.store.delete(gone)
 
     def _release(self, is_over: Callable[[Reject], bool]) -> None:
         quarantine = quarantine_of(self.store)

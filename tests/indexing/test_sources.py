@@ -72,7 +72,7 @@ def test_a_file_of_no_kind_that_is_taken_is_rejected_with_those_that_are(tmp_pat
     (found,) = rejects(touch(tmp_path / "x.json", b"{}"))
     assert found.code == "unsupported"
     assert found.message.startswith(f"'{tmp_path}/x.json' is neither an image in a format that can be read nor named")
-    assert "a text (.md, .txt) or a table (.csv, .jsonl, .ndjson)" in found.message
+    assert "a text (.md, .txt) or a table (.csv, .jsonl, .ndjson, .parquet, .tar)" in found.message
 
 
 def test_messages_hold_no_byte_that_no_store_takes(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vlmsearch.client import RemotePipeline
-    from vlmsearch.encoders.base import Encoder
     from vlmsearch.pipeline import Pipeline
     from vlmsearch.stores.base import Store
 
@@ -278,7 +277,7 @@ def open_index(
     with ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
         manifest = opened.manifest() if create else need_manifest(opened)
-        model = stack.enter_context(open_encoder(encoder) if encoder else _usual_encoder(opened.name, manifest))
+        model = stack.enter_context(open_encoder(encoder or usual_encoder(opened.name, manifest)))
         writer = stack.enter_context(open_generator(generator)) if generator else None
         yield Pipeline(model, opened, writer, image_limits=image_limits)
 
@@ -384,18 +383,17 @@ def need_manifest(store: Store) -> Manifest:
     return manifest
 
 
-def _usual_encoder(store: str, manifest: Manifest | None) -> Encoder:
-    """What built an index, or the default for a new one; ConfigError where only the user knows how to open it."""
+def usual_encoder(store: str, manifest: Manifest | None) -> str:
+    """The URL of what built an index, or the default for a new one; ConfigError where only the user knows it."""
     from vlmsearch.models.bundle import encoder_url
-    from vlmsearch.registry import open_encoder
 
     if manifest is None:
-        return open_encoder(DEFAULT_ENCODER)
+        return DEFAULT_ENCODER
     url = encoder_url(manifest)
     if url is None:
         built = visible(manifest.fingerprint)
         raise ConfigError(f"{store} was built with {built}, which has no name here: give its URL with --encoder")
-    return open_encoder(url)
+    return url
 
 
 def is_terminal() -> bool:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,10 +23,12 @@ from vlmsearch.cli.common import (
     print_json,
     server_option,
     store_option,
+    usual_encoder,
     with_flags,
 )
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.remote import remote_url
 from vlmsearch.types import Document, IndexReport, Reject
 from vlmsearch.wire import report_json
 
@@ -33,12 +36,60 @@ if TYPE_CHECKING:
     from vlmsearch.client import RemotePipeline
     from vlmsearch.indexing.items import Item
     from vlmsearch.indexing.sources import Paths
+    from vlmsearch.integrations.ray import RayOptions
 
 _SHOWN = 20
 
 
+class _Place(click.Path):
+    """A path of this machine, or a URL of object storage, which stays a string."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return str(value) if remote_url(value) else super().convert(value, param, ctx)
+
+
+class _Engine(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+    """Where to run: ``ray``, or ``ray:ADDRESS``; gives the address."""
+
+    name = "engine"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        scheme, _, address = str(value).partition(":")
+        if scheme != "ray":
+            self.fail(f"{value!r} is neither ray nor ray:ADDRESS", param, ctx)
+        return address
+
+
+def _cluster_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Where and on how much of a cluster to run: the function gets RayOptions or None as ``cluster``."""
+
+    @option("--on", type=_Engine(), metavar="ray[:ADDRESS]", help="Run on a Ray cluster: that at ADDRESS, or one here.")
+    @option("--workers", type=click.IntRange(1), help="How many encoders, with --on.  [default: one a GPU or machine]")
+    @option("--worker-cpus", type=click.FloatRange(0), default=1.0, show_default=True, help="Ray's CPUs for each.")
+    @option("--worker-gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray's GPUs for each.")
+    @option("--writers", type=click.IntRange(1), default=4, show_default=True, help="How many write to the servers.")
+    @wraps(function)
+    def wrapper(
+        *args: object,
+        on: str | None,
+        workers: int | None,
+        worker_cpus: float,
+        worker_gpus: float,
+        writers: int,
+        **kwargs: object,
+    ) -> object:
+        if on is None:
+            return function(*args, cluster=None, **kwargs)
+        from vlmsearch.integrations.ray import RayOptions
+
+        cluster = RayOptions(on or None, workers, worker_cpus, worker_gpus, writers)
+        return function(*args, cluster=cluster, **kwargs)
+
+    return wrapper
+
+
 @command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=_Place(readable=False, path_type=Path))
 @store_option
 @encoder_option
 @server_option
@@ -49,9 +100,10 @@ _SHOWN = 20
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
 @option("--pdf", is_flag=True, help="Take the pages of PDF files, too.")
 @limits_option(DEFAULT_LIMITS)
+@_cluster_options
 @json_option
 def index(
-    paths: tuple[Path, ...],
+    paths: tuple[str | Path, ...],
     store: str,
     encoder: str | None,
     server: ServerIndex | None,
@@ -62,9 +114,10 @@ def index(
     strict: bool,
     pdf: bool,
     image_limits: ImageLimits,
+    cluster: RayOptions | None,
     as_json: bool,
 ) -> None:
-    """Index images and texts: folders, files, globs, and tables in JSONL or CSV; with --pdf the pages of PDF files.
+    """Index images and texts: folders, files, globs, and tables in JSONL, CSV, Parquet or tar, also of s3:// and gs://.
 
     A file that is a symbolic link is followed, also out of the folder; a folder that is one is not.
     Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
@@ -90,6 +143,22 @@ def index(
         source = Paths(paths, follow_links=not no_follow, options=options)
         with server.connect() as remote, progress(source, quiet=as_json) as advance:
             report = _upload(remote, source, retry_failed=retry_failed, strict=strict, on_progress=advance)
+    elif cluster is not None:
+        from vlmsearch.integrations.ray import index as index_on_ray
+
+        source = Paths(paths, follow_links=not no_follow, options=options)
+        url = encoder or _usual_encoder_of(store)
+        with progress(None, quiet=as_json) as advance:
+            report = index_on_ray(
+                source,
+                encoder=url,
+                store=store,
+                prune=prune,
+                retry_failed=retry_failed,
+                on_progress=advance,
+                image_limits=image_limits,
+                options=cluster,
+            )
     else:
         source = Paths(paths, follow_links=not no_follow, options=options)
         with (
@@ -101,6 +170,14 @@ def index(
         print_json(report_json(report))
     else:
         print_report(report)
+
+
+def _usual_encoder_of(store: str) -> str:
+    """The URL of what built an index, or of the default for a new one."""
+    from vlmsearch.registry import open_store
+
+    with open_store(store) as opened:
+        return usual_encoder(opened.name, opened.manifest())
 
 
 def _upload(

@@ -6,11 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vlmsearch._util.closable import Closable
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import ImageSource, Modality, RelevanceFit, Role, Space, Vectors
+
+if TYPE_CHECKING:
+    from vlmsearch.media.images import Preprocess
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Encoder(Closable, ABC):
 
     batch_sizes: BatchSizes = BatchSizes()
     """What batches it computes best."""
+    preprocess: Preprocess | None = None
+    """How its images are resized, where that can be done without it, as on another machine."""
 
     @abstractmethod
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:

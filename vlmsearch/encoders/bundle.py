@@ -53,6 +53,7 @@ class BundleEncoder(Encoder):
             for bundle, space in zip(bundles, self.spaces)
         }
         self._picture = pictures[0] if pictures else None
+        self.preprocess = pictures[0].preprocess if pictures else None
         self._texts = {bundle.space.name: TextBatches(bundle) for bundle in bundles}
         self._batch_size = batch_size
         self.text_limits = BatchLimits(batch_size)

@@ -95,6 +95,7 @@ class TritonEncoder(Encoder):
         self.batch_sizes = BatchSizes(size, size, self._deployment.max_text_bytes, concurrency)
         self._on_server = preprocess == "server"
         served = self._deployment
+        self.preprocess = None if self._on_server else served.preprocess
         try:
             models = zip(served.spaces, served.fingerprint.split("+"))
             given = shortened([(space, whole, served.dims[space.name]) for space, whole in models], dim)

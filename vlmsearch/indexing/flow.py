@@ -21,7 +21,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -33,9 +33,10 @@ from vlmsearch._util.cancellation import on_cancel
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
 from vlmsearch.encoders.base import Encoder, prepared_image
-from vlmsearch.errors import InvalidBatchError, InvalidInputError, OperationCancelledError
+from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.items import Container, Item, Sourced, id_of
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
+from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import available_cores
@@ -484,6 +485,45 @@ class Saver:
             self._quarantine.release(healed)
             for id in healed:
                 del self._quarantined[id]
+
+
+def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[str] | None) -> IndexReport:
+    """Put in order what is over after a run: entries of the quarantine list, and with ``seen`` what is gone.
+
+    Args:
+        store: The index.
+        source: What was read, to its end.
+        report: That of the run.
+        seen: The ids of all inputs, to remove the other documents that came from there; None to remove none.
+
+    Returns:
+        The report, with what was removed.
+    """
+    bad = {reject.id for reject in report.rejects}
+    _release(store, lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
+    if seen is not None:
+        missing = [id for id in store.ids() if not _was_seen(id, seen)]
+        gone = [id for id, stamp in store.stamps(missing).items() if source.covers(id, stamp)]
+        _release(store, lambda reject: not _was_seen(reject.id, seen) and source.covers(reject.id, reject.stamp))
+        report = replace(report, pruned=report.pruned + store.delete(gone))
+    return report
+
+
+def checked_report(source: Paths, report: IndexReport) -> IndexReport:
+    """Return the report of a whole run; ConfigError where there was nothing to index."""
+    if not report.seen and not report.pruned:
+        raise ConfigError(f"no images, texts or rows in {', '.join(map(str, source.given))}")
+    return report
+
+
+def _was_seen(id: str, seen: Collection[str]) -> bool:
+    part = part_of(id)
+    return id in seen or (part is not None and part.of in seen)
+
+
+def _release(store: Store, is_over: Callable[[Reject], bool]) -> None:
+    quarantine = quarantine_of(store)
+    quarantine.release([reject.id for reject in quarantine.rejects() if is_over(reject)])
 
 
 def groups(items: Iterable[T]) -> Iterator[list[T]]:

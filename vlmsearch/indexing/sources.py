@@ -1,4 +1,4 @@
-"""Where documents come from: folders, files, globs, and tables in JSONL or CSV.
+"""Where documents come from: folders, files, globs, and tables in JSONL, CSV, Parquet or tar.
 
 ========================  ==========================================================================================
 a folder                  every image and text file below it, hidden ones left out; the id is the absolute path. A
@@ -8,11 +8,15 @@ a file, a glob            the same for what it names
 ``.pdf``                  with `SourceOptions.pdf`: a document a page, whose id ends in ``#page=3``, and one for the
                           whole file, whose id is the absolute path
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
+``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
+``.tar``                  a sample a document, as WebDataset has them: files of one name with other endings, of which
+                          ``.json`` holds metadata; the id is the path of the tar, a slash and the name
+``s3://`` ``gs://``       each of these in object storage; the id of a file is its URL
 ========================  ==========================================================================================
 
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
 numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out. A
-table may name images anywhere on this machine.
+table may name images anywhere on this machine, and in object storage.
 """
 
 from __future__ import annotations
@@ -26,23 +30,32 @@ import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias, Union
 
 from vlmsearch._util.files import expand_home
-from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, container, kind_of
+from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
+from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, Kind, container, kind_of
 from vlmsearch.indexing.items import NO_OPTIONS, Item, Sourced, SourceOptions
-from vlmsearch.indexing.tables import STRAY, Row, read_rows
+from vlmsearch.indexing.tables import STRAY, Row, Sample, count_rows, read_rows, row_word
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
+from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
-TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv"})
+TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".parquet", ".tar"})
 _SUFFIXES = IMAGE_SUFFIXES | TEXT_SUFFIXES | CONTAINER_SUFFIXES
+_FILES = 64
+"""How many files are read as one unit."""
 _ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 """What is escaped in the id of a file: what no id has, and a % before two digits that escaping could have written."""
 _Found: TypeAlias = Union[str, "tuple[str, OSError]"]
+
+
+Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
+"""Some files, and folders that cannot be listed, or a table."""
 
 
 def given_documents(documents: Document | Iterable[Document]) -> Iterator[Sourced]:
@@ -83,9 +96,9 @@ class Paths:
     ) -> None:
         if not paths:
             raise ConfigError("name at least one folder, file, glob or table")
-        self.given = tuple(map(Path, paths))
+        self.given = tuple(paths)
+        self.options = options
         self._follow_links = follow_links
-        self._options = options
         self.folders: list[str] = []
         self.tables: list[str] = []
         self._files: list[str] = []
@@ -97,12 +110,15 @@ class Paths:
         for path in self.given:
             self._take(path)
 
-    def _take(self, path: Path, *, is_named: bool = True) -> None:
+    def _take(self, path: str | Path, *, is_named: bool = True) -> None:
+        if url := remote_url(path):
+            self._take_remote(url)
+            return
         name = os.path.abspath(expand_home(path))
         if os.path.isdir(name):
             self.folders.append(name)
         elif _exists(name):
-            is_table = Path(name).suffix.lower() in TABLE_SUFFIXES
+            is_table = _is_table(name)
             is_odd = os.path.exists(name) and not os.path.isfile(name)
             if is_table and is_odd and is_named:
                 raise ConfigError(f"{name!r} is a pipe, a socket or a device; a table is a file")
@@ -115,6 +131,19 @@ class Paths:
                 self._take(Path(glob.escape(each) if not os.path.lexists(each) else each), is_named=False)
         else:
             raise ConfigError(f"no such file or folder: {str(path)!r}")
+
+    def _take_remote(self, url: str) -> None:
+        try:
+            if is_remote_folder(url):
+                self.folders.append(url.rstrip("/"))
+                return
+            found = match_remote(url)
+        except OSError as exc:
+            raise BackendError(f"{url} cannot be looked for: {exc.strerror or exc}") from exc
+        if not found:
+            raise ConfigError(f"no such file or folder, and nothing matches: {url!r}")
+        for each in found:
+            (self.tables if _is_table(each) else self._files).append(each)
 
     def files(self) -> Iterator[_Found]:
         """Iterate over the names of the files that are taken from the folders.
@@ -142,7 +171,7 @@ class Paths:
         links = below[:-1] if self._follow_links else below
         is_hidden = any(part.startswith(".") for part in parts)
         kind = kind_of(name)
-        is_taken = Path(name).suffix.lower() in _SUFFIXES and (kind is None or getattr(self._options, kind.option))
+        is_taken = Path(name).suffix.lower() in _SUFFIXES and (kind is None or getattr(self.options, kind.option))
         return is_taken and not is_hidden and not any(map(os.path.islink, links))
 
     def only(self, names: Iterable[str]) -> Paths:
@@ -155,54 +184,54 @@ class Paths:
             The paths, which are read as these would be.
         """
         some = copy(self)
-        vars(some).update(_files=list(names), folders=[], tables=[], _listed={})
+        vars(some).update(_files=list(names), folders=[], tables=[], _listed={}, _table_ids=frozenset())
         return some
 
     def __len__(self) -> int:
         """Return how many documents there are, counted without reading images or texts; rows of tables are read."""
         self._listed = {folder: list(self._walk(folder)) for folder in self.folders}
         files = len(self._files) + sum(map(len, self._listed.values()))
-        return files + sum(1 for table in self.tables for _ in read_rows(table))
+        return files + sum(map(count_rows, self.tables))
 
     def __iter__(self) -> Iterator[Item]:
         """Iterate over the documents in a stable order; what cannot be read as one comes as a Reject."""
+        for unit in self.units():
+            for item in read_unit(unit, self.options):
+                self.note(item)
+                yield item
+
+    def units(self) -> Iterator[Unit]:
+        """Iterate over what is to be read in a stable order, to read it elsewhere: see `read_unit` and `note`."""
         self._unread = set()
         listed, self._listed = self._listed, {}
-        for name in self._files:
-            yield self._read_file(name)
+        yield from _some_files(self._files)
         for folder in self.folders:
-            for found in listed.get(folder) or self._walk(folder):
-                yield self._read_file(found) if isinstance(found, str) else self._skip(*found)
-        for table in self.tables:
-            for number, row in read_rows(table):
-                yield self._skip(table, row) if isinstance(row, OSError) else _read_row(table, number, row)
+            found = listed.get(folder) or self._walk(folder)
+            yield from _some_files(each if isinstance(each, str) else self._skip(*each) for each in found)
+        yield from self.tables
+
+    def note(self, item: Item) -> None:
+        """Take notice of what `read_unit` gave: nothing that came from a table which was not read counts as gone."""
+        if isinstance(item, Reject) and item.code == "unreadable" and item.id in self._table_ids:
+            self._unread.add(item.id)
 
     def _walk(self, folder: str) -> Iterator[_Found]:
         """What is taken of a folder."""
         for found in _walk(folder, self._follow_links):
             kind = kind_of(found) if isinstance(found, str) else None
-            if kind is None or getattr(self._options, kind.option):
+            if kind is None or getattr(self.options, kind.option):
                 yield found
             elif isinstance(found, str):
                 self._left_out.add(_escape(found))
 
-    def _read_file(self, name: str) -> Item:
-        """What is in a file that is named by its absolute path."""
-        kind = kind_of(name)
-        if kind is None:
-            return _read_file(name)
-        id = _escape(name)
-        try:
-            if getattr(self._options, kind.option):
-                return container(kind, name, id, self._options)
-        except InvalidInputError as exc:
-            return Reject(id, exc.code, str(exc), Stamp("", id))
-        return Reject(id, "unreadable", f"{name!r} is {kind.name}, which is read with `{kind.option}`", Stamp("", id))
-
     def _skip(self, name: str, exc: OSError) -> Reject:
-        """A folder or table that was not read, as a Reject; nothing that came from there counts as gone."""
+        """A folder that was not read, as a Reject; nothing that came from there counts as gone."""
         self._unread.add(file_id(name))
-        return Reject(file_id(name), "unreadable", f"{name!r} cannot be read: {exc.strerror}", Stamp("", file_id(name)))
+        return _unreadable(name, exc)
+
+    @cached_property
+    def _table_ids(self) -> frozenset[str]:
+        return frozenset(map(file_id, self.tables))
 
     def covers(self, id: str, stamp: Stamp) -> bool:
         """Return whether what an index has came from what was read of these folders and tables.
@@ -216,7 +245,7 @@ class Paths:
         """
         if stamp.source in self._left_out or any(_is_in(stamp.source, unread) for unread in self._unread):
             return False
-        if stamp.source in map(file_id, self.tables):
+        if stamp.source in self._table_ids:
             return True
         part = part_of(id)
         is_file = stamp.source in (id, part.of if part else id)
@@ -233,7 +262,7 @@ class Paths:
             True where the Reject is out of date unless it was given again.
         """
         name, _, number = id.rpartition(":")
-        is_table = id in map(file_id, self.tables) or (name == stamp.source and number.isdigit())
+        is_table = id in self._table_ids or (name == stamp.source and number.isdigit())
         return self.covers(id, stamp) and (is_table or os.path.isdir(id))
 
 
@@ -252,8 +281,36 @@ def _is_in(id: str, folder: str) -> bool:
     return f"{id}{os.sep}".startswith(folder.rstrip(os.sep) + os.sep)
 
 
+def read_unit(unit: Unit, options: SourceOptions = NO_OPTIONS) -> Iterator[Item]:
+    """Read what `Paths.units` gave, here or on another machine; what cannot be read as a document comes as a Reject."""
+    if isinstance(unit, tuple):
+        for file in unit:
+            yield file if isinstance(file, Reject) else _read_file(file, options)
+        return
+    for number, row in read_rows(unit):
+        yield _unreadable(unit, row) if isinstance(row, OSError) else _read_row(unit, number, row)
+
+
+def _some_files(files: Iterable[str | Reject]) -> Iterator[tuple[str | Reject, ...]]:
+    left = iter(files)
+    while some := tuple(islice(left, _FILES)):
+        yield some
+
+
+def _unreadable(name: str, exc: OSError) -> Reject:
+    message = CONTROLS.sub("?", f"{name!r} cannot be read: {exc.strerror or exc}")
+    return Reject(file_id(name), "unreadable", message, Stamp("", file_id(name)))
+
+
+def _is_table(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in TABLE_SUFFIXES
+
+
 def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
     """The files below a folder that are taken; for a folder that cannot be listed its name and the error."""
+    if remote_url(folder):
+        yield from _walk_remote(folder)
+        return
     left = [folder]
     while left:
         where = left.pop()
@@ -272,6 +329,18 @@ def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
         left += reversed(folders)
 
 
+def _walk_remote(folder: str) -> Iterator[_Found]:
+    try:
+        found = list_remote(folder)
+    except OSError as exc:
+        yield folder, exc
+        return
+    for url in found:
+        is_hidden = "/." in url.removeprefix(folder)
+        if not is_hidden and os.path.splitext(url)[1].lower() in _SUFFIXES:
+            yield url
+
+
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
@@ -279,9 +348,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _read_file(name: str) -> Item:
-    """The document in a file that is named by its absolute path."""
+def _read_file(name: str, options: SourceOptions) -> Item:
+    """What is in a file that is named by its absolute path or its URL."""
     id = _escape(name)
+    kind = kind_of(name)
+    if kind is not None:
+        return _read_container(kind, name, id, options)
     suffix = os.path.splitext(name)[1].lower()
     if suffix in IMAGE_SUFFIXES:
         return Sourced(Document(id, image=Path(name)), id)
@@ -301,12 +373,23 @@ def _read_file(name: str) -> Item:
     return Reject(id, "unsupported", f"{name!r} {reason}", Stamp(hashlib.sha256(data).hexdigest(), id))
 
 
+def _read_container(kind: Kind, name: str, id: str, options: SourceOptions) -> Item:
+    if not getattr(options, kind.option):
+        return Reject(id, "unreadable", f"{name!r} is {kind.name}, which is read with `{kind.option}`", Stamp("", id))
+    if remote_url(name):
+        return Reject(id, "unreadable", f"{name!r} is {kind.name}, which is read on this machine alone", Stamp("", id))
+    try:
+        return container(kind, name, id, options)
+    except InvalidInputError as exc:
+        return Reject(id, exc.code, str(exc), Stamp("", id))
+
+
 def file_id(name: str) -> str:
-    """The id of a file: its absolute path, bytes that no id can have written as %XX, another id for each file.
+    """The id of a file: its URL or absolute path, bytes that no id can have written as %XX, another id for each file.
 
     So a ``%`` that could be the beginning of such a byte is written as ``%25``.
     """
-    return _escape(os.path.abspath(name))
+    return _escape(remote_url(name) or os.path.abspath(name))
 
 
 def _escape(path: str) -> str:
@@ -331,23 +414,25 @@ def _read_row(table: str, number: int, row: Row | InvalidInputError) -> Item:
     try:
         if isinstance(row, InvalidInputError):
             raise row
-        return Sourced(_document(row, Path(table).parent), file_id(table))
+        return Sourced(_document(row, table), file_id(table))
     except InvalidInputError as exc:
         stamp = Stamp(hashlib.sha256(repr(row).encode()).hexdigest(), file_id(table))
-        message = CONTROLS.sub("?", f"{Path(table).name}, line {number}: {exc}")
+        message = CONTROLS.sub("?", f"{Path(table).name}, {row_word(table)} {number}: {exc}")
         return Reject(f"{file_id(table)}:{number}", exc.code, message, stamp)
 
 
-def _document(given: Row, folder: Path) -> Document:
+def _document(given: Row, table: str) -> Document:
     cells = [given] if isinstance(given, str) else given.values()
     if any(isinstance(cell, str) and STRAY.search(cell) for cell in cells):
         raise InvalidInputError("unsupported", "not UTF-8 text")
     row = _parse(given) if isinstance(given, str) else given
     if not isinstance(row, Mapping):
         raise InvalidInputError("invalid", "a row is a JSON object")
-    text, image = _text_of(row, "text"), _text_of(row, "image")
-    path = Path(os.path.abspath(folder / image)) if image else None
-    digest = hashlib.sha256((text or "").encode("utf-8", "replace")).hexdigest()[:32]
+    given_image = row.get("image")
+    image = given_image if isinstance(given_image, bytes) else _beside(table, _text_of(row, "image"))
+    text = _text_of(row, "text")
+    content = image if isinstance(image, bytes) else (text or "").encode("utf-8", "replace")
+    digest = hashlib.sha256(content).hexdigest()[:32]
     metadata: dict[str, Scalar] = {}
     for key, value in row.items():
         if key in ("id", "text", "image") or value is None:
@@ -359,7 +444,17 @@ def _document(given: Row, folder: Path) -> Document:
             what = reprlib.repr(value)
             raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {what}")
         metadata[key] = value
-    return Document(_text_of(row, "id") or (file_id(str(path)) if path else digest), text, path, metadata)
+    id = file_id(f"{table}/{row.key}") if isinstance(row, Sample) else _text_of(row, "id")
+    return Document(id or (file_id(str(image)) if isinstance(image, Path) else digest), text, image or None, metadata)
+
+
+def _beside(table: str, image: str | None) -> Path | None:
+    """The path of an image that a table names, relative to the table."""
+    if not image or remote_url(image):
+        return Path(image) if image else None
+    if url := remote_url(table):
+        return Path(url.rpartition("/")[0], image)
+    return Path(os.path.abspath(Path(table).parent / image))
 
 
 def _text_of(row: Mapping[object, object], key: str) -> str | None:

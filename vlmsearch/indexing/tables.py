@@ -1,40 +1,196 @@
-"""Rows of tables: lines of JSONL and rows of CSV, as they are written."""
+"""Rows of tables, as they are written: lines of JSONL, rows of CSV and Parquet, and samples of tars.
+
+A tar is a shard in the form of WebDataset (https://github.com/webdataset/webdataset): files that follow one another and
+have the same name up to the first dot are a sample.
+"""
 
 from __future__ import annotations
 
 import csv
+import errno
+import io
+import json
 import math
+import os
 import re
+import tarfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO, TypeAlias, Union
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from datetime import date
+from itertools import groupby
+from types import ModuleType
+from typing import IO, TextIO, TypeAlias, Union
 
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.images import IMAGE_SUFFIXES
+from vlmsearch.media.limits import MAX_FILE_BYTES
+from vlmsearch.media.remote import open_remote, remote_url
 from vlmsearch.types import LARGEST_INT
 
+
+@dataclass(frozen=True)
+class Sample(Mapping[str, object]):
+    """A sample of a tar as a row, with the name that its files share."""
+
+    key: str
+    columns: Mapping[str, object]
+
+    def __getitem__(self, name: str) -> object:
+        """A column."""
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the columns."""
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        """How many columns there are."""
+        return len(self.columns)
+
+
 Row: TypeAlias = Union[str, Mapping[str, object]]
-"""A line of JSONL or a row of CSV."""
+"""A line of JSONL, a row of CSV or Parquet, or a Sample."""
+Rows: TypeAlias = "Iterator[tuple[int, Row | OSError | InvalidInputError]]"
 MAX_ROW_CHARS = 16 * 2**20
 """Of a line of JSONL or a row of CSV; what is longer goes into a file of its own."""
 STRAY = re.compile("[\udc80-\udcff]")
 """What a byte that is not UTF-8 is read as."""
+_RESERVED = ("id", "text", "image")
+_ENDINGS = {".txt": "text", ".text": "text", ".caption": "text", ".json": "json"}
+_PARQUET_ROWS = 64
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Python writes 1e-05, a hash has no sign
 
 
-def read_rows(table: str) -> Iterator[tuple[int, Row | OSError | InvalidInputError]]:
-    """Rows with their line numbers: lines of JSONL, rows of CSV, last the error of a table that cannot be read on.
+def read_rows(table: str) -> Rows:
+    """Rows with their numbers: those of lines in JSONL and CSV; last the error of a table that cannot be read on.
 
-    Bytes that are not UTF-8 come as surrogates; a line of JSONL that is too long comes as its error.
+    Bytes that are not UTF-8 come as surrogates; a row that is too large comes as its error.
     """
     try:
-        with open(table, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            if table.lower().endswith(".csv"):
-                yield from _csv_rows(table, file)
-                return
-            yield from _lines(file)
+        with _open(table) as file:
+            if table.lower().endswith(".parquet"):
+                yield from _parquet_rows(table, file)
+            elif table.lower().endswith(".tar"):
+                yield from _samples(file)
+            else:
+                with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as text:
+                    yield from _csv_rows(table, text) if table.lower().endswith(".csv") else _lines(text)
     except OSError as exc:
         yield 0, exc
+
+
+def count_rows(table: str) -> int:
+    """How many rows a table has; those of Parquet are not read."""
+    if table.lower().endswith(".parquet"):
+        with suppress(OSError, ValueError), _open(table) as file:
+            return int(_parquet(table).ParquetFile(file).metadata.num_rows)
+    return sum(1 for _ in read_rows(table))
+
+
+def row_word(table: str) -> str:
+    """What the number of a row counts."""
+    return {".parquet": "row", ".tar": "sample"}.get(os.path.splitext(table)[1].lower(), "line")
+
+
+def _open(table: str) -> AbstractContextManager[IO[bytes]]:
+    url = remote_url(table)
+    return open_remote(url) if url else open(table, "rb")
+
+
+def _parquet(table: str) -> ModuleType:
+    try:
+        import pyarrow.parquet
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"{table} is read by pyarrow, which is not installed: pip install 'vlmsearch[parquet]'"
+        ) from exc
+    return pyarrow.parquet
+
+
+def _parquet_rows(table: str, file: IO[bytes]) -> Rows:
+    parquet = _parquet(table)
+    number = 0
+    try:
+        opened = parquet.ParquetFile(file)
+        _check_columns(table, opened.schema_arrow.names)
+        for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, {column: _parquet_cell(column, value) for column, value in row.items()}
+    except (ConfigError, OSError):
+        raise
+    except ValueError as exc:  # pyarrow's ArrowInvalid among them
+        raise OSError(errno.EINVAL, f"it is damaged, or not Parquet: {one_line(exc)}") from exc
+
+
+def _parquet_cell(column: str, value: object) -> object:
+    if column == "image" and isinstance(value, dict):  # as Hugging Face's datasets have images
+        return value.get("bytes") or value.get("path")
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _samples(file: IO[bytes]) -> Rows:
+    """The samples of a tar, which is read once from its beginning to its end."""
+    number = 0
+    try:
+        with tarfile.open(fileobj=file, mode="r|*") as tar:
+            for key, members in groupby(filter(_is_member, tar), key=_key_of):
+                number += 1
+                try:
+                    yield number, Sample(key, _sample(tar, members))
+                except InvalidInputError as exc:
+                    yield number, InvalidInputError(exc.code, f"{key}: {exc}")
+    except tarfile.TarError as exc:
+        raise OSError(errno.EINVAL, f"it is damaged, cut short, or not a tar: {exc}") from exc
+
+
+def _is_member(member: tarfile.TarInfo) -> bool:
+    return member.isfile() and not os.path.basename(member.name).startswith((".", "__"))
+
+
+def _key_of(member: tarfile.TarInfo) -> str:
+    folder, slash, name = member.name.rpartition("/")
+    return f"{folder}{slash}{name.partition('.')[0]}"
+
+
+def _sample(tar: tarfile.TarFile, members: Iterable[tarfile.TarInfo]) -> dict[str, object]:
+    """The columns of one sample: the first image, the text, and the scalars of a JSON object."""
+    columns: dict[str, object] = {}
+    found: dict[str, object] = {}
+    too_large = None
+    for member in members:
+        ending = "." + os.path.basename(member.name).partition(".")[2].lower()
+        column = "image" if ending in IMAGE_SUFFIXES else _ENDINGS.get(ending, "")
+        if not column or column in columns:
+            continue
+        most = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
+        if member.size > most:
+            too_large = InvalidInputError("too_large", f"{member.name} has {member.size:,} bytes; at most {most:,}")
+            continue
+        content = tar.extractfile(member)
+        data = content.read() if content else b""
+        if column == "json":
+            found = _json_object(member.name, data)
+        columns[column] = data if column == "image" else data.decode("utf-8", "surrogateescape")
+    if too_large:
+        raise too_large
+    columns.pop("json", None)
+    caption = found.get("text") or found.get("caption")
+    rest = {key: value for key, value in found.items() if key not in _RESERVED and not isinstance(value, (list, dict))}
+    return {"text": caption if isinstance(caption, str) else None, **rest, **columns}
+
+
+def _json_object(name: str, data: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidInputError("invalid", f"{name} is no JSON that can be read: {exc}") from exc
+    if not isinstance(found, dict):
+        raise InvalidInputError("invalid", f"{name} holds no JSON object")
+    return found
 
 
 def _lines(file: TextIO) -> Iterator[tuple[int, str | InvalidInputError]]:
@@ -91,11 +247,16 @@ def _check_quotes(table: str, last: int, lines: Sequence[str]) -> None:
 def _check_header(table: str, header: Sequence[str] | None) -> None:
     if any(map(STRAY.search, header or ())):
         raise ConfigError(f"{table} cannot be read: its header is not UTF-8 text")
-    if not {"id", "text", "image"} & set(header or ()):
+    if not set(_RESERVED) & set(header or ()):
         raise ConfigError(f"{table} needs a header with at least one of id, text and image; it has {header}")
     twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]
     if twice:
         raise ConfigError(f"{table} has two columns {twice[0]!r}: which one counts cannot be told")
+
+
+def _check_columns(table: str, columns: Sequence[str]) -> None:
+    if not set(_RESERVED) & set(columns):
+        raise ConfigError(f"{table} needs at least one of the columns id, text and image; it has {', '.join(columns)}")
 
 
 def _is_filled(value: object) -> bool:
@@ -105,7 +266,7 @@ def _is_filled(value: object) -> bool:
 
 def _cell(column: str, value: object) -> object:
     """A CSV cell, in a column of metadata as a number or bool where it is written as one."""
-    if not isinstance(value, str) or column in ("id", "text", "image"):
+    if not isinstance(value, str) or column in _RESERVED:
         return value
     if _INTEGER.fullmatch(value) and abs(int(value)) <= LARGEST_INT:
         return int(value)

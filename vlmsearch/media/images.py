@@ -35,6 +35,7 @@ from vlmsearch.media.limits import (
     check_structure,
     pixel_bytes,
 )
+from vlmsearch.media.remote import read_remote, remote_url
 from vlmsearch.types import ImageSource, Part, part_of
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
@@ -115,7 +116,14 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
 
 
 def read_regular(path: Path | str, what: str) -> bytes:
-    """The bytes of a file; InvalidInputError ``unreadable`` (also a folder or a pipe), ``empty`` or ``too_large``."""
+    """The bytes of a file; InvalidInputError ``unreadable`` (also a folder or a pipe), ``empty`` or ``too_large``.
+
+    A path may be a URL of object storage: see `vlmsearch.media.remote`.
+    """
+    if url := remote_url(path):
+        data = read_remote(url, MAX_FILE_BYTES)
+        check_count(len(data), "bytes", MAX_FILE_BYTES, repr(url))
+        return data
     name = repr(str(path))
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)  # what is checked is what is read; no pipe is waited for

@@ -54,6 +54,8 @@ class Store(Closable, ABC):
 
     name: str
     """What the store is and where, for messages; never holds a secret."""
+    is_served: bool = False
+    """Whether servers keep it, so that processes of several machines can open and write it by the same URL."""
 
     @abstractmethod
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:

@@ -30,6 +30,7 @@ class ChromaIndex(GenerationalStore):
 
     def __init__(self, connection: ChromaConnection, hnsw: HnswOptions, slot: Slot = "index") -> None:
         super().__init__(connection.name, slot)
+        self.is_served = connection.is_shared
         self._connection = connection
         self._hnsw = hnsw
         shared = Subindex(connection, "")

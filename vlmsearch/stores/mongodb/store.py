@@ -60,6 +60,7 @@ class MongoStore(MongoIndex):
     """
 
     kind = "mongodb"
+    is_served = True
 
     def __init__(
         self,

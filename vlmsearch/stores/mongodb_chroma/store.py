@@ -84,6 +84,7 @@ class MongoChromaStore(MongoIndex):
     ) -> None:
         MongoIndex.__init__(self, connection, index, slot, language=language)
         self.name = f"{self.name.replace('mongodb:', 'mongodb+chroma:', 1)} with {chroma.name}"
+        self.is_served = chroma.is_shared
         self._chroma = chroma
         self._hnsw = hnsw
         self._vectors: VectorRows | None = None
