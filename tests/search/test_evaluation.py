@@ -45,6 +45,7 @@ class Planted:
         limit: int = 10,
         min_score: float | None = None,
         weights: Mapping[str, float] | None = None,
+        group: bool = True,
         rerank: Reranker | str | None = None,
     ) -> Sequence[Sequence[Match]]:
         assert min_score == 0, "what is not shown is measured too"

@@ -5,6 +5,7 @@ PDFium is not safe in threads: one lock holds all calls. A file is opened by its
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import re
@@ -258,6 +259,7 @@ class _Cache:
 
     def __init__(self) -> None:
         self._documents: OrderedDict[tuple[Path, int, int], PdfDocument] = OrderedDict()
+        self._closes = False
 
     def get(self, path: Path) -> PdfDocument:
         """The open file."""
@@ -270,10 +272,18 @@ class _Cache:
             self._documents.pop(old).close()
         if key not in self._documents:
             self._documents[key] = _open(path)
+            if not self._closes:  # PDFium complains at the end of the process of what is open
+                self._closes = True
+                atexit.register(self.close)
             if len(self._documents) > _CACHED:
                 self._documents.popitem(last=False)[1].close()
         self._documents.move_to_end(key)
         return self._documents[key]
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._documents:
+            self._documents.popitem()[1].close()
 
 
 _CACHE = _Cache()
