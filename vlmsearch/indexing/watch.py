@@ -132,12 +132,11 @@ class FolderWatch:
         changed, gone = [], []
         for name in sorted(names):
             signature = _signature(name) if self._source.takes(name) else None
-            if signature is None:
-                self._waiting.pop(name, None)
-                if self._known.pop(name, None) is not None:
-                    gone.append(name)
-            elif self._has_changed(name, signature):
-                changed.append(name)
+            if signature is not None:
+                changed += [name] if self._has_changed(name, signature) else []
+            elif os.access(os.path.dirname(name), os.R_OK | os.X_OK):  # else listing the folders decides
+                gone += [name] if name in self._known or name in self._waiting else []
+                self._forget([name])
         return Changes(tuple(changed), tuple(gone))
 
     def _list_all(self) -> Changes:
@@ -152,16 +151,20 @@ class FolderWatch:
             if signature is not None:
                 there.add(found)
                 changed += [found] if self._has_changed(found, signature) else []
-        gone = [name for name in self._known if name not in there and not name.startswith(tuple(unread))]
-        for name in gone:
-            del self._known[name]
-        self._waiting = {name: since for name, since in self._waiting.items() if name in there}
+        missing = (self._known.keys() | self._waiting.keys()) - there
+        gone = sorted(name for name in missing if not name.startswith(tuple(unread)))
+        self._forget(gone)
         now = time.monotonic()
         self._due = now + max(_LISTED_EVERY, _LISTING_SHARE * (now - begun))
         return Changes(tuple(changed), tuple(gone))
 
+    def _forget(self, names: Collection[str]) -> None:
+        for name in names:
+            self._known.pop(name, None)
+            self._waiting.pop(name, None)
+
     def _has_changed(self, name: str, signature: _Signature) -> bool:
-        """Whether a file is another than before, and whole."""
+        """Whether a file is another than before, and whole; one that is not whole waits."""
         if self._known.get(name) == signature:
             self._waiting.pop(name, None)
             return False
