@@ -59,16 +59,16 @@ def _verb(
 
 
 def _streamed(
-    verb: Callable[Concatenate[Pipeline, P], Iterator[T]],
+    verb: Callable[Concatenate[Pipeline, P], Iterator[T]], together: int
 ) -> Callable[[Callable[[AsyncPipeline], None]], Callable[Concatenate[AsyncPipeline, P], AsyncGenerator[T, None]]]:
-    """Make the asynchronous form of a verb whose results are worked out while they are read."""
+    """Make the asynchronous form of a verb whose results are worked out while they are read, ``together`` at a time."""
 
     def decorate(
         form: Callable[[AsyncPipeline], None],
     ) -> Callable[Concatenate[AsyncPipeline, P], AsyncGenerator[T, None]]:
         @wraps(verb)
         async def run(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-            read = ThreadReading(self._threads, partial(verb, self.pipeline, *args, **kwargs), _TOGETHER)
+            read = ThreadReading(self._threads, partial(verb, self.pipeline, *args, **kwargs), together)
             try:
                 while some := await read.next():
                     for each in some:
@@ -177,7 +177,7 @@ class AsyncPipeline:
     def duplicates(self) -> None:
         """Return the images of the index that are copies of one picture; see `Pipeline.duplicates`."""
 
-    @_streamed(Pipeline.label)
+    @_streamed(Pipeline.label, _TOGETHER)
     def label(self) -> None:
         """Yield the documents with those of some labels that fit them, by `async for`; see `Pipeline.label`."""
 
@@ -188,6 +188,10 @@ class AsyncPipeline:
     @_verb(Pipeline.index)
     def index(self) -> None:
         """Index what paths name; see `Pipeline.index`."""
+
+    @_streamed(Pipeline.watch, 1)
+    def watch(self) -> None:
+        """Keep the index in step with folders, by `async for`; see `Pipeline.watch`."""
 
     @_verb(Pipeline.delete)
     def delete(self) -> None:

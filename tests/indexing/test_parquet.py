@@ -13,9 +13,9 @@ from pathlib import Path
 import daft
 import duckdb
 import numpy as np
-import pa.parquet as pq
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from vlmsearch_mocks import MemoryStore
 from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make_records, unit_vectors

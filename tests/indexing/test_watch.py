@@ -1,5 +1,6 @@
 """``watch``: an index stays in step with folders on a real file system, whatever happens there."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.cli import assert_one_line, run
-from vlmsearch import ConfigError, Document, IndexReport, MissingDependencyError, Pipeline
+from vlmsearch import AsyncPipeline, ConfigError, Document, IndexReport, MissingDependencyError, Pipeline
 from vlmsearch.indexing import watch as watching
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.indexing.watch import FolderWatch
@@ -46,7 +47,6 @@ class Watched:
 
     def _watch(self, source: Paths) -> None:
         try:
-            self.reports += []
             for report in self.pipeline.watch(source, stop=self.stop):
                 self.reports.append(report)
         except BaseException as exc:  # noqa: BLE001 - shown by the test
@@ -290,6 +290,29 @@ def test_where_the_system_watches_no_more_folders_it_says_what_to_do(
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'vlmsearch\[watch\]'"):
         next(FolderWatch(Paths([folder])).changes())
+
+
+def test_it_can_be_awaited_and_cancelled(folder: Path) -> None:
+    async def main() -> tuple[int, int]:
+        added = pruned = 0
+        async with AsyncPipeline(Pipeline(MockEncoder(), MemoryStore())) as pipeline:
+            (folder / "a.txt").write_text("a")
+            async for report in pipeline.watch(folder):
+                if not added:
+                    (folder / "a.txt").rename(folder / "b.txt")
+                added, pruned = added + report.added, pruned + report.pruned
+                if pruned and added > 1:
+                    break
+            reports = pipeline.watch(folder)
+            await anext(reports)
+            task = asyncio.ensure_future(anext(reports))
+            await asyncio.sleep(1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        return added, pruned  # closing the pipeline has waited for the thread
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == (2, 1)
 
 
 # ---- the command

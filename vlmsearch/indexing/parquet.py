@@ -252,8 +252,8 @@ class ParquetIndex(Closable):
             Those that are not there, in their order.
         """
         if self._known is None:
-            keys = [_keys(batch.column("id").to_pylist()) for batch in self._batches(["id"], _GROUP_ROWS)]
-            self._known = np.sort(np.concatenate([_keys([]), *keys]))
+            there = [_keys(batch.column("id").to_pylist()) for batch in self._batches(["id"], _GROUP_ROWS)]
+            self._known = np.sort(np.concatenate([_keys([]), *there]))
         keys = _keys(ids)
         places = np.searchsorted(self._known, keys)
         return [

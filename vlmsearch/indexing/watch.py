@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vlmsearch._util.cancellation import on_cancel
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.indexing.sources import Paths
 
@@ -77,18 +78,24 @@ class FolderWatch:
             ConfigError: The system watches no more folders.
             MissingDependencyError: watchfiles is not installed.
         """
-        while stop is None or not stop.is_set():
-            self._due = time.monotonic()  # what changed before the system watches the folders
-            for names in self._told(stop):
-                is_due = time.monotonic() >= self._due or len(names) >= _MANY or self._is_about_folders(names)
-                found = self._list_all() if is_due else self._look(names | self._waiting.keys())
-                if found.changed or found.gone:
-                    yield found
-                lost = (set(found.changed) | set(found.gone)) - names if is_due else set()
-                if len(names) >= _MANY or (lost and not names):
-                    break  # some events are lost, of folders that are not watched therefore, perhaps
+        stop = stop or threading.Event()
+        with on_cancel(stop.set):
+            while not stop.is_set():
+                yield from self._watch(stop)
 
-    def _told(self, stop: threading.Event | None) -> Iterator[set[str]]:
+    def _watch(self, stop: threading.Event) -> Iterator[Changes]:
+        """What changes until some of what the system tells may be lost."""
+        self._due = time.monotonic()  # what changed before the system watches the folders
+        for names in self._told(stop):
+            is_due = time.monotonic() >= self._due or len(names) >= _MANY or self._is_about_folders(names)
+            found = self._list_all() if is_due else self._look(names | self._waiting.keys())
+            if found.changed or found.gone:
+                yield found
+            was_not_told = not names and is_due and (found.changed or found.gone)
+            if len(names) >= _MANY or was_not_told:
+                return  # there may be folders that the system does not watch
+
+    def _told(self, stop: threading.Event) -> Iterator[set[str]]:
         """What the system tells of, some at a time; nothing every half a second."""
         try:
             import watchfiles
@@ -98,7 +105,7 @@ class FolderWatch:
             ) from exc
         there = [folder for folder in self._source.folders if os.path.isdir(folder)]
         if not there:  # all were moved away or are not mounted: they may come back
-            time.sleep(_TICK_MS / 1000)
+            stop.wait(_TICK_MS / 1000)
             yield set()
             return
         try:
