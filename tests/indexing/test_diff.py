@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def filled(store: Store, records: list[Record]) -> Store:
     return store
 
 
-def changed(record: Record, **values: object) -> Record:
+def changed(record: Record, **values: Any) -> Record:
     return replace(record, document=replace(record.document, **values))
 
 

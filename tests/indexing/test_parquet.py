@@ -31,12 +31,12 @@ from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore
-from vlmsearch.types import Reject, Stamp
+from vlmsearch.types import Reject, Scalar, Stamp
 
 _numbers = count()
 Make = Callable[[str], Store]
 KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")
-METADATA = {
+METADATA: dict[str, Scalar] = {
     "whole": 2**63 - 1,
     "float": 1.0,
     "small": -1e-308,
@@ -139,7 +139,7 @@ def test_pandas_reads_it(file: Path) -> None:
 
 
 def test_duckdb_reads_it(file: Path) -> None:
-    rows = duckdb.sql(
+    rows = duckdb.execute(
         f"""SELECT id, CAST(metadata->>'number' AS INTEGER) FROM '{file}'
             WHERE CAST(metadata->>'number' AS INTEGER) BETWEEN 5 AND 6 ORDER BY id"""
     ).fetchall()
@@ -157,7 +157,7 @@ def test_daft_reads_it(file: Path) -> None:
     frame = daft.read_parquet(str(file))
     assert frame.count_rows() == 603
     assert str(frame.schema()["clip/image"].dtype) == "List[Float32; 32]"
-    rows = frame.where(daft.col("id") == "id-7").to_pylist()
+    rows = frame.where("id = 'id-7'").to_pylist()
     assert (rows[0]["text"], json.loads(rows[0]["metadata"])) == ("text 7", {"number": 7})
     assert np.array_equal(np.array(rows[0]["minilm/text"], np.float32), unit_vectors(600, TEXT, seed=1)[7])
 

@@ -239,7 +239,6 @@ def test_what_changes_while_the_first_run_goes_on_is_found(folder: Path) -> None
         (folder / "b.txt").unlink()
         (folder / "c.txt").write_text("c")
         until(lambda: bool(next(reports)) and {d.text for d in store.get(list(store.ids()))} == {"changed", "c"})
-        reports.close()
 
 
 def test_what_went_while_nothing_watched_is_removed(folder: Path) -> None:

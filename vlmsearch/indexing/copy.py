@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -112,10 +113,14 @@ def stamped(
         for page in source.pages(_BATCH):
             records = {record.document.id: record for record in page}
             stamps = {id: record.stamp for id, record in records.items()}
-            yield stamps, lambda ids, records=records: [records[id] for id in ids]
+            yield stamps, partial(_chosen, records)
     else:
         for ids in pages_of(source.ids()):
             yield source.stamps(ids), source.records
+
+
+def _chosen(records: Mapping[str, Record], ids: Sequence[str]) -> list[Record]:
+    return [records[id] for id in ids]
 
 
 def _check_target(source: Store | ParquetIndex, manifest: Manifest, target: Store) -> None:
