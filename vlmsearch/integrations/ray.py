@@ -75,6 +75,8 @@ _READERS = 4
 """Tables that are read, and lists of files that are made, at the same time."""
 _THREADS = 4
 """Calls that one process of the index answers at the same time: it is asked what it has while it stores."""
+_READER_BYTES = 2**28
+"""The memory that a task which reads and decodes reserves."""
 _UNITS_A_TASK = 8
 _LOOKED_UP = 2 * BATCH
 """Documents that one task looks at, and asks the index about together."""
@@ -218,7 +220,7 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
                 _examine,
                 batch_size=_LOOKED_UP,
                 num_cpus=1,
-                memory=4 * _BLOCK_BYTES,
+                memory=_READER_BYTES,
                 batch_format="pyarrow",
                 fn_args=(settings, described, keepers, [quarantined]),
             )
