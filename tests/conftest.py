@@ -12,6 +12,7 @@ pytest_plugins = [
     "tests.support.every_store",
     "tests.support.triton_fixtures",
     "tests.support.wheel",
+    "tests.support.ray_cluster",
     "tests.support.spans",
 ]
 

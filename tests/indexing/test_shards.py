@@ -33,7 +33,15 @@ def test_a_row_of_parquet_is_a_document(tmp_path: Path) -> None:
     table = write_parquet(
         tmp_path / "rows.parquet",
         [
-            {"id": "a", "text": "a dog", "image": None, "year": 2024, "score": 0.5, "new": True, "day": date(2024, 1, 31)},
+            {
+                "id": "a",
+                "text": "a dog",
+                "image": None,
+                "year": 2024,
+                "score": 0.5,
+                "new": True,
+                "day": date(2024, 1, 31),
+            },
             {"id": None, "text": "a cat", "image": "cat.jpg", "year": None, "score": None, "new": None, "day": None},
         ],
     )

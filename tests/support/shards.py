@@ -22,7 +22,8 @@ def png(seed: int) -> bytes:
 def write_parquet(path: Path, rows: Sequence[Mapping[str, object]], *, group: int = 100) -> Path:
     """A Parquet file of these rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), path, row_group_size=group)
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    pq.write_table(pa.table({each: [row.get(each) for row in rows] for each in columns}), path, row_group_size=group)
     return path
 
 
