@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer, util
-from sentence_transformers.evaluation import InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from vlmsearch import ConfigError, Encoder, InvalidBatchError
 from vlmsearch.demo.scenes import make_scene
@@ -77,12 +78,17 @@ def test_similarities_are_those_of_sentence_transformers(model: SentenceModel, *
 
 def test_its_search_and_its_evaluator_take_it(model: SentenceModel) -> None:
     queries = model.encode_query(["dog", "cats"], convert_to_tensor=True)
-    hits = util.semantic_search(queries, model.encode_document(TEXTS, convert_to_tensor=True))
+    documents = model.encode_document(TEXTS, convert_to_tensor=True)
+    assert isinstance(queries, torch.Tensor)
+    assert isinstance(documents, torch.Tensor)
+    hits = util.semantic_search(queries, documents)
     assert [found[0]["corpus_id"] for found in hits] == [0, 2]
     corpus = {str(number): text for number, text in enumerate(TEXTS)}
-    options = {"score_functions": {model.similarity_fn_name: model.similarity}}
-    evaluator = InformationRetrievalEvaluator({"a": "dog", "b": "cats"}, corpus, {"a": {"0"}, "b": {"2"}}, **options)
-    scores = evaluator.compute_all_metrics(model)  # type: ignore[arg-type]  # it is not a torch module
+    options: dict[str, Any] = {"score_functions": {model.similarity_fn_name: model.similarity}}
+    evaluator: Any = InformationRetrievalEvaluator(
+        {"a": "dog", "b": "cats"}, corpus, {"a": {"0"}, "b": {"2"}}, **options
+    )
+    scores = evaluator.compute_all_metrics(model)
     assert scores["cosine"]["ndcg@k"][10] == 1.0
 
 
