@@ -83,7 +83,7 @@ def test_its_search_and_its_evaluator_take_it(model: SentenceModel) -> None:
     assert isinstance(documents, torch.Tensor)
     hits = util.semantic_search(queries, documents)
     assert [found[0]["corpus_id"] for found in hits] == [0, 2]
-    corpus = {str(number): text for number, text in enumerate(TEXTS)}
+    corpus: dict[str, Any] = {str(number): text for number, text in enumerate(TEXTS)}
     options: dict[str, Any] = {"score_functions": {model.similarity_fn_name: model.similarity}}
     evaluator: Any = InformationRetrievalEvaluator(
         {"a": "dog", "b": "cats"}, corpus, {"a": {"0"}, "b": {"2"}}, **options
