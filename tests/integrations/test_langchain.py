@@ -155,6 +155,9 @@ def test_metadata_of_every_type_come_back_from_every_store(any_store: Store) -> 
         "none": None,
         "tags": ["snow", "dog"],
         "loc": {"lines": {"from": 1, "to": 9}},
+        "large": 2**70,
+        "$ref": "#1",
+        "langchain:json": "[",
     }
     vectors.add_documents([Document("a dog", id="1", metadata=metadata)])
     [found] = vectors.get_by_ids(["1"])

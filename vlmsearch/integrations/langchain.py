@@ -5,8 +5,8 @@ server, `VlmsearchEmbeddings` its `Embeddings` over an `Encoder`, and `Embedding
 `Embeddings` of LangChain. It needs ``langchain-core``, which ``pip install 'vlmsearch[langchain]'`` brings.
 
 A document of LangChain has a text and metadata. An image is the path in ``metadata["image"]``, on the way in and out.
-Metadata that a filter can compare (strings, numbers and bools) are kept as they are; others (None, lists, mappings) are
-kept as JSON, and come back, but no filter sees them.
+Metadata that a filter can compare (strings, finite numbers of 64 bits and bools) are kept as they are; others, such as
+None, lists and mappings, are kept as JSON, and come back, but no filter sees them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import uuid4
 
 import numpy as np
@@ -43,7 +43,7 @@ from vlmsearch.registry import DEFAULT_STORE, open_store
 from vlmsearch.search.arrange import diversify
 from vlmsearch.stores.base import Store, check_manifest
 from vlmsearch.stores.filters import parse_filter
-from vlmsearch.types import Document, ImageSource, Match, Role, Scalar, Space, Vectors
+from vlmsearch.types import Document, ImageSource, Match, Role, Scalar, Space, Vectors, check_metadata
 
 IMAGE_KEY = "image"
 """Where the metadata of a LangChain document have the path of its image."""
@@ -80,13 +80,13 @@ def from_langchain(document: LangchainDocument, *, id: str, image_key: str = IMA
             if not isinstance(value, (str, Path)):
                 raise InvalidInputError("invalid", f"metadata {key!r} is the path of an image, not {value!r}")
             image = Path(value)
-        elif isinstance(value, (str, int, float)):
+        elif key != OTHERS_KEY and _is_kept(key, value):
             metadata[key] = value
         else:
             others[key] = value
     if others:
         try:
-            metadata[OTHERS_KEY] = json.dumps(others, ensure_ascii=False, allow_nan=False)
+            metadata[OTHERS_KEY] = json.dumps(others, ensure_ascii=False)
         except (TypeError, ValueError) as exc:
             raise InvalidInputError("invalid", f"metadata {others!r} cannot be written as JSON: {exc}") from exc
     return Document(id, document.page_content or None, image, metadata)
@@ -701,6 +701,15 @@ class VlmsearchRetriever(BaseRetriever):
                 document.metadata[self.score_key] = match.score
             documents.append(document)
         return documents
+
+
+def _is_kept(key: str, value: object) -> TypeGuard[Scalar]:
+    """Whether every store keeps a value of the metadata, and filters on it."""
+    try:
+        check_metadata({key: value})  # type: ignore[dict-item]
+    except InvalidInputError:
+        return False
+    return True
 
 
 def _image(uri: str | ImageSource) -> ImageSource:
