@@ -217,7 +217,10 @@ def test_diverse_documents_do_not_repeat_each_other(any_store: Store) -> None:
     assert ids(vectors.max_marginal_relevance_search("red dog", k=2, fetch_k=2, lambda_mult=0.2)) == ["a", "b"]
     vector = VlmsearchEmbeddings(vectors.pipeline.encoder, space="minilm").embed_query("red dog")
     assert ids(vectors.similarity_search_by_vector(vector, k=3)) == ["a", "b", "c"]
-    assert ids(vectors.max_marginal_relevance_search_by_vector(vector, k=2, lambda_mult=0.2)) == ["a", "c"]
+    for factor in (1, 0.01):
+        scaled = (factor * np.array(vector)).tolist()
+        assert ids(vectors.max_marginal_relevance_search_by_vector(scaled, k=2, lambda_mult=0.9)) == ["a", "b"]
+        assert ids(vectors.max_marginal_relevance_search_by_vector(scaled, k=2, lambda_mult=0.2)) == ["a", "c"]
     assert ids(vectors.as_retriever(search_type="mmr", search_kwargs={"k": 1}).invoke("ship")) == ["c"]
 
 
@@ -226,14 +229,13 @@ def test_a_vector_finds_texts_and_images(pictures: list[Path]) -> None:
         vectors = VlmsearchVectorStore(pipeline, space="clip")
         embeddings = vectors.embeddings
         assert isinstance(embeddings, VlmsearchEmbeddings)
-        vector = embeddings.embed_image(pictures[:1])[0]
+        vector = embeddings.embed_image(pictures[1:2])[0]
         assert vectors.similarity_search_by_vector(vector) == []
-        vectors.add_images(pictures, ids=["0", "1", "2"])
-        vectors.add_texts(["a dog"], ids=["dog"])
-        assert ids(vectors.similarity_search_by_vector(vector, k=1)) == ["0"]
-        assert ids(vectors.similarity_search_by_vector(embeddings.embed_query("a dog"), k=1)) == ["dog"]
-        long = (7 * np.array(vector)).tolist()
-        assert ids(vectors.similarity_search_by_vector(long, k=1)) == ["0"]
+        vectors.add_images(pictures, texts=["a ship", "a dog", "a car"], ids=["0", "1", "2"])
+        vectors.add_texts(["two cats"], ids=["cats"])
+        assert ids(vectors.similarity_search_by_vector(vector, k=4))[0] == "1"
+        assert ids(vectors.similarity_search_by_vector(embeddings.embed_query("a car"), k=1)) == ["2"]
+        assert ids(vectors.similarity_search_by_vector(embeddings.embed_query("two cats"), k=1)) == ["cats"]
 
 
 def test_a_vector_of_a_space_that_is_not_clear_is_refused() -> None:

@@ -392,7 +392,7 @@ class VlmsearchVectorStore(VectorStore):
         found = apply_to_each(
             lambda one: from_langchain(one[0], id=one[1], image_key=self._image_key), list(zip(documents, ids))
         )
-        report = self.pipeline.add(found, retry_failed=True)
+        report = self.pipeline.add(found)
         if report.rejects:
             places = {id: place for place, id in enumerate(ids)}
             raise InvalidBatchError(
