@@ -18,8 +18,19 @@ from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnablePassthrough
 
+from tests.support.pdf_files import write_pdf
 from tests.support.service import RunningService
-from vlmsearch import ConfigError, IndexMismatchError, InvalidBatchError, InvalidInputError, Pipeline, Store, connect
+from vlmsearch import (
+    ConfigError,
+    IndexMismatchError,
+    InvalidBatchError,
+    InvalidInputError,
+    Paths,
+    Pipeline,
+    SourceOptions,
+    Store,
+    connect,
+)
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.integrations.langchain import (
     EmbeddingsEncoder,
@@ -353,6 +364,23 @@ def test_it_retrieves_what_is_relevant_alone(vectors: VlmsearchVectorStore, pict
     assert ids(retriever.invoke("", image=pictures[0], k=1)) == [str(pictures[0])]
     assert retriever.invoke("dog", filter={"n": 1}) == []
     assert retriever.invoke("snow", filter={}) == [found]
+
+
+def test_it_retrieves_each_relevant_page_of_a_file(tmp_path: Path) -> None:
+    report = write_pdf(tmp_path / "report.pdf", ["a red dog", "rain in spring", "a red dog and a cat"], title="Animals")
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
+        pipeline.index(Paths([report], options=SourceOptions(pdf=True)))
+        retriever = VlmsearchRetriever(pipeline=pipeline)
+        found = retriever.invoke("red dog")
+        assert sorted(map(str, ids(found))) == [f"{report}#page=1", f"{report}#page=3"]
+        assert [document.metadata["page"] for document in found] == [1, 3]
+        block = image_block(found[0], edge=64)
+        with PIL.Image.open(BytesIO(base64.b64decode(block["base64"]))) as picture:
+            assert max(picture.size) == 64
+        assert ids(retriever.invoke("red dog", group=True)) == ids(found[:1])
+        vectors = VlmsearchVectorStore(pipeline)
+        assert ids(vectors.similarity_search("red dog", k=2)) == ids(found)
+        assert ids(vectors.similarity_search("red dog", k=9, group=True)) == ids(found[:1])
 
 
 def test_it_retrieves_from_a_server(running_service: RunningService) -> None:

@@ -296,7 +296,8 @@ class VlmsearchVectorStore(VectorStore):
     Searches are those of `Pipeline.search`, so scores are relevances from 0 to 1; like other stores of LangChain this
     shows the best ``k`` however weak they are, unless ``min_score`` says otherwise. `VlmsearchRetriever` shows what is
     relevant. ``filter`` is a filter on metadata: see `vlmsearch.stores.filters`. All other keyword arguments of a
-    search go to `Pipeline.search`, such as ``without``, ``weights`` and ``rerank``.
+    search go to `Pipeline.search`, such as ``without``, ``weights`` and ``rerank``. Pages of one file are documents
+    like others here; with ``group=True`` the best of a file is shown alone.
 
     Args:
         pipeline: The index, which is closed by who opened it.
@@ -624,9 +625,11 @@ class VlmsearchVectorStore(VectorStore):
         *,
         filter: Mapping[str, object] | None = None,
         min_score: float | None = 0.0,
+        group: bool = False,
         **options: Any,
     ) -> list[Match]:
-        return self.pipeline.search(query, limit=k, where=filter or None, min_score=min_score, **options)
+        where = filter or None
+        return self.pipeline.search(query, limit=k, where=where, min_score=min_score, group=group, **options)
 
     def _nearest(self, embedding: list[float], k: int, *, filter: Mapping[str, object] | None = None) -> list[Match]:
         """The documents nearest to a vector in any field of its space, with the cosine as the score."""
@@ -660,8 +663,8 @@ class VlmsearchRetriever(BaseRetriever):
     """Retrieve what is relevant for a question from an index, here or on a server.
 
     What is less relevant than the threshold of the index is not returned, so that there may be fewer than ``k``
-    documents, or none. Keyword arguments of ``invoke`` take the place of these attributes, or go to `Pipeline.search`,
-    such as ``image``.
+    documents, or none. Each relevant page of a file is one of them. Keyword arguments of ``invoke`` take the place of
+    these attributes, or go to `Pipeline.search`, such as ``image`` and ``group``.
 
     Attributes:
         pipeline: The index; it stays open as long as this is used.
@@ -692,7 +695,8 @@ class VlmsearchRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[LangchainDocument]:
-        options = {"k": self.k, "filter": self.filter, "min_score": self.min_score, **self.search_kwargs, **kwargs}
+        own = {"k": self.k, "filter": self.filter, "min_score": self.min_score, "group": False}
+        options = {**own, **self.search_kwargs, **kwargs}
         limit, where = options.pop("k"), options.pop("filter") or None
         documents = []
         for match in self.pipeline.search(query or None, limit=limit, where=where, **options):
