@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from haystack import Document
 from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DocumentStore
 from haystack.testing.document_store import (
     CountDocumentsByFilterTest,
     CountUniqueMetadataByFilterTest,
@@ -74,7 +75,7 @@ class Suites(
             if wanted.embedding is not None:
                 assert found.embedding == pytest.approx(wanted.embedding, rel=1e-5, abs=1e-6)
 
-    def test_write_documents(self, document_store: VlmsearchDocumentStore) -> None:
+    def test_write_documents(self, document_store: DocumentStore) -> None:
         first = Document(id="1", content="a dog")
         assert document_store.write_documents([first]) == 1
         with pytest.raises(DuplicateDocumentError, match="'1'"):

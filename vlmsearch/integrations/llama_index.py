@@ -339,7 +339,10 @@ def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
     resource = data.get("text_resource") or {}
     text = data.pop("text", None) if "text" in data else resource.pop("text", None)
     picture = data.get("image_resource") or {}
-    encoded = data.pop("image", None) if isinstance(node, ImageNode) else picture.pop("data", None)
+    resources = {} if isinstance(node, TextNode) else _resources(node)  # what LlamaIndex leaves out of dumps
+    encoded = data.pop("image", None) if isinstance(node, ImageNode) else resources.pop("image_resource", None)
+    for name, value in resources.items():
+        data[name]["data"] = value
     path = data.get("image_path") or picture.get("path")
     kind = data.get("image_mimetype") or picture.get("mimetype") or ""
     if node.ref_doc_id is not None and REF not in metadata:
@@ -356,6 +359,12 @@ def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
         bool(encoded),
         node.embedding if with_vector else None,
     )
+
+
+def _resources(node: BaseNode) -> dict[str, str]:
+    """The bytes of a node's image, sound and film in base64, by the names of the fields."""
+    found = {name: getattr(node, name, None) for name in ("image_resource", "audio_resource", "video_resource")}
+    return {name: one.data.decode() for name, one in found.items() if one is not None and one.data is not None}
 
 
 def _to_node(found: FrameworkDocument) -> BaseNode:
