@@ -1,5 +1,6 @@
 """The real servers, for every test that asks for one, and examples that are the same in every run."""
 
+import os
 import signal
 
 from hypothesis import settings
@@ -15,6 +16,8 @@ pytest_plugins = [
     "tests.support.ray_cluster",
     "tests.support.spans",
 ]
+
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # Haystack reads it when it is imported, and asks the network
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
