@@ -12,7 +12,7 @@ from haystack.components.converters.image import ImageFileToDocument
 from haystack.components.writers import DocumentWriter
 from haystack.document_stores.types import DuplicatePolicy
 
-from vlmsearch.integrations.haystack import VlmsearchDocumentStore, VlmsearchImageRetriever, VlmsearchRetriever
+from vlmsearch.integrations.haystack import VlmsearchDocumentStore, VlmsearchImageRetriever, VlmsearchTextRetriever
 
 
 def fill(store: VlmsearchDocumentStore, folder: Path) -> int:
@@ -28,7 +28,7 @@ def fill(store: VlmsearchDocumentStore, folder: Path) -> int:
 def search(store: VlmsearchDocumentStore, text: str | None, image: str | None, limit: int) -> list[Document]:
     pipeline = Pipeline()
     if image is None:
-        pipeline.add_component("find", VlmsearchRetriever(store, top_k=limit))
+        pipeline.add_component("find", VlmsearchTextRetriever(store, top_k=limit))
         data = {"query": text}
     else:
         pipeline.add_component("find", VlmsearchImageRetriever(store, top_k=limit))

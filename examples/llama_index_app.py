@@ -9,7 +9,7 @@ from pathlib import Path
 
 from llama_index.core.schema import BaseNode, ImageNode, NodeWithScore, TextNode
 
-from vlmsearch.integrations.llama_index import VlmsearchRetriever, VlmsearchVectorStore
+from vlmsearch.integrations.llama_index import VlmsearchMultiModalRetriever, VlmsearchNodeStore
 
 
 def read(folder: Path) -> list[BaseNode]:
@@ -23,7 +23,7 @@ def read(folder: Path) -> list[BaseNode]:
     return nodes
 
 
-def search(retriever: VlmsearchRetriever, text: str | None, image: str | None) -> list[NodeWithScore]:
+def search(retriever: VlmsearchMultiModalRetriever, text: str | None, image: str | None) -> list[NodeWithScore]:
     if image is None:
         return retriever.retrieve(text or "")  # texts and images
     return retriever.image_to_image_retrieve(image)
@@ -37,9 +37,9 @@ if __name__ == "__main__":
     parser.add_argument("--encoder", default="onnx:demo")
     parser.add_argument("--store", default="sqlite:./llama-index-app")
     given = parser.parse_args()
-    store = VlmsearchVectorStore(given.store, encoder=given.encoder)
+    store = VlmsearchNodeStore(given.store, encoder=given.encoder)
     store.add(read(given.folder))
     print(f"{len(store.get_nodes())} in the index")
-    for each in search(VlmsearchRetriever(store, similarity_top_k=5), given.text, given.like):
+    for each in search(VlmsearchMultiModalRetriever(store, similarity_top_k=5), given.text, given.like):
         print(f"{each.score:.3f}  {each.node_id}")
     store.close()

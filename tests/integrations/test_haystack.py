@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ from vlmsearch.integrations.haystack import (
     VlmsearchEmbeddingRetriever,
     VlmsearchImageEmbedder,
     VlmsearchImageRetriever,
-    VlmsearchRetriever,
     VlmsearchTextEmbedder,
+    VlmsearchTextRetriever,
     _to_where,
 )
 from vlmsearch.stores.filters import parse_filter
@@ -106,6 +107,21 @@ def test_the_bytes_of_replaced_and_deleted_documents_are_removed(tmp_path: Path)
     assert (changed.blob, changed.meta) == (ByteStream(picture(2)), {"seen": True})
     store.delete_documents(["a"])
     assert list(folder.iterdir()) == []
+    store.close()
+
+
+def test_no_file_is_left_of_a_document_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:", image_folder=str(folder))
+    good = Document(id="a", blob=ByteStream(picture(1)))
+    store.write_documents([good])
+    broken = [Document(id="b", blob=ByteStream(b"no image", mime_type="image/png"))]
+    unfit = [Document(id="a", blob=ByteStream(picture(2))), Document(id="c", meta={"what": object()})]
+    for each in (broken, unfit):
+        with pytest.raises(InvalidInputError):
+            store.write_documents(each, policy=DuplicatePolicy.OVERWRITE)
+    assert [path.read_bytes() for path in folder.iterdir()] == [picture(1)]
+    assert [each.blob for each in store.filter_documents()] == [good.blob]
     store.close()
 
 
@@ -271,7 +287,7 @@ def test_a_filter_that_the_store_cannot_apply_still_fills_the_page(tmp_path: Pat
 
 
 def test_retrievers_find_images_by_text_and_the_nearest_by_vector(gallery: VlmsearchDocumentStore) -> None:
-    found = VlmsearchRetriever(gallery, top_k=3, min_score=0.0).run(make_scene(4).caption())["documents"]
+    found = VlmsearchTextRetriever(gallery, top_k=3, min_score=0.0).run(make_scene(4).caption())["documents"]
     assert "4" in [each.id for each in found]
     assert [each.score for each in found] == sorted((each.score or 0 for each in found), reverse=True)
     embedder = VlmsearchTextEmbedder("onnx:demo")
@@ -292,7 +308,7 @@ def test_retrievers_find_images_by_text_and_the_nearest_by_vector(gallery: Vlmse
 def test_a_retriever_merges_filters_where_it_is_told_to(gallery: VlmsearchDocumentStore) -> None:
     least = {"field": "meta.number", "operator": ">=", "value": 2}
     most = {"field": "meta.name", "operator": "==", "value": None}
-    merged = VlmsearchRetriever(gallery, filters=least, filter_policy=FilterPolicy.MERGE, min_score=0.0)
+    merged = VlmsearchTextRetriever(gallery, filters=least, filter_policy=FilterPolicy.MERGE, min_score=0.0)
     assert {each.id for each in merged.run("a square", filters=most)["documents"]} == {"2", "3", "4", "5", "text"}
 
 
@@ -322,7 +338,7 @@ def test_given_vectors_have_words_as_well(tmp_path: Path) -> None:
     store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
     assert store.nearest([1, 0]) == []
     store.write_documents([Document(id="a", content="a dog in the snow"), Document(id="b", content="a blue car")])
-    [found] = VlmsearchRetriever(store).run("snow")["documents"]
+    [found] = VlmsearchTextRetriever(store).run("snow")["documents"]
     assert found.id == "a"
     assert 0 < (found.score or 0) <= 1
     with pytest.raises(ConfigError, match="encoder"):
@@ -358,7 +374,7 @@ def test_a_pipeline_is_written_to_a_file_and_read_again(tmp_path: Path, files: l
     asking = Pipeline()
     asking.add_component("embedder", VlmsearchTextEmbedder("onnx:demo"))
     asking.add_component("nearest", VlmsearchEmbeddingRetriever(store, top_k=1, filter_policy=FilterPolicy.MERGE))
-    asking.add_component("words", VlmsearchRetriever(store, min_score=0.0))
+    asking.add_component("words", VlmsearchTextRetriever(store, min_score=0.0))
     asking.add_component("image", VlmsearchImageRetriever(store, min_score=0.0))
     asking.connect("embedder.embedding", "nearest.query_embedding")
     content = ImageContent(base64.b64encode(picture(0)).decode(), mime_type="image/png")
@@ -378,7 +394,7 @@ def test_components_can_be_awaited(gallery: VlmsearchDocumentStore, files: list[
     async def ask() -> list[list[Document]]:
         vector = (await VlmsearchTextEmbedder("onnx:demo").run_async(make_scene(2).caption()))["embedding"]
         asked = (
-            VlmsearchRetriever(gallery, min_score=0.0).run_async("a square"),
+            VlmsearchTextRetriever(gallery, min_score=0.0).run_async("a square"),
             VlmsearchImageRetriever(gallery, min_score=0.0).run_async(files[2]),
             VlmsearchEmbeddingRetriever(gallery).run_async(vector),
             VlmsearchDocumentEmbedder("mock:").run_async([Document(content="a")]),
@@ -414,6 +430,30 @@ def test_an_update_is_undone_by_indexing_the_source_again(tmp_path: Path) -> Non
     assert store.filter_documents()[0].meta == {"year": [1], "deep": 2}
     store.write_documents([first], policy=DuplicatePolicy.OVERWRITE)
     assert store.filter_documents()[0].meta == first.meta
+    store.close()
+
+
+def test_values_are_in_order_a_page_at_a_time(tmp_path: Path) -> None:
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=2)
+    values = [10, -2.5, 9, "b", True, ["x"], {"y": 1}, -30, None]
+    store.write_documents([Document(id=str(i), meta={"v": value}) for i, value in enumerate(values)])
+    assert store.get_metadata_field_unique_values("meta.v", size=5) == ([-30, -2.5, True, 9, 10], 8)
+    assert store.get_metadata_field_unique_values("v", from_=5) == ([{"y": 1}, ["x"], "b"], 8)
+    assert store.get_metadata_field_min_max("v") == {"min": None, "max": None}
+    assert store.count_unique_metadata_by_filter({}, ["meta.v", "none"]) == {"v": 8, "none": 0}
+    store.close()
+
+
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:")
+
+    def work(number: int) -> list[str]:
+        store.write_documents([Document(id=str(number), content=f"word{number} and more")])
+        return [each.id for each in store.search(f"word{number}", top_k=1, min_score=0)]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(work, range(16))) == [[str(number)] for number in range(16)]
+    assert store.count_documents() == 16
     store.close()
 
 

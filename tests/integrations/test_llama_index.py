@@ -44,8 +44,8 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.integrations.framework_index import _split
 from vlmsearch.integrations.llama_index import (
     VlmsearchEmbedding,
-    VlmsearchRetriever,
-    VlmsearchVectorStore,
+    VlmsearchMultiModalRetriever,
+    VlmsearchNodeStore,
     _matches,
     _to_where,
 )
@@ -73,19 +73,19 @@ def only(key: str, operator: FilterOperator, value: Any) -> MetadataFilters:
 
 
 @pytest.fixture(params=STORES)
-def empty(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[VlmsearchVectorStore]:
-    store = VlmsearchVectorStore(store_url(request.param, tmp_path, request), image_folder=str(tmp_path / "images"))
+def empty(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[VlmsearchNodeStore]:
+    store = VlmsearchNodeStore(store_url(request.param, tmp_path, request), image_folder=str(tmp_path / "images"))
     yield store
     store.close()
 
 
 @pytest.fixture
-def store(empty: VlmsearchVectorStore) -> VlmsearchVectorStore:
+def store(empty: VlmsearchNodeStore) -> VlmsearchNodeStore:
     empty.add(nodes())
     return empty
 
 
-def ids(store: VlmsearchVectorStore, **query: Any) -> list[str]:
+def ids(store: VlmsearchNodeStore, **query: Any) -> list[str]:
     found = store.query(VectorStoreQuery(**{"query_embedding": [1.0, 1.0], "similarity_top_k": 3, **query}))
     assert found.ids is not None
     assert found.nodes is not None
@@ -94,7 +94,7 @@ def ids(store: VlmsearchVectorStore, **query: Any) -> list[str]:
     return found.ids
 
 
-def test_an_empty_store_has_nothing(empty: VlmsearchVectorStore) -> None:
+def test_an_empty_store_has_nothing(empty: VlmsearchNodeStore) -> None:
     assert ids(empty) == []
     assert empty.get_nodes() == []
     empty.delete("doc-0")
@@ -104,10 +104,10 @@ def test_an_empty_store_has_nothing(empty: VlmsearchVectorStore) -> None:
         empty.add([TextNode(text="no vector yet")])
 
 
-def test_nodes_come_back_as_they_were(store: VlmsearchVectorStore) -> None:
+def test_nodes_come_back_as_they_were(store: VlmsearchNodeStore) -> None:
     found = store.query(VectorStoreQuery(query_embedding=[2.0, 0.0], similarity_top_k=1))
     assert found.ids == [RAIN]
-    assert found.similarities == [pytest.approx(1.0, abs=1e-5)]
+    assert (found.similarities or [0])[0] == pytest.approx(1.0, abs=1e-5)
     wanted = {each.node_id: each for each in nodes()}
     got = store.get_nodes()
     assert {each.node_id for each in got} == set(wanted)
@@ -120,7 +120,7 @@ def test_nodes_come_back_as_they_were(store: VlmsearchVectorStore) -> None:
         assert each.ref_doc_id == one.ref_doc_id
 
 
-def test_the_nearest_are_first_and_as_many_as_asked(store: VlmsearchVectorStore) -> None:
+def test_the_nearest_are_first_and_as_many_as_asked(store: VlmsearchNodeStore) -> None:
     assert ids(store, query_embedding=[0.9, 1.0]) == [SUN, SNOW, RAIN]
     assert ids(store, query_embedding=[0.9, 1.0], similarity_top_k=1) == [SUN]
 
@@ -159,14 +159,14 @@ def test_the_nearest_are_first_and_as_many_as_asked(store: VlmsearchVectorStore)
     ],
 )
 def test_every_operator_holds(
-    store: VlmsearchVectorStore, key: str, operator: FilterOperator, value: Any, wanted: set[str]
+    store: VlmsearchNodeStore, key: str, operator: FilterOperator, value: Any, wanted: set[str]
 ) -> None:
     filters = only(key, operator, value)
     assert set(ids(store, filters=filters)) == wanted
     assert {each.node_id for each in store.get_nodes(filters=filters)} == wanted
 
 
-def test_conditions_nest(store: VlmsearchVectorStore) -> None:
+def test_conditions_nest(store: VlmsearchNodeStore) -> None:
     is_c = MetadataFilter(key="rank", value="c")
     light = MetadataFilter(key="weight", operator=FilterOperator.LT, value=3)
     wet = MetadataFilter(key="tags", operator=FilterOperator.CONTAINS, value="wet")
@@ -185,7 +185,7 @@ def test_conditions_nest(store: VlmsearchVectorStore) -> None:
     assert set(ids(store, filters=MetadataFilters(filters=[]))) == {RAIN, SNOW, SUN}
 
 
-def test_ids_of_nodes_and_documents_narrow_a_query(store: VlmsearchVectorStore) -> None:
+def test_ids_of_nodes_and_documents_narrow_a_query(store: VlmsearchNodeStore) -> None:
     assert set(ids(store, node_ids=[RAIN, SUN, "unknown"])) == {RAIN, SUN}
     assert ids(store, node_ids=[RAIN, SUN], filters=only("rank", FilterOperator.EQ, "c")) == [SUN]
     assert len(ids(store, node_ids=[])) == 3
@@ -193,7 +193,7 @@ def test_ids_of_nodes_and_documents_narrow_a_query(store: VlmsearchVectorStore) 
     assert ids(store, doc_ids=["doc-0"], filters=only("rank", FilterOperator.EQ, "a")) == [RAIN]
 
 
-def test_nodes_are_replaced_and_deleted(store: VlmsearchVectorStore) -> None:
+def test_nodes_are_replaced_and_deleted(store: VlmsearchNodeStore) -> None:
     changed = nodes()[0]
     changed.text, changed.embedding, changed.metadata = "a bird", [0.5, 0.1], {"new": [None]}
     assert store.add([changed]) == [RAIN]
@@ -213,7 +213,7 @@ def test_nodes_are_replaced_and_deleted(store: VlmsearchVectorStore) -> None:
     assert store.get_nodes() == []
 
 
-def test_everything_can_be_awaited(empty: VlmsearchVectorStore) -> None:
+def test_everything_can_be_awaited(empty: VlmsearchNodeStore) -> None:
     async def run() -> None:
         assert await empty.async_add(nodes()) == [RAIN, SNOW, SUN]
         found = await empty.aquery(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=1))
@@ -228,7 +228,7 @@ def test_everything_can_be_awaited(empty: VlmsearchVectorStore) -> None:
     asyncio.run(run())
 
 
-def test_words_and_vectors_are_ranked_together(store: VlmsearchVectorStore) -> None:
+def test_words_and_vectors_are_ranked_together(store: VlmsearchNodeStore) -> None:
     words = {"query_str": "snow", "query_embedding": None, "mode": VectorStoreQueryMode.TEXT_SEARCH}
     if store.store.startswith("chroma"):
         with pytest.raises(ConfigError, match="ranks no words"):
@@ -242,7 +242,7 @@ def test_words_and_vectors_are_ranked_together(store: VlmsearchVectorStore) -> N
     assert ids(store, **hybrid, hybrid_top_k=1, alpha=0.9) == [RAIN]
 
 
-def test_marginal_relevance_leaves_out_what_is_alike(empty: VlmsearchVectorStore) -> None:
+def test_marginal_relevance_leaves_out_what_is_alike(empty: VlmsearchNodeStore) -> None:
     vectors = {"best": [1.0, 0.1], "copy": [1.0, 0.11], "other": [0.6, -0.8]}
     empty.add([TextNode(id_=id, text=id, embedding=vector) for id, vector in vectors.items()])
     mmr = VectorStoreQuery([1.0, 0.0], similarity_top_k=2, mode=VectorStoreQueryMode.MMR, mmr_threshold=0.3)
@@ -251,7 +251,7 @@ def test_marginal_relevance_leaves_out_what_is_alike(empty: VlmsearchVectorStore
 
 
 def test_what_a_query_lacks_is_said(tmp_path: Path) -> None:
-    store = VlmsearchVectorStore(f"sqlite:{tmp_path / 'i'}")
+    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'i'}")
     store.add(nodes())
     with pytest.raises(ConfigError, match="svm"):
         store.query(VectorStoreQuery([1, 0], mode=VectorStoreQueryMode.SVM))
@@ -264,7 +264,7 @@ def test_what_a_query_lacks_is_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="takes a string"):
         store.query(VectorStoreQuery([1, 0], filters=only("rank", FilterOperator.TEXT_MATCH, 1)))
     with pytest.raises(ConfigError, match="encoder"):
-        VlmsearchRetriever(store)
+        VlmsearchMultiModalRetriever(store)
     store.close()
 
 
@@ -355,7 +355,7 @@ def files(tmp_path: Path) -> list[str]:
     return [str(tmp_path / f"{number}.png") for number in range(6)]
 
 
-def test_every_kind_of_node_comes_back_with_its_image(empty: VlmsearchVectorStore, files: list[str]) -> None:
+def test_every_kind_of_node_comes_back_with_its_image(empty: VlmsearchNodeStore, files: list[str]) -> None:
     encoded = base64.b64encode(picture(3)).decode()
     written: list[BaseNode] = [
         ImageNode(id_="path", image_path=files[0], metadata={"n": 0}),
@@ -390,15 +390,15 @@ def test_every_kind_of_node_comes_back_with_its_image(empty: VlmsearchVectorStor
 
 
 def test_bytes_without_a_folder_are_refused(tmp_path: Path) -> None:
-    store = VlmsearchVectorStore(f"sqlite:{tmp_path / 'i'}")
+    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'i'}")
     with pytest.raises(ConfigError, match="image_folder"):
         store.add([ImageNode(image=base64.b64encode(picture(3)).decode(), embedding=[1, 0])])
     store.close()
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, files: list[str]) -> Iterator[VlmsearchVectorStore]:
-    store = VlmsearchVectorStore(f"sqlite:{tmp_path / 'gallery'}", encoder="onnx:demo", min_score=0.0)
+def gallery(tmp_path: Path, files: list[str]) -> Iterator[VlmsearchNodeStore]:
+    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'gallery'}", encoder="onnx:demo", min_score=0.0)
     store.add(
         [
             *(ImageNode(id_=str(i), image_path=path, metadata={"n": i}) for i, path in enumerate(files)),
@@ -409,10 +409,10 @@ def gallery(tmp_path: Path, files: list[str]) -> Iterator[VlmsearchVectorStore]:
     store.close()
 
 
-def test_a_retriever_finds_texts_and_images(gallery: VlmsearchVectorStore, files: list[str]) -> None:
-    by_text = VlmsearchRetriever(gallery).retrieve("squares")
+def test_a_retriever_finds_texts_and_images(gallery: VlmsearchNodeStore, files: list[str]) -> None:
+    by_text = VlmsearchMultiModalRetriever(gallery).retrieve("squares")
     assert "text" in [each.node_id for each in by_text]
-    retriever = VlmsearchRetriever(gallery, similarity_top_k=3)
+    retriever = VlmsearchMultiModalRetriever(gallery, similarity_top_k=3)
     assert [each.node_id for each in retriever.text_retrieve("squares")] == ["text"]
     pictures = retriever.text_to_image_retrieve(make_scene(4).caption())
     assert len(pictures) == 3
@@ -423,7 +423,7 @@ def test_a_retriever_finds_texts_and_images(gallery: VlmsearchVectorStore, files
     assert best.node.image_path == files[2]
     assert best.score is not None
     assert 0.5 < best.score <= 1
-    few = VlmsearchRetriever(gallery, filters=only("n", FilterOperator.LT, 2))
+    few = VlmsearchMultiModalRetriever(gallery, filters=only("n", FilterOperator.LT, 2))
     assert {each.node_id for each in few.image_to_image_retrieve(files[2])} <= {"0", "1"}
     both = retriever.text_to_image_retrieve(QueryBundle(query_str="a square", image_path=files[2]))
     assert both[0].node_id == "2"
@@ -431,8 +431,8 @@ def test_a_retriever_finds_texts_and_images(gallery: VlmsearchVectorStore, files
         retriever.image_to_image_retrieve(QueryBundle(query_str="a square"))
 
 
-def test_a_retriever_can_be_awaited(gallery: VlmsearchVectorStore, files: list[str]) -> None:
-    retriever = VlmsearchRetriever(gallery, similarity_top_k=2)
+def test_a_retriever_can_be_awaited(gallery: VlmsearchNodeStore, files: list[str]) -> None:
+    retriever = VlmsearchMultiModalRetriever(gallery, similarity_top_k=2)
 
     async def ask() -> list[list[str]]:
         found = await asyncio.gather(
@@ -453,8 +453,8 @@ def test_what_vlmsearch_indexed_is_found_by_llama_index_and_the_reverse(tmp_path
     url = f"sqlite:{tmp_path / 'i'}"
     with vlmsearch.Pipeline.open(encoder="onnx:demo", store=url) as pipe:
         pipe.index(files)
-        store = VlmsearchVectorStore(url, encoder="onnx:demo", min_score=0.0)
-        [best, *_] = VlmsearchRetriever(store).image_to_image_retrieve(files[4])
+        store = VlmsearchNodeStore(url, encoder="onnx:demo", min_score=0.0)
+        [best, *_] = VlmsearchMultiModalRetriever(store).image_to_image_retrieve(files[4])
         assert isinstance(best.node, ImageNode)
         assert best.node.image_path == files[4]
         store.add([TextNode(id_="note", text="squares")])
@@ -464,7 +464,7 @@ def test_what_vlmsearch_indexed_is_found_by_llama_index_and_the_reverse(tmp_path
 
 def test_an_index_of_llama_index_works_over_the_store(tmp_path: Path) -> None:
     embedding = VlmsearchEmbedding(encoder="onnx:demo", space="minilm")
-    store = VlmsearchVectorStore(f"sqlite:{tmp_path / 'i'}")
+    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'i'}")
     documents = [Document(id_="a", text="a dog in the snow"), Document(id_="b", text="a red car in the city")]
     context = StorageContext.from_defaults(vector_store=store)
     index = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=embedding)
@@ -477,7 +477,7 @@ def test_an_index_of_llama_index_works_over_the_store(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_encodes_itself_needs_no_embedding_of_llama_index(gallery: VlmsearchVectorStore) -> None:
+def test_what_encodes_itself_needs_no_embedding_of_llama_index(gallery: VlmsearchNodeStore) -> None:
     assert not gallery.is_embedding_query
     found = gallery.query(VectorStoreQuery(query_str=make_scene(3).caption(), similarity_top_k=2))
     assert len(found.ids or []) == 2
@@ -486,8 +486,8 @@ def test_what_encodes_itself_needs_no_embedding_of_llama_index(gallery: Vlmsearc
 
 
 def test_a_multimodal_index_keeps_texts_and_images_in_two_stores(tmp_path: Path, files: list[str]) -> None:
-    texts = VlmsearchVectorStore(f"sqlite:{tmp_path / 'texts'}")
-    images = VlmsearchVectorStore(f"sqlite:{tmp_path / 'images'}")
+    texts = VlmsearchNodeStore(f"sqlite:{tmp_path / 'texts'}")
+    images = VlmsearchNodeStore(f"sqlite:{tmp_path / 'images'}")
     context = StorageContext.from_defaults(vector_store=texts, image_store=images)
     index = MultiModalVectorStoreIndex(
         [TextNode(text="a note on squares"), *(ImageNode(image_path=path, metadata={"file": path}) for path in files)],
@@ -505,10 +505,10 @@ def test_a_multimodal_index_keeps_texts_and_images_in_two_stores(tmp_path: Path,
 
 
 def test_stores_and_embeddings_are_written_to_files(tmp_path: Path) -> None:
-    store = VlmsearchVectorStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:", min_score=0.5)
-    again = VlmsearchVectorStore.from_dict(store.to_dict())
+    store = VlmsearchNodeStore(f"sqlite:{tmp_path / 'i'}", encoder="mock:", min_score=0.5)
+    again = VlmsearchNodeStore.from_dict(store.to_dict())
     assert again.to_dict() == store.to_dict()
-    assert VlmsearchVectorStore.from_json(store.to_json()).is_embedding_query is False
+    assert VlmsearchNodeStore.from_json(store.to_json()).is_embedding_query is False
     embedding = VlmsearchEmbedding(encoder="mock:", space="minilm")
     same = VlmsearchEmbedding.from_json(embedding.to_json())
     assert (same.encoder, same.space) == ("mock:", "minilm")

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from vlmsearch.types import (
     check_metadata,
 )
 
+T = TypeVar("T")
 EMBEDDING = Field("embedding", "text")
 """The field of vectors that were made elsewhere."""
 KEPT = "_json"
@@ -197,13 +198,12 @@ class FrameworkIndex(Closable):
     def _ready(self, documents: Sequence[FrameworkDocument]) -> Pipeline:
         """The pipeline for writing; the first vectors say how long all are, where nothing else does."""
         with self._lock:
-            if self.pipeline is None:
+            pipeline = self.pipeline
+            if pipeline is None:
                 first = next((each.embedding for each in documents if each.embedding is not None), None)
                 if first is None:
                     raise ConfigError("the first documents need vectors, or say how long vectors are")
-                self._dim = len(first)
-            pipeline = self.pipeline
-            assert pipeline is not None  # noqa: S101 - the length is known by now
+                pipeline = self._pipeline = Pipeline(GivenVectors(len(first)), self.store)
             return pipeline
 
     # ---- writing
@@ -223,21 +223,24 @@ class FrameworkIndex(Closable):
         if not documents:
             return
         pipeline = self._ready(documents)
-        before = self._files(each.id for each in documents)
-        kept = [self._keep(each) for each in documents]
-        if self.gives_vectors:
-            encoder = pipeline.encoder
-            records = [_record(packed, encoder, each.embedding) for packed, each in zip(kept, documents)]
-            self.store.bind(encoder.fingerprint, encoder.spaces)
-            for start in range(0, len(records), _PAGE):
-                self.store.upsert(records[start : start + _PAGE])
-        else:
-            pipeline.add(kept, strict=True, retry_failed=True)
-        for path in before - self._files(each.id for each in documents):
-            path.unlink(missing_ok=True)
+        ids = [each.id for each in documents]
+        files = self._files(ids)
+        try:
+            kept = [self._keep(each, files) for each in documents]
+            if self.gives_vectors:
+                encoder = pipeline.encoder
+                records = [_record(packed, encoder, each.embedding) for packed, each in zip(kept, documents)]
+                self.store.bind(encoder.fingerprint, encoder.spaces)
+                for some in _pages(records):
+                    self.store.upsert(some)
+            else:
+                pipeline.add(kept, strict=True, retry_failed=True)
+        finally:  # of what was replaced, and of what could not be written
+            for path in files - self._files(ids):
+                path.unlink(missing_ok=True)
 
-    def _keep(self, given: FrameworkDocument) -> Document:
-        """The document as the index keeps it, its bytes in a file."""
+    def _keep(self, given: FrameworkDocument, files: set[Path]) -> Document:
+        """The document as the index keeps it, its bytes in a file, which is added to ``files``."""
         image, name = given.image, ""
         if isinstance(given.data, bytes):
             if self._folder is None:
@@ -247,6 +250,7 @@ class FrameworkIndex(Closable):
                 )
             digests = [hashlib.sha256(part).hexdigest()[:32] for part in (given.id.encode(), given.data)]
             name = "-".join(digests) + given.suffix
+            files.add(self._folder / name)
             replace_file(self._folder / name, given.data)
             image = self._folder / name if given.is_image else image
         flat, rest = _split(given.metadata)
@@ -556,8 +560,8 @@ def _parsed(where: Mapping[str, object] | None) -> Filter | None:
     return None if where is None else parse_filter(where)
 
 
-def _pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE))
+def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[start : start + _PAGE] for start in range(0, len(items), _PAGE))
 
 
 def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, Any]]:

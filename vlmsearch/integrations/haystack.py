@@ -215,7 +215,8 @@ class VlmsearchDocumentStore:
         found = [each.metadata.get(key) for each in self.index.find(*self._conditions(filters))]
         term = (search_term or "").lower()
         values = {_form(value): value for value in found if value is not None and term in str(value).lower()}
-        return [values[form] for form in sorted(values)][from_ : from_ + size], len(values)
+        ordered = [value for _, value in sorted(values.items(), key=lambda each: _place(*each))]
+        return ordered[from_ : from_ + size], len(values)
 
     # ---- writing
 
@@ -475,10 +476,14 @@ def _image_source(image: Image) -> ImageSource:
 
 
 def _form(value: object) -> str:
-    """Values that differ by type or content have another form; sorting forms sorts values of one type."""
-    kind = "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
-    place = f"{value:030.9f}" if kind == "number" else str(value)
-    return f"{kind} {place} {type(value).__name__} {json.dumps(value, sort_keys=True, default=str)}"
+    """What tells values apart: 1, 1.0, "1" and True are four."""
+    return f"{type(value).__name__} {json.dumps(value, ensure_ascii=False, sort_keys=True)}"
+
+
+def _place(form: str, value: object) -> tuple[bool, float, str]:
+    """Numbers first, by their size, then all else."""
+    is_number = isinstance(value, (int, float))
+    return not is_number, float(value) if isinstance(value, (int, float)) else 0.0, form
 
 
 # ---- filters
@@ -592,7 +597,7 @@ class _Retriever:
 
 
 @component
-class VlmsearchRetriever(_Retriever):
+class VlmsearchTextRetriever(_Retriever):
     """Find the documents that fit a text: by their images, their texts and their words, as `Pipeline.search` does.
 
     Where vectors are given to the store, a text is looked for by its words alone, which makes this the keyword side of
@@ -612,7 +617,7 @@ class VlmsearchRetriever(_Retriever):
     Example:
         >>> store = VlmsearchDocumentStore("mock:", encoder="mock:")
         >>> _ = store.write_documents([Document(content="a dog in the snow"), Document(content="a blue car")])
-        >>> [found] = VlmsearchRetriever(store).run("snow")["documents"]
+        >>> [found] = VlmsearchTextRetriever(store).run("snow")["documents"]
         >>> found.content
         'a dog in the snow'
     """
@@ -819,8 +824,7 @@ class _Embedder:
 
     def warm_up(self) -> None:
         """Open the encoder."""
-        if self._opened is None:
-            self._opened = open_encoder(self.encoder)
+        self._open()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the component as a dictionary."""
@@ -833,9 +837,7 @@ class _Embedder:
 
     def _open(self) -> tuple[Encoder, Space]:
         """The encoder and the space of its vectors: by default the first that texts and images share."""
-        self.warm_up()
-        opened = self._opened
-        assert opened is not None  # noqa: S101 - `warm_up` opened it
+        self._opened = opened = open_encoder(self.encoder) if self._opened is None else self._opened
         return opened, shared_space(opened, self.space)
 
 

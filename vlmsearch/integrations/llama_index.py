@@ -77,7 +77,7 @@ _MMR_CANDIDATES = 4
 """How many times as many nodes as are wanted `mmr` chooses from."""
 
 
-class VlmsearchVectorStore(BasePydanticVectorStore):
+class VlmsearchNodeStore(BasePydanticVectorStore):
     """Keep nodes of LlamaIndex in an index, with their texts, their images and their relations to other nodes.
 
     All filter operators and nested conditions hold; what the index cannot apply is applied to the nodes that it gives.
@@ -93,7 +93,7 @@ class VlmsearchVectorStore(BasePydanticVectorStore):
 
     Example:
         >>> from llama_index.core.vector_stores.types import VectorStoreQuery
-        >>> store = VlmsearchVectorStore(store="mock:")
+        >>> store = VlmsearchNodeStore(store="mock:")
         >>> store.add([TextNode(id_="a", text="a dog", embedding=[0.6, 0.8])])
         ['a']
         >>> store.query(VectorStoreQuery(query_embedding=[0.6, 0.8])).nodes[0].text
@@ -119,7 +119,7 @@ class VlmsearchVectorStore(BasePydanticVectorStore):
     @classmethod
     def class_name(cls) -> str:
         """Return what the store is called where it is written to a file."""
-        return "VlmsearchVectorStore"
+        return "VlmsearchNodeStore"
 
     @property
     def client(self) -> FrameworkIndex:
@@ -535,7 +535,7 @@ def _merged(dense: Found, sparse: Found, alpha: float | None, limit: int) -> Fou
 # ---- retriever and embedding
 
 
-class VlmsearchRetriever(MultiModalRetriever):
+class VlmsearchMultiModalRetriever(MultiModalRetriever):
     """Find texts and images by a text or an image, in a store whose nodes are encoded here.
 
     Args:
@@ -547,22 +547,22 @@ class VlmsearchRetriever(MultiModalRetriever):
         ConfigError: Vectors are given to the store.
 
     Example:
-        >>> store = VlmsearchVectorStore("mock:", encoder="mock:")
+        >>> store = VlmsearchNodeStore("mock:", encoder="mock:")
         >>> _ = store.add([TextNode(text="a dog in the snow"), TextNode(text="a blue car")])
-        >>> [found] = VlmsearchRetriever(store).retrieve("snow")
+        >>> [found] = VlmsearchMultiModalRetriever(store).retrieve("snow")
         >>> found.node.text
         'a dog in the snow'
     """
 
     def __init__(
         self,
-        vector_store: VlmsearchVectorStore,
+        vector_store: VlmsearchNodeStore,
         *,
         similarity_top_k: int = 10,
         filters: MetadataFilters | None = None,
     ) -> None:
         if vector_store.encoder is None:
-            raise ConfigError("this retriever takes a VlmsearchVectorStore with an `encoder`, such as onnx:default")
+            raise ConfigError("this retriever takes a VlmsearchNodeStore with an `encoder`, such as onnx:default")
         self.vector_store = vector_store
         self.similarity_top_k = similarity_top_k
         self.filters = filters
