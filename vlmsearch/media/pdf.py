@@ -6,6 +6,7 @@ PDFium is not safe in threads: one lock holds all calls. A file is opened by its
 from __future__ import annotations
 
 import atexit
+import ctypes
 import math
 import os
 import re
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,8 @@ _CACHED = 4
 """Files that stay open for pages that are asked for one by one."""
 _FILE, _FORMAT, _PASSWORD, _SECURITY = 2, 3, 4, 5
 """Why PDFium opens a file not: fpdfview.h, FPDF_ERR."""
+_HEADER = 54
+"""Bytes of a BMP before its pixels."""
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
 _SOFT_HYPHEN = re.compile("[\u00ad\ufffe\x02]\r?\n?")
 _TITLES = ("Title", "Author", "Subject", "Keywords")
@@ -175,6 +179,11 @@ def _text(page: PdfPage) -> str:
     return well_formed(_NOT_TEXT.sub("", _SOFT_HYPHEN.sub("", text).replace("\r\n", "\n"))).strip()
 
 
+def scale_of(page: PdfPage) -> float:
+    """Return how many pixels a point of a page gets."""
+    return min(LONG_EDGE / max(page.get_size()), _MOST_DPI / _POINTS)
+
+
 def _draw(page: PdfPage, name: str, limits: ImageLimits) -> bytes:
     """A page upright on white, as a BMP: what PDFium draws is that already, and every program reads it."""
     from pypdfium2 import PdfBitmap
@@ -182,21 +191,18 @@ def _draw(page: PdfPage, name: str, limits: ImageLimits) -> bytes:
     width, height = page.get_size()  # as it is turned
     if not (math.isfinite(width) and math.isfinite(height) and min(width, height) > 0):
         raise InvalidInputError("corrupt", f"{name} is {width:g} by {height:g} points large")
-    scale = min(LONG_EDGE / max(width, height), _MOST_DPI / _POINTS)
-    check_count(math.ceil(width * scale) * math.ceil(height * scale), "pixels", limits.pixels, name)
-    stride = -(-math.ceil(width * scale) * 3 // 4) * 4
-    bitmap = page.render(scale=scale, prefer_bgrx=False, bitmap_maker=partial(PdfBitmap.new_native, stride=stride))
-    try:
-        return _bmp(bitmap.width, bitmap.height, memoryview(bitmap.buffer))
-    finally:
-        bitmap.close()
-
-
-def _bmp(width: int, height: int, rows: memoryview) -> bytes:
-    """The file of an image in blue, green and red, rows from the top and padded to four bytes."""
-    info = struct.pack("<IiiHHIIiiII", 40, width, -height, 1, 24, 0, len(rows), 0, 0, 0, 0)
-    start = 14 + len(info)
-    return b"".join([struct.pack("<2sIHHI", b"BM", start + len(rows), 0, 0, start), info, rows])
+    scale = scale_of(page)
+    columns, rows = math.ceil(width * scale), math.ceil(height * scale)
+    check_count(columns * rows, "pixels", limits.pixels, name)
+    stride = -(-columns * 3 // 4) * 4
+    size = stride * rows
+    file = BytesIO(bytes(_HEADER + size))
+    file.write(struct.pack("<2sIHHI", b"BM", _HEADER + size, 0, 0, _HEADER))
+    file.write(struct.pack("<IiiHHIIiiII", 40, columns, -rows, 1, 24, 0, size, 0, 0, 0, 0))  # rows from the top
+    canvas = (ctypes.c_ubyte * size).from_buffer(file.getbuffer(), _HEADER)
+    page.render(scale=scale, bitmap_maker=partial(PdfBitmap.new_native, buffer=canvas, stride=stride)).close()
+    del canvas
+    return file.getvalue()  # the same memory, as nothing else has it: a copy takes a fifth of the time
 
 
 def _said(document: PdfDocument, key: str) -> str:
