@@ -34,6 +34,7 @@ from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
 from vlmsearch.encoders.base import Encoder, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
+from vlmsearch.indexing.image_text import with_image_text, with_mark, without_mark
 from vlmsearch.indexing.items import Container, Item, Sourced, id_of
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
 from vlmsearch.indexing.sources import Paths
@@ -392,11 +393,17 @@ class Examiner:
             image = document.image if item.image is None else item.image
             image = read_image(image, limits) if isinstance(image, Path) else image
             stamp = Stamp(item.digest or digest(document, image, limits), item.source)
+            is_read = item.ocr and not document.text and image is not None
+            if is_read:
+                stamp = replace(stamp, digest=with_mark(stamp.digest))
             if self.is_known(known, stamp) and not is_again:
                 return Unchanged(document.id)
             old = self.quarantined.get(document.id)
             if old and old.stamp.digest == stamp.digest and not self.options.retry_failed:
                 return old
+            if is_read and image is not None:
+                document = with_image_text(document, image, limits)
+                check_metadata(document.metadata)
             if not document.text and image is None:
                 return Reject(document.id, "empty", f"{document.id}: the document has neither text nor image", stamp)
             if not document.text and self.prepare is None:
@@ -417,7 +424,9 @@ class Examiner:
         """Whether the index has this version of a document, perhaps with labels that its source knows nothing of."""
         if known is None or known == stamp or not self.options.keep_labels:
             return known == stamp
-        return known.source == stamp.source and without_labels(known.digest) == stamp.digest != ""
+        unlabelled = without_labels(known.digest)
+        is_same = stamp.digest in (unlabelled, without_mark(unlabelled))
+        return known.source == stamp.source and is_same and stamp.digest != ""
 
 
 class Saver:

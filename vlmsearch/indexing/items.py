@@ -16,12 +16,14 @@ class Sourced:
 
     ``image`` are the bytes that `read_image` gives of the path which is the document's image, where they were read
     already. ``digest`` is what the stamp of the document has in place of a digest of its content; empty for that.
+    With ``ocr`` the text in the image is read where the document has none.
     """
 
     document: Document
     source: str
     image: bytes | None = None
     digest: str = ""
+    ocr: bool = False
 
 
 Part: TypeAlias = Union[Sourced, Reject]
@@ -52,6 +54,10 @@ class SourceOptions:
 
     Attributes:
         pdf: Take each page of PDF files, as its text and its image. Needs the extra ``pdf``.
+        video: Take a frame of each scene of films, with the subtitles that are shown meanwhile. Needs the extra
+            ``video``.
+        office: Take the text of office documents, e-books and web pages. Needs the extra ``office``.
+        ocr: Read the text in images, pages and frames that have none beside them. Needs the extra ``ocr``.
 
     Example:
         >>> SourceOptions(pdf=True).pdf
@@ -59,6 +65,9 @@ class SourceOptions:
     """
 
     pdf: bool = False
+    video: bool = False
+    office: bool = False
+    ocr: bool = False
 
 
 NO_OPTIONS = SourceOptions()

@@ -1,0 +1,45 @@
+"""Text that is read in images: what becomes of a document by it, and how its stamp says so.
+
+The digest of such a document is that of its source with a mark, such as ``~ocr1``, before that of its labels. So a run
+that reads no text in images finds it unchanged, and one that does reads what has no mark, or that of another edition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vlmsearch.media.images import open_image
+from vlmsearch.media.limits import ImageLimits
+from vlmsearch.types import Document, ImageSource
+
+BOXES = "ocr"
+"""The key in the metadata of where the lines are: ``x,y,w,h`` in pixels of the upright image, joined with ``;``."""
+_SEPARATOR = "~"
+_MARK = f"{_SEPARATOR}ocr1"
+"""The number is raised where the same image gives another text than before."""
+
+
+def with_mark(digest: str) -> str:
+    """Return the digest of a document whose image was read, from the one of its source."""
+    return f"{digest}{_MARK}"
+
+
+def without_mark(digest: str) -> str:
+    """Return the digest that a document had before its image was read."""
+    return digest.partition(_SEPARATOR)[0]
+
+
+def with_image_text(document: Document, image: ImageSource, limits: ImageLimits) -> Document:
+    """Return a document with the text in its image; the same where there is none.
+
+    Raises:
+        InvalidInputError: The image cannot be decoded.
+        MissingDependencyError: RapidOCR is not installed.
+    """
+    from vlmsearch.media.ocr import boxes_text, read_text
+
+    lines = read_text(open_image(image, limits=limits))
+    if not lines:
+        return document
+    text = "\n".join(line.text for line in lines)
+    return replace(document, text=text, metadata={**document.metadata, BOXES: boxes_text(lines)})

@@ -1,0 +1,189 @@
+"""Office documents, e-books and web pages: their text and their title.
+
+Kreuzberg (https://github.com/Goldziher/kreuzberg, MIT) reads documents and e-books in one wheel of 39 MB that needs no
+other package; it is not asked for OCR, its cache or anything that it would download. Needs the extra ``office``. Web
+pages are read by Python's own parser: Kreuzberg leaves out what is in a ``div`` alone, or in a list of terms.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vlmsearch._util.text import well_formed
+from vlmsearch.errors import InvalidInputError, MissingDependencyError, one_line
+from vlmsearch.media.images import read_regular
+
+if TYPE_CHECKING:
+    from kreuzberg import ExtractionConfig
+
+_OPEN_XML = "application/vnd.openxmlformats-officedocument."
+_TYPES = {
+    ".docx": f"{_OPEN_XML}wordprocessingml.document",
+    ".epub": "application/epub+zip",
+    ".odt": "application/vnd.oasis.opendocument.text",
+    ".ods": "application/vnd.oasis.opendocument.spreadsheet",
+    ".pptx": f"{_OPEN_XML}presentationml.presentation",
+    ".rtf": "application/rtf",
+    ".xlsx": f"{_OPEN_XML}spreadsheetml.sheet",
+}
+_PAGES = frozenset({".htm", ".html", ".xhtml"})
+OFFICE_SUFFIXES = frozenset(_TYPES) | _PAGES
+"""Endings, in lower case, of the files that are read."""
+_SECONDS = 60
+"""After how long a file is given up."""
+_CHARSET = re.compile(
+    rb"(?i)<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([a-z0-9_.:-]{1,40})|<\?xml[^>]{0,200}encoding=[\"']([a-z0-9_.:-]{1,40})"
+)
+_HEAD = 4096
+"""Bytes at the beginning of a page that may name its character set."""
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "math"})
+_INLINE = frozenset(
+    (
+        "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label mark q ruby s samp "
+        "small span strike strong sub sup time tt u var wbr"
+    ).split()
+)
+"""Elements that do not end a line."""
+_CELLS = frozenset({"td", "th"})
+_NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
+_TOO_MUCH = re.compile(r"(?i)too (large|many|deep)|limit|bomb|exceed|timed? ?out")
+
+
+@dataclass(frozen=True)
+class OfficeText:
+    """What a document says.
+
+    Attributes:
+        text: Its text, paragraphs apart; cells of a row are apart by spaces.
+        title: As its author gave it; "" for none.
+    """
+
+    text: str
+    title: str
+
+
+def read_office(path: Path) -> OfficeText:
+    """Return the text of an office document, an e-book or a web page.
+
+    Args:
+        path: A file that ends in one of `OFFICE_SUFFIXES`, which says how it is read.
+
+    Returns:
+        Its text and title, either of which may be empty.
+
+    Raises:
+        InvalidInputError: ``unreadable``; ``empty`` (0 bytes); ``corrupt``; ``too_large`` (it unpacks to too much, or
+            takes longer than a minute).
+        MissingDependencyError: Kreuzberg is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = Path(folder, "page.html")
+        ...     _ = page.write_text("<title>Winter</title><p>A dog in the <b>snow</b>.")
+        ...     read_office(page)
+        OfficeText(text='A dog in the snow.', title='Winter')
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    data = read_regular(path, "a document")
+    return _read_page(data) if suffix in _PAGES else _read_document(data, _TYPES[suffix], repr(str(path)))
+
+
+def _read_document(data: bytes, kind: str, name: str) -> OfficeText:
+    config = _config()
+    from kreuzberg import KreuzbergError, extract_bytes_sync
+
+    try:
+        read = extract_bytes_sync(data, kind, config=config)
+    except (KreuzbergError, RuntimeError, OSError, ValueError) as exc:
+        if _TOO_MUCH.search(str(exc)):
+            raise InvalidInputError("too_large", f"{name} is too large: {one_line(exc)}") from exc
+        raise InvalidInputError("corrupt", f"{name} is damaged, or is not what its name says: {one_line(exc)}") from exc
+    title = read.metadata.get("title")
+    return OfficeText(_clean(read.content), " ".join(_clean(title).split()) if isinstance(title, str) else "")
+
+
+class _Page(HTMLParser):
+    """The text of a web page, and its title."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.title: list[str] = []
+        self._hidden = ""
+        self._depth = 0
+        self._is_title = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "body":  # also where what is before it was not closed
+            self._hidden, self._is_title = "", False
+        elif tag == "title" and not self.title and not self._hidden:
+            self._is_title = True
+        elif self._hidden:
+            self._depth += tag == self._hidden
+        elif tag in _HIDDEN:
+            self._hidden, self._depth = tag, 1
+        elif tag not in _INLINE:
+            self.text.append(" " if tag in _CELLS else "\n")
+        elif tag == "img":
+            self.text.append(f" {dict(attrs).get('alt') or ''} ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "title":
+            self._is_title = False
+        elif self._hidden:
+            self._depth -= tag == self._hidden
+            self._hidden = self._hidden if self._depth else ""
+        elif tag not in _INLINE and tag not in _CELLS:
+            self.text.append("\n")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in _HIDDEN:  # in XHTML, one without content
+            self.handle_starttag(tag, attrs)
+
+    def handle_data(self, data: str) -> None:
+        if self._is_title:
+            self.title.append(data)
+        elif not self._hidden:
+            self.text.append(" ".join(data.split("\n")))
+
+
+def _read_page(data: bytes) -> OfficeText:
+    """What a web page says, without its scripts and styles; each block on a line of its own."""
+    page = _Page()
+    page.feed(_decoded(data))
+    page.close()
+    lines = (" ".join(line.split()) for line in "".join(page.text).split("\n"))
+    return OfficeText(_clean("\n".join(filter(None, lines))), " ".join(_clean("".join(page.title)).split()))
+
+
+def _decoded(data: bytes) -> str:
+    """The text of a page in the character set that it names, else UTF-8, else the Western one of old pages."""
+    named = _CHARSET.search(data[:_HEAD])
+    mark = next((name for start, name in _MARKS.items() if data.startswith(start)), "")
+    for charset in filter(None, (mark, (named[1] or named[2]).decode() if named else "", "utf-8")):
+        try:
+            return data.decode(charset)
+        except (LookupError, UnicodeError):
+            continue
+    return data.decode("cp1252", "replace")
+
+
+def _clean(text: str) -> str:
+    return well_formed(_NOT_TEXT.sub("", text.replace("\r\n", "\n"))).strip()
+
+
+@cache
+def _config() -> ExtractionConfig:
+    try:
+        from kreuzberg import ExtractionConfig
+    except ImportError as exc:
+        raise MissingDependencyError("office documents need Kreuzberg: pip install 'vlmsearch[office]'") from exc
+    return ExtractionConfig(output_format="plain", use_cache=False, disable_ocr=True, extraction_timeout_secs=_SECONDS)
