@@ -34,7 +34,7 @@ from vlmsearch.wire import report_json
 
 if TYPE_CHECKING:
     from vlmsearch.client import RemotePipeline
-    from vlmsearch.indexing.items import Item
+    from vlmsearch.indexing.items import Item, Sourced
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.integrations.ray import RayOptions
 
@@ -99,6 +99,9 @@ def _cluster_options(function: Callable[..., object]) -> Callable[..., object]:
 @option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
 @option("--pdf", is_flag=True, help="Take the pages of PDF files, too.")
+@option("--video", is_flag=True, help="Take a frame of each scene of films, too, with its subtitles.")
+@option("--office", is_flag=True, help="Take the text of office documents, e-books and web pages, too.")
+@option("--ocr", is_flag=True, help="Read the text in images, pages and frames that have none beside them.")
 @limits_option(DEFAULT_LIMITS)
 @_cluster_options
 @json_option
@@ -113,11 +116,16 @@ def index(
     no_follow: bool,
     strict: bool,
     pdf: bool,
+    video: bool,
+    office: bool,
+    ocr: bool,
     image_limits: ImageLimits,
     cluster: RayOptions | None,
     as_json: bool,
 ) -> None:
     """Index images and texts: folders, files, globs, and tables in JSONL, CSV, Parquet or tar, also of s3:// and gs://.
+
+    With --pdf, --video and --office also pages, films and documents; each needs the extra of that name.
 
     A file that is a symbolic link is followed, also out of the folder; a folder that is one is not.
     Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
@@ -129,7 +137,7 @@ def index(
     from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
 
-    options = SourceOptions(pdf=pdf)
+    options = SourceOptions(pdf=pdf, video=video, office=office, ocr=ocr)
     if server is None and upload:
         raise click.UsageError("--upload sends files to a --server")
     if server is not None and not upload:
@@ -198,7 +206,7 @@ def _upload(
             if isinstance(item, Container):
                 yield from documents(item.parts(DEFAULT_LIMITS))
             elif not isinstance(item, Reject):
-                yield item.document if item.image is None else replace(item.document, image=item.image)
+                yield _to_send(item)
             elif strict:
                 raise InvalidInputError(item.code, item.message)
             else:
@@ -206,6 +214,19 @@ def _upload(
 
     report = remote.add(documents(source), retry_failed=retry_failed, strict=strict, on_progress=on_progress)
     return replace(report, rejects=(*report.rejects, *rejects))
+
+
+def _to_send(item: Sourced) -> Document:
+    """A document with what was read of it here; what is wrong with an image, the server says."""
+    from vlmsearch.indexing.image_text import with_image_text
+
+    document = item.document if item.image is None else replace(item.document, image=item.image)
+    if not item.ocr or document.text or document.image is None:
+        return document
+    try:
+        return with_image_text(document, document.image, DEFAULT_LIMITS)
+    except InvalidInputError:
+        return document
 
 
 @contextmanager

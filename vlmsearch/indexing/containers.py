@@ -17,27 +17,33 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vlmsearch.errors import InvalidInputError
+from vlmsearch.indexing.image_text import with_mark
 from vlmsearch.indexing.items import Container, Part, Sourced, SourceOptions
 from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.office import OFFICE_SUFFIXES
+from vlmsearch.media.video import VIDEO_SUFFIXES, subtitles_beside
 from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, Reject, Scalar, Stamp, part_of
 
 Read: TypeAlias = Callable[["File", SourceOptions, ImageLimits], Iterator[Part]]
 _CHUNK = 2**20
+_COVER = 0.1
+"""A film is shown by its first frame after this part of it, which is perhaps not its title."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of several documents: its absolute path, its id, and its version."""
+    """A file of several documents: its absolute path, its id, its version, and whether text in images is read."""
 
     path: Path
     id: str
     version: str
+    ocr: bool = False
 
     def part(self, fragment: str, text: str | None, image: bytes | None, metadata: dict[str, Scalar]) -> Sourced:
         """The document of a part, whose image is named by the path with the same fragment."""
         document = Document(f"{self.id}{fragment}", text or None, Path(f"{self.path}{fragment}"), metadata)
-        return Sourced(document, self.id, image)
+        return Sourced(document, self.id, image, ocr=self.ocr)
 
     def reject(self, exc: InvalidInputError, fragment: str = "") -> Reject:
         """The file, or a part of it, that cannot be used; tried again when the file changes."""
@@ -49,7 +55,8 @@ class File:
 class Kind:
     """A kind of files: what it is called, how its files end, the option, what of the options decides, and how to read.
 
-    ``edition`` is raised where the same file gives other documents than before.
+    ``edition`` is raised where the same file gives other documents than before. ``beside`` finds another file that
+    belongs to it. Where its parts have images, the text in these may be read; the version then has the mark of that.
     """
 
     name: str
@@ -58,13 +65,19 @@ class Kind:
     decided_by: tuple[str, ...]
     edition: int
     read: Read
+    beside: Callable[[Path], Path | None] = lambda _: None
+    has_images: bool = True
 
 
 def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Container:
     """A file of a kind; InvalidInputError ``unreadable`` where its bytes cannot be read."""
     chosen = [kind.option, kind.edition, *(getattr(options, each) for each in kind.decided_by)]
-    version = hashlib.sha256(json.dumps([_digest(name), chosen]).encode()).hexdigest()
-    return Container(id, id, version, partial(kind.read, File(Path(name), id, version), options))
+    beside = kind.beside(Path(name))
+    digests = [_digest(name), *([_digest(str(beside))] if beside else [])]
+    version = hashlib.sha256(json.dumps([*digests, chosen]).encode()).hexdigest()
+    ocr = options.ocr and kind.has_images
+    version = with_mark(version) if ocr else version
+    return Container(id, id, version, partial(kind.read, File(Path(name), id, version, ocr), options))
 
 
 def _digest(name: str) -> str:
@@ -105,7 +118,48 @@ def _pages(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[Part]:
     yield Sourced(document, file.id, first, file.version)
 
 
-KINDS = (Kind("a PDF", frozenset({".pdf"}), "pdf", (), 1, _pages),)
+def _frames(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[Part]:
+    """A frame of each scene of a film, and the whole film: its title, and a frame from after its beginning."""
+    from vlmsearch.media import video
+
+    cover: tuple[str, bytes | None] = ("", None)
+    count, is_past = 0, False
+    try:
+        about = video.describe(file.path)
+        for frame in video.scenes(file.path, limits=limits):
+            fragment, image = f"#t={frame.seconds:.3f}", video.as_bmp(frame.image)
+            if count == 0 or (not is_past and frame.seconds >= _COVER * (about.duration or 0.0)):
+                cover, is_past = (fragment, image), count > 0
+            count += 1
+            yield file.part(fragment, frame.text, image, {"seconds": frame.seconds})
+    except InvalidInputError as exc:
+        yield file.reject(exc)
+        return
+    metadata: dict[str, Scalar] = {"parts": count}
+    metadata |= {"duration": round(about.duration, 3)} if about.duration else {}
+    metadata |= {"title": about.title} if about.title else {}
+    document = Document(file.id, about.title or file.path.stem, Path(f"{file.path}{cover[0]}"), metadata)
+    yield Sourced(document, file.id, cover[1], file.version)
+
+
+def _document(file: File, _: SourceOptions, __: ImageLimits) -> Iterator[Part]:
+    """The text of an office document, an e-book or a web page: one document, which has no parts."""
+    from vlmsearch.media import office
+
+    try:
+        read = office.read_office(file.path)
+    except InvalidInputError as exc:
+        yield file.reject(exc)
+        return
+    metadata: dict[str, Scalar] = {"title": read.title} if read.title else {}
+    yield Sourced(Document(file.id, read.text, None, metadata), file.id, None, file.version)
+
+
+KINDS = (
+    Kind("a PDF", frozenset({".pdf"}), "pdf", (), 1, _pages),
+    Kind("a film", VIDEO_SUFFIXES, "video", (), 1, _frames, beside=subtitles_beside),
+    Kind("an office document or a web page", OFFICE_SUFFIXES, "office", (), 1, _document, has_images=False),
+)
 CONTAINER_SUFFIXES = frozenset().union(*(kind.suffixes for kind in KINDS))
 
 

@@ -7,6 +7,9 @@ a folder                  every image and text file below it, hidden ones left o
 a file, a glob            the same for what it names
 ``.pdf``                  with `SourceOptions.pdf`: a document a page, whose id ends in ``#page=3``, and one for the
                           whole file, whose id is the absolute path
+films                     with `SourceOptions.video`: a document a scene, whose id ends in ``#t=12.480``, and one for
+                          the whole film
+``.docx`` ``.html`` ...   with `SourceOptions.office`: their text
 ``.jsonl`` ``.csv``       a row a document: ``id``, ``text``, ``image`` (relative to the table); the rest is metadata
 ``.parquet``              the same; ``image`` may also hold the bytes of an image, alone or as ``{"bytes": ...}``
 ``.tar``                  a sample a document, as WebDataset has them: files of one name with other endings, of which
@@ -30,6 +33,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -283,6 +287,11 @@ def _is_in(id: str, folder: str) -> bool:
 
 def read_unit(unit: Unit, options: SourceOptions = NO_OPTIONS) -> Iterator[Item]:
     """Read what `Paths.units` gave, here or on another machine; what cannot be read as a document comes as a Reject."""
+    for item in _read_unit(unit, options):
+        yield replace(item, ocr=True) if options.ocr and isinstance(item, Sourced) else item
+
+
+def _read_unit(unit: Unit, options: SourceOptions) -> Iterator[Item]:
     if isinstance(unit, tuple):
         for file in unit:
             yield file if isinstance(file, Reject) else _read_file(file, options)

@@ -102,9 +102,11 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
         from vlmsearch.media.pdf import page_image
 
         return page_image(path, part.page, limits)
-    if part.region is None:
-        raise InvalidInputError("unsupported", f"{str(path)!r} is read as an image, which has no moment {part.seconds}")
-    left, top, width, height = part.region
+    if part.seconds is not None:
+        from vlmsearch.media.video import frame_image
+
+        return frame_image(path, part.seconds, limits)
+    left, top, width, height = part.region or (0, 0, 0, 0)
     with opened_image(path, limits=limits) as image:
         right, bottom = min(left + width, image.width), min(top + height, image.height)
         if right <= left or bottom <= top:

@@ -44,12 +44,11 @@ _HEAD = 4096
 """Bytes at the beginning of a page that may name its character set."""
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "math"})
-_INLINE = frozenset(
-    (
-        "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label mark q ruby s samp "
-        "small span strike strong sub sup time tt u var wbr"
-    ).split()
+_INLINE_NAMES = (
+    "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label mark q ruby s samp "
+    "small span strike strong sub sup time tt u var wbr"
 )
+_INLINE = frozenset(_INLINE_NAMES.split())
 """Elements that do not end a line."""
 _CELLS = frozenset({"td", "th"})
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
@@ -76,10 +75,10 @@ def read_office(path: Path) -> OfficeText:
         path: A file that ends in one of `OFFICE_SUFFIXES`, which says how it is read.
 
     Returns:
-        Its text and title, either of which may be empty.
+        Its text and title.
 
     Raises:
-        InvalidInputError: ``unreadable``; ``empty`` (0 bytes); ``corrupt``; ``too_large`` (it unpacks to too much, or
+        InvalidInputError: ``unreadable``; ``empty`` (no text); ``corrupt``; ``too_large`` (it unpacks to too much, or
             takes longer than a minute).
         MissingDependencyError: Kreuzberg is not installed.
 
@@ -93,7 +92,11 @@ def read_office(path: Path) -> OfficeText:
     """
     suffix = os.path.splitext(path)[1].lower()
     data = read_regular(path, "a document")
-    return _read_page(data) if suffix in _PAGES else _read_document(data, _TYPES[suffix], repr(str(path)))
+    name = repr(str(path))
+    read = _read_page(data) if suffix in _PAGES else _read_document(data, _TYPES[suffix], name)
+    if not read.text:
+        raise InvalidInputError("empty", f"{name} has no text")
+    return read
 
 
 def _read_document(data: bytes, kind: str, name: str) -> OfficeText:

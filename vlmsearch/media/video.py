@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, one_line
-from vlmsearch.media.images import read_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, check_count
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 VIDEO_SUFFIXES = frozenset(
-    ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .mxf .ogv .ts .vob .webm .wmv".split()  # noqa: SIM905
+    ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .mxf .ogv .vob .webm .wmv".split()  # noqa: SIM905
 )
-"""Endings, in lower case, of the files that indexing a folder picks up as films."""
+"""Endings, in lower case, of the files that are taken as films; ``.ts`` is not among them, for most are TypeScript."""
 _CONTAINERS = "asf,avi,flv,matroska,mov,mpeg,mpegts,mxf,ogg,webm"
 """FFmpeg's names of what is read; none of them leads to another file."""
 _TEXT_SUFFIXES = (".srt", ".vtt")
@@ -59,6 +59,7 @@ _LATE = 0.001
 _MISSING_TENTH, _MISSING_SECONDS = 0.1, 2.0
 """How much of the duration in its header a film may lack before it counts as cut short."""
 _LEAST_BITS, _MOST_BITS = 8, 16
+_SUBTITLE_BYTES = 2**24
 _SHOWN = 5.0
 """How long a subtitle without an end is shown, in seconds."""
 _FRAME_BYTES = 28
@@ -75,6 +76,7 @@ _TURNS = {  # by whether the display matrix swaps the sides, and the signs of it
     (True, False, False): Image.Transpose.TRANSPOSE,
     (True, True, True): Image.Transpose.TRANSVERSE,
 }
+_NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 _MARKUP = re.compile(r"\{[^}]*\}|<[^>]*>")
 
 
@@ -91,6 +93,19 @@ class Frame:
     seconds: float
     image: Image.Image
     text: str
+
+
+@dataclass(frozen=True)
+class About:
+    """What the header of a film says.
+
+    Attributes:
+        duration: In seconds; None where it says none.
+        title: "" for none.
+    """
+
+    duration: float | None
+    title: str
 
 
 @dataclass(frozen=True)
@@ -172,10 +187,22 @@ def frame_at(path: Path, seconds: float, *, limits: ImageLimits = DEFAULT_LIMITS
         return film.picture(found)
 
 
-def film_duration(path: Path) -> float | None:
-    """Return how long a film is in seconds, as its header says; None where it does not. Errors as `scenes`."""
+def frame_image(path: Path, seconds: float, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
+    """Return the frame that a film shows at a time, as `as_bmp` gives it. Errors as `frame_at`."""
+    return as_bmp(frame_at(path, seconds, limits=limits))
+
+
+def as_bmp(image: Image.Image) -> bytes:
+    """Return an image as the bytes of a BMP: the pixels as they are, which takes no time."""
+    written = BytesIO()
+    image.save(written, "BMP")
+    return written.getvalue()
+
+
+def describe(path: Path) -> About:
+    """Return what the header of a film says of it. Errors as `scenes`."""
     with _opened(path, DEFAULT_LIMITS) as film:
-        return film.duration
+        return About(film.duration, film.title)
 
 
 def subtitles_beside(path: Path) -> Path | None:
@@ -259,6 +286,7 @@ class _Film:
         self._failure: Exception | None = None
         self._container, self._stream, self._limits = container, stream, limits
         self._subtitles = _text_stream(container)
+        self.title = _plain(container.metadata.get("title", "").encode()).replace("\n", " ")
         self._start = (container.start_time or 0) / av.time_base
         self._seen = -1.0
         self._step = float(1 / (stream.average_rate or stream.guessed_rate or 25))
@@ -378,7 +406,7 @@ def _cues_of(packet: Packet, decoded: Sequence[object], start: float) -> list[_C
 
 
 def _plain(dialogue: bytes) -> str:
-    text = _MARKUP.sub("", dialogue.decode("utf-8", "replace"))
+    text = _NOT_TEXT.sub("", _MARKUP.sub("", well_formed(dialogue.decode("utf-8", "replace"))))
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
@@ -390,7 +418,8 @@ def _cues_beside(path: Path) -> list[_Cue] | None:
     if beside is None:
         return None
     try:
-        data = read_regular(beside, "a subtitle")
+        with _regular(beside, repr(str(beside))) as file:
+            data = file.read(_SUBTITLE_BYTES)
         form = "webvtt" if beside.suffix.lower() == ".vtt" else "srt"
         with av.open(BytesIO(_as_utf8(data)), format=form) as container:
             return [cue for packet in container.demux() for cue in _cues_of(packet, packet.decode(), 0.0)]

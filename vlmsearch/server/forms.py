@@ -184,6 +184,9 @@ class IndexJob(StrictForm):
     prune: bool = Field(False, description="Whether to remove what is there no longer.")
     retry_failed: bool = False
     pdf: bool = Field(False, description="Whether to take the pages of PDF files.")
+    video: bool = Field(False, description="Whether to take a frame of each scene of films, with its subtitles.")
+    office: bool = Field(False, description="Whether to take the text of office documents, e-books and web pages.")
+    ocr: bool = Field(False, description="Whether to read the text in images, pages and frames without one.")
 
     @property
     def options(self) -> SourceOptions:
