@@ -20,9 +20,9 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -67,6 +67,8 @@ _READ_CHARS = 4
 """What each byte of an image counts that was read already, such as that of a page: there are many to come."""
 _READ_TOGETHER = 16
 """Documents that one thread reads before it takes others."""
+_IMAGES_READ = 4
+"""Groups with images in memory that the workers may have yet to look at, 16 MiB each."""
 STORED_TOGETHER = 512
 STORED_EVERY = 1.0
 """Stores take many records at once far more cheaply: so many, or what came within so many seconds."""
@@ -158,6 +160,8 @@ class Flow:
         self._waits = 0
         """How many inputs the workers look at that are not queued to be encoded."""
         self._put_at = 0.0
+        self._with_images: deque[Future[list[Outcome]]] = deque()
+        """What the workers look at whose images are in memory."""
         self._bad_parts: dict[str, list[Reject]] = {}
         """The parts of each file that were in quarantine before the run."""
         self._replaced: dict[str, set[str]] = {}
@@ -307,7 +311,12 @@ class Flow:
         """Have the workers look at inputs; what they find is encoded together with that of others, if it is little."""
         for start in range(0, len(known), BATCH):
             some = known[start : start + BATCH]
-            self._waiting += self._submit(workers, some)
+            futures = self._submit(workers, some)
+            if any(isinstance(item, Sourced) and item.image is not None for item, _, _ in some):
+                self._with_images.extend(futures)
+                while len(self._with_images) > _IMAGES_READ:
+                    wait([self._with_images.popleft()])
+            self._waiting += futures
             self._waits += len(some)
             if self._waits >= BATCH or time.monotonic() - self._put_at > STORED_EVERY:
                 self._put()

@@ -1,0 +1,31 @@
+"""Parts of files on the command line: indexed with an option, shown by file, explained, deleted."""
+
+import json
+from pathlib import Path
+
+from tests.support.cli import ok, run
+from tests.support.pdf_files import write_pdf
+
+
+def test_pages_are_indexed_shown_explained_and_deleted(tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "a.pdf", ["a red dog", "a blue car", "a red dog and a cat"])
+    (tmp_path / "note.txt").write_text("stock prices")
+    store = ("--store", f"sqlite:{tmp_path / 'index'}")
+    assert ok("index", tmp_path, *store, "--encoder", "onnx:demo").startswith("1 added")
+    named = run("index", path, *store)
+    assert "unreadable" in named.stderr
+    assert "is a PDF, which is read with --pdf" in named.stderr
+    assert ok("index", tmp_path, "--pdf", *store).startswith("4 added, 0 updated, 1 unchanged")
+    [line] = ok("search", "a red dog", "--min-score", "0.5", *store).splitlines()
+    assert line.split("\t")[1:] == [f"{path}#page=1", "a red dog"]
+    [match] = json.loads(ok("search", "a red dog", "--min-score", "0.5", "--json", *store))["matches"]
+    assert match["metadata"] == {"page": 1}
+    assert match["parts"][0]["id"] == f"{path}#page=3"
+    sheet = tmp_path / "sheet.html"
+    ok("search", "a red dog", "--html", sheet, *store, cwd=tmp_path)
+    assert "a.pdf, page 1 and" in sheet.read_text()
+    why = json.loads(ok("why", "a red dog", f"{path}#page=3", "--json", *store))
+    assert (why["outcome"], why["place"]) == ("part", None)
+    assert why["reason"].startswith(f"{path}#page=1 is a better part of the same file")
+    assert ok("delete", path, *store) == "4 deleted\n"
+    assert "note.txt" in ok("search", "stock prices", *store)
