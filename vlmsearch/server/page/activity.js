@@ -8,7 +8,9 @@ import * as state from "./state.js";
 const KINDS = { index: "Index", label: "Label", duplicates: "Look for copies", eval: "Measure", check: "Check" };
 
 /** What an index job takes beside images, texts and tables, by the field of its request. */
-const KINDS_OF_FILES = { pdf: "the pages of PDF files" };
+const KINDS_OF_FILES = {
+  pdf: "pages of PDF files", video: "scenes of films", office: "office documents and web pages", ocr: "text in pictures",
+};
 
 export function open(main, index) {
   const leaving = new AbortController();
