@@ -80,7 +80,7 @@ def from_langchain(document: LangchainDocument, *, id: str, image_key: str = IMA
             if not isinstance(value, (str, Path)):
                 raise InvalidInputError("invalid", f"metadata {key!r} is the path of an image, not {value!r}")
             image = Path(value)
-        elif key != OTHERS_KEY and _is_kept(key, value):
+        elif key != OTHERS_KEY and _is_kept(value, key):
             metadata[key] = value
         else:
             others[key] = value
@@ -707,7 +707,7 @@ class VlmsearchRetriever(BaseRetriever):
         return documents
 
 
-def _is_kept(key: str, value: object) -> TypeGuard[Scalar]:
+def _is_kept(value: object, key: str) -> TypeGuard[Scalar]:
     """Whether every store keeps a value of the metadata, and filters on it."""
     try:
         check_metadata({key: value})  # type: ignore[dict-item]
