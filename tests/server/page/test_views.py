@@ -28,6 +28,7 @@ def test_an_answer_cites_what_can_be_opened(page: Page, gallery: RunningService)
     expect(page.get_by_role("dialog")).to_have_attribute("aria-label", answer.citations[0].id)
     page.keyboard.press("Escape")
     expect(page.locator(".cite").first).to_be_visible()
+    page.wait_for_url(lambda url: "open=" not in url)  # or the way back is what the new load ends
     page.reload()
     expect(page.get_by_label("Question")).to_have_value(QUESTION)
     expect(page.locator(".cite").first).to_be_visible()  # a link to a question asks it
