@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from vlmsearch import Document, Field, InvalidInputError, Space
+from vlmsearch import Document, Field, InvalidInputError, Part, Space, part_of
 from vlmsearch.types import check_id, check_metadata
 
 
@@ -61,3 +61,31 @@ def test_metadata_are_limited() -> None:
         with pytest.raises(InvalidInputError) as caught:
             check_metadata(metadata)
         assert caught.value.code == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("part", "id", "name"),
+    [
+        (Part("/a/r.pdf", page=3), "/a/r.pdf#page=3", "page 3"),
+        (Part("/a/f.mp4", seconds=12.48), "/a/f.mp4#t=12.480", "0:12"),
+        (Part("/a/f.mp4", seconds=3725.5), "/a/f.mp4#t=3725.500", "1:02:05"),
+        (Part("p.jpg", region=(10, 20, 300, 40)), "p.jpg#xywh=10,20,300,40", "10,20,300,40"),
+        (Part("r.pdf#page=3", region=(0, 0, 1, 1)), "r.pdf#page=3#xywh=0,0,1,1", "0,0,1,1"),
+        (Part("a\n#b", page=1), "a\n#b#page=1", "page 1"),
+    ],
+)
+def test_a_part_is_written_and_read(part: Part, id: str, name: str) -> None:
+    assert str(part) == id
+    assert part_of(id) == Document(id).part == part
+    assert part.name == name
+
+
+@pytest.mark.parametrize(
+    "id",
+    ["/a/r.pdf", "#page=1", "a#page=0", "a#page=01", "a#page=-1", "a#page=1.5", "a#page=1 ", "a#page=1\n", "a#Page=1",
+     "a#t=1", "a#t=1.5", "a#t=1.5000", "a#t=-1.500", "a#t=٣.٣٣٣", "a#xywh=1,2,0,4", "a#xywh=1,2,3", "a#xywh=1,2,3,4,5",
+     "a#xywh=percent:1,2,3,4", "a#page=3&t=1.000", "a#page=٣", "a#nothing", "a#page=1234567890"],
+)  # fmt: skip
+def test_what_is_nearly_a_fragment_is_none(id: str) -> None:
+    assert part_of(id) is None
+    assert Document(id).part is None

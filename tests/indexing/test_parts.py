@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -250,7 +250,7 @@ class Failing(MemoryStore):
         self._count()
         super().upsert(records)
 
-    def delete(self, ids: Collection[str]) -> int:
+    def delete(self, ids: Sequence[str]) -> int:
         self._count()
         return super().delete(ids)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.folders import shut
 from vlmsearch import ConfigError, Document, Reject, Stamp
-from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.items import Sourced, id_of
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.types import CONTROLS
@@ -51,7 +51,7 @@ def test_a_folder_that_cannot_be_listed_is_rejected_and_covers_nothing(
     with monkeypatch.context() as patch:
         shut(patch, tmp_path / "shut")
         assert len(source) == 3
-        found = {item.id if isinstance(item, Reject) else item.document.id: item for item in source}
+        found = {id_of(item): item for item in source}
     assert list(found) == [str(tmp_path / name) for name in ("a.txt", "shut", "z/c.txt")]
     reject = found[str(tmp_path / "shut")]
     assert isinstance(reject, Reject)

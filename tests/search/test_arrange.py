@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vlmsearch import Document, Field, Match, Record, Scalar
-from vlmsearch.search.arrange import count_values, diversify, sort_by_key
+from vlmsearch.search.arrange import MOST_PARTS, count_values, diversify, group_parts, sort_by_key
 
 A, B = Field("clip", "image"), Field("minilm", "text")
 
@@ -78,3 +78,21 @@ def test_nothing_is_lost(diversity: float) -> None:
     assert sorted(ids(found)) == sorted(ids(given))
     assert found[0].document.id == "0"
     assert diversify([], {}, diversity) == []
+
+
+def test_of_the_parts_of_a_file_the_best_is_kept_and_others_are_named() -> None:
+    found = [
+        ("a#page=2", 0.9),
+        ("b", 0.8),
+        ("a", 0.7),
+        ("a#page=1", 0.6),
+        ("b#page=1#xywh=0,0,1,1", 0.55),
+        ("a#page=3", 0.2),
+    ]
+    kept, others = group_parts(found, 0.5)
+    assert kept == [("a#page=2", 0.9), ("b", 0.8)]
+    assert others == {"a#page=2": {"a": 0.7, "a#page=1": 0.6}, "b": {"b#page=1#xywh=0,0,1,1": 0.55}}
+    many = [(f"a#page={number}", 1 - number / 1000) for number in range(1, 500)]
+    kept, others = group_parts(many, 0.0)
+    assert (kept, len(others["a#page=1"])) == (many[:1], MOST_PARTS)
+    assert list(others["a#page=1"].items()) == many[1 : MOST_PARTS + 1]

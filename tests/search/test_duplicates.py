@@ -12,7 +12,8 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.edits import EDITS, altered
 from tests.support.paths import SHARED
-from vlmsearch import ConfigError, Document, Duplicates, Pipeline
+from tests.support.pdf_files import write_scan
+from vlmsearch import ConfigError, Document, Duplicates, Paths, Pipeline, SourceOptions
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.media.images import open_image
 from vlmsearch.registry import open_encoder
@@ -158,3 +159,15 @@ def test_wrong_use_is_said(indexed: Pipeline) -> None:
         indexed.duplicates(threshold=2)
     with Pipeline(MockEncoder(), MemoryStore()) as empty:
         assert empty.duplicates().groups == ()
+
+
+def test_a_page_is_a_copy_of_a_picture_and_not_of_another_page(tmp_path: Path) -> None:
+    picture = make_scene(51_000_000).draw(256)
+    picture.save(tmp_path / "scene.png")
+    write_scan(tmp_path / "scan.pdf", [picture, picture], size=(300, 300))
+    with Pipeline.open(encoder="onnx:demo", store="mock:") as pipeline:
+        assert pipeline.index(Paths([tmp_path], options=SourceOptions(pdf=True))).added == 4
+        [group] = pipeline.duplicates().groups
+    path = tmp_path / "scan.pdf"
+    assert {file.id for file in group.files} == {str(tmp_path / "scene.png"), f"{path}#page=1", f"{path}#page=2"}
+    assert {file.bytes for file in group.files if file.id != str(tmp_path / "scene.png")} == {path.stat().st_size}

@@ -38,13 +38,13 @@ def write_pdf(
     return path
 
 
-def write_scan(path: Path, pictures: Sequence[Image.Image]) -> Path:
+def write_scan(path: Path, pictures: Sequence[Image.Image], *, size: tuple[float, float] = A4) -> Path:
     """Write a PDF whose pages are pictures and no text."""
-    canvas = Canvas(str(path), pagesize=A4, invariant=1)
+    canvas = Canvas(str(path), pagesize=size, invariant=1)
     for picture in pictures:
         data = BytesIO()
         picture.save(data, "PNG")
-        canvas.drawImage(ImageReader(BytesIO(data.getvalue())), 0, 0, *A4)
+        canvas.drawImage(ImageReader(BytesIO(data.getvalue())), 0, 0, *size)
         canvas.showPage()
     canvas.save()
     return path

@@ -18,14 +18,14 @@ from typing import TypeAlias
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.image_text import with_mark
-from vlmsearch.indexing.items import Container, Part, Sourced, SourceOptions
+from vlmsearch.indexing.items import Container, PartItem, Sourced, SourceOptions
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.office import OFFICE_SUFFIXES
 from vlmsearch.media.video import VIDEO_SUFFIXES, subtitles_beside
 from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, Reject, Scalar, Stamp, part_of
 
-Read: TypeAlias = Callable[["File", SourceOptions, ImageLimits], Iterator[Part]]
+Read: TypeAlias = Callable[["File", SourceOptions, ImageLimits], Iterator[PartItem]]
 _CHUNK = 2**20
 _COVER = 0.1
 """A film is shown by its first frame after this part of it, which is perhaps not its title."""
@@ -94,7 +94,7 @@ def _digest(name: str) -> str:
     return digest.hexdigest()
 
 
-def _pages(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[Part]:
+def _pages(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[PartItem]:
     """The pages of a PDF, and the whole file: its title, and its first page as its image."""
     from vlmsearch.media import pdf
 
@@ -118,7 +118,7 @@ def _pages(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[Part]:
     yield Sourced(document, file.id, first, file.version)
 
 
-def _frames(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[Part]:
+def _frames(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[PartItem]:
     """A frame of each scene of a film, and the whole film: its title, and a frame from after its beginning."""
     from vlmsearch.media import video
 
@@ -142,7 +142,7 @@ def _frames(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[Part]
     yield Sourced(document, file.id, cover[1], file.version)
 
 
-def _document(file: File, _: SourceOptions, __: ImageLimits) -> Iterator[Part]:
+def _document(file: File, _: SourceOptions, __: ImageLimits) -> Iterator[PartItem]:
     """The text of an office document, an e-book or a web page: one document, which has no parts."""
     from vlmsearch.media import office
 

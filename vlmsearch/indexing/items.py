@@ -26,7 +26,7 @@ class Sourced:
     ocr: bool = False
 
 
-Part: TypeAlias = Union[Sourced, Reject]
+PartItem: TypeAlias = Union[Sourced, Reject]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Container:
     id: str
     source: str
     version: str
-    parts: Callable[[ImageLimits], Iterator[Part]]
+    parts: Callable[[ImageLimits], Iterator[PartItem]]
 
 
 Item: TypeAlias = Union[Sourced, Reject, Container]

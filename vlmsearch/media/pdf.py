@@ -181,7 +181,8 @@ def _text(page: PdfPage) -> str:
 
 def scale_of(page: PdfPage) -> float:
     """Return how many pixels a point of a page gets."""
-    return min(LONG_EDGE / max(page.get_size()), _MOST_DPI / _POINTS)
+    width, height = page.get_size()
+    return min(LONG_EDGE / float(max(width, height)), _MOST_DPI / _POINTS)
 
 
 def _draw(page: PdfPage, name: str, limits: ImageLimits) -> bytes:

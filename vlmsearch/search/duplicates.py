@@ -21,11 +21,12 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.copies import Sketch, is_copy, look_at, placements
 from vlmsearch.media.images import file_of, image_size
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.search.arrange import file_of_part
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record
+from vlmsearch.types import Document, DuplicateGroup, Duplicates, Field, ImageFile, Record, part_of
 
 LEAST_COSINE = 0.5
 """The cosine from which two images are compared; of unrelated photographs CLIP's are about that."""
@@ -103,7 +104,7 @@ def _belong_together(files: _Files, groups: _Groups, one: str, other: str) -> bo
 def _near(
     store: Store, fields: Sequence[Field], records: Sequence[Record], condition: Filter | None, threshold: float
 ) -> list[tuple[str, str]]:
-    """Pairs of documents that are near in one of the fields, the nearest first."""
+    """Pairs of documents that are near in one of the fields, and not of one file, the nearest first."""
     found: dict[tuple[str, str], float] = {}
     for one in fields:
         having = [record for record in records if one in record.vectors]
@@ -113,7 +114,8 @@ def _near(
         hits = store.search(one, vectors, limit=_NEIGHBOURS + 1, where=condition)
         for record, near in zip(having, hits):
             id = record.document.id
-            pairs = {(min(id, hit.id), max(id, hit.id)): hit.score for hit in near if hit.id != id}
+            others = [hit for hit in near if file_of_part(hit.id) != file_of_part(id)]
+            pairs = {(min(id, hit.id), max(id, hit.id)): hit.score for hit in others}
             found |= {pair: cosine for pair, cosine in pairs.items() if cosine >= threshold}
     return sorted(found, key=lambda pair: -found[pair])
 
@@ -136,7 +138,8 @@ class _Files:
     def add(self, document: Document) -> None:
         """Read the image of a document, if that is not known yet."""
         id, path = document.id, document.image
-        if self.knows(id):
+        part = part_of(str(path))
+        if self.knows(id) or (part is not None and part.of == id):  # a file shows one of its parts, which is compared
             return
         if not isinstance(path, Path):
             self.unread[id] = f"{id}: the index does not keep its image, which was not a file"
