@@ -260,7 +260,7 @@ class Pipeline(Closable):
         *,
         retry_failed: bool = False,
         on_progress: Callable[[int], None] | None = None,
-        stop: threading.Event | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> Iterator[IndexReport]:
         """Keep the index in step with folders: index them as `index` does with ``prune``, and then what changes.
 
@@ -272,10 +272,11 @@ class Pipeline(Closable):
             folders: One folder or several.
             retry_failed: In the first run, try the files in quarantine again, too.
             on_progress: In the first run, called with the number of inputs that are done.
-            stop: Ends the iteration when it is set.
+            stop: Asked twice a second, it ends the iteration when it says so.
 
-        Yields:
-            What the first run did, and each time that files came, changed or went, what was done.
+        Returns:
+            An iterator, which waits: it gives what the first run did, and each time that files came, changed or went,
+            what was done.
 
         Raises:
             ConfigError: A path is not a folder, or the system watches no more folders.

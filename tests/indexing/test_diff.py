@@ -13,7 +13,7 @@ from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make
 from tests.stores.test_small_store import SmallStore
 from tests.support.cli import assert_one_line, ok, run
 from vlmsearch import ConfigError, Document, Pipeline, Record
-from vlmsearch.indexing.diff import Difference, diff
+from vlmsearch.indexing.diff import DocumentDifference, diff
 from vlmsearch.indexing.parquet import ParquetIndex, export_index
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.sqlite.store import SqliteStore
@@ -55,7 +55,7 @@ def test_each_difference_is_named(other: Record, what: tuple[str, ...]) -> None:
         found = diff(one, two)
         assert (found.same, found.documents, found.index) == (False, 4, ())
         assert found.counts == dict.fromkeys(what, 1)
-        assert found.differences == (Difference("id", what),)
+        assert found.differences == (DocumentDifference("id", what),)
 
 
 def test_what_one_of_the_two_has_alone(tmp_path: Path) -> None:

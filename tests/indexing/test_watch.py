@@ -47,7 +47,7 @@ class Watched:
 
     def _watch(self, source: Paths) -> None:
         try:
-            for report in self.pipeline.watch(source, stop=self.stop):
+            for report in self.pipeline.watch(source, stop=self.stop.is_set):
                 self.reports.append(report)
         except BaseException as exc:  # noqa: BLE001 - shown by the test
             self.failure = exc
@@ -345,13 +345,14 @@ def indexed(folder: Path) -> int:
 def test_ctrl_c_ends_it_and_the_next_start_goes_on(folder: Path, number: signal.Signals) -> None:
     (folder / "a.txt").write_text("a")
     with command(folder) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["added"] == 1
         (folder / "b.txt").write_text("b")
-        until(lambda: indexed(folder) == 2)
+        assert json.loads(process.stdout.readline())["added"] == 1
         process.send_signal(number)
         output, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors.strip()) == (130, "Interrupted.")
-    steps = [json.loads(line) for line in output.splitlines()]
-    assert [step["added"] for step in steps if step["added"]] == [1, 1]
+    assert (process.returncode, output, errors.strip()) == (130, "", "Interrupted.")
+    assert indexed(folder) == 2
     (folder / "a.txt").unlink()
     (folder / "c.txt").write_text("c")
     with command(folder) as process:

@@ -21,7 +21,7 @@ LISTED = 1000
 
 
 @dataclass(frozen=True)
-class Difference:
+class DocumentDifference:
     """Say how one document differs.
 
     Attributes:
@@ -49,7 +49,7 @@ class DiffReport:
     documents: int
     index: tuple[str, ...]
     counts: Mapping[str, int]
-    differences: tuple[Difference, ...]
+    differences: tuple[DocumentDifference, ...]
 
     @property
     def same(self) -> bool:
@@ -95,7 +95,7 @@ def diff(
     """
     manifests = [_manifest(each) for each in (first, second)]
     counts: Counter[str] = Counter()
-    listed: list[Difference] = []
+    listed: list[DocumentDifference] = []
     done = 0
     for page in _compared(first, second, tolerance):
         for difference in page:
@@ -108,7 +108,7 @@ def diff(
     quarantined = _in_quarantine(first, second)
     if quarantined:
         counts["quarantine"] = len(quarantined)
-        listed += [Difference(id, ("quarantine",)) for id in quarantined][: max(0, limit - len(listed))]
+        listed += [DocumentDifference(id, ("quarantine",)) for id in quarantined][: max(0, limit - len(listed))]
     return DiffReport(done, _about(*manifests), counts, tuple(listed))
 
 
@@ -130,7 +130,7 @@ def _about(first: Manifest, second: Manifest) -> tuple[str, ...]:
 
 def _compared(
     first: Store | ParquetIndex, second: Store | ParquetIndex, tolerance: float
-) -> Iterator[list[Difference]]:
+) -> Iterator[list[DocumentDifference]]:
     """All documents, some at a time, each with what differs: what has no documents by id is read through, once."""
     if not isinstance(second, ParquetIndex):
         yield from _walk(first, second, ("first only", "second only"), tolerance)
@@ -142,17 +142,17 @@ def _compared(
 
 def _walk(
     here: Store | ParquetIndex, there: Store, only: tuple[str, str], tolerance: float
-) -> Iterator[list[Difference]]:
+) -> Iterator[list[DocumentDifference]]:
     for stamps, read in stamped(here):
         ids = list(stamps)
         mine = {record.document.id: record for record in read(ids)}
         theirs = {record.document.id: record for record in there.records(ids)}
         yield [
-            Difference(id, _differing(record, theirs[id], tolerance) if id in theirs else only[:1])
+            DocumentDifference(id, _differing(record, theirs[id], tolerance) if id in theirs else only[:1])
             for id, record in mine.items()
         ]
     for ids in pages_of(there.ids()):
-        yield [Difference(id, only[1:]) for id in unknown(here, ids)]
+        yield [DocumentDifference(id, only[1:]) for id in unknown(here, ids)]
 
 
 def _differing(first: Record, second: Record, tolerance: float) -> tuple[str, ...]:

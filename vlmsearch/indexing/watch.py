@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ _LISTED_EVERY = 60.0
 """Seconds from one listing of all folders to the next; more where a listing takes more than a hundredth of that."""
 _LISTING_SHARE = 100
 _MANY = 4096
-"""Changes told together, of which some may be lost: inotify keeps 16,384 events, and a new file makes several."""
+"""FileChanges told together, of which some may be lost: inotify keeps 16,384 events, and a new file makes several."""
 _TICK_MS = 500
 _STEP_MS = 200
 _BURST_MS = 2000
@@ -35,7 +35,7 @@ _Signature = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Changes:
+class FileChanges:
     """Files by their absolute names: those that are new or have changed, and those that are gone."""
 
     changed: tuple[str, ...]
@@ -65,11 +65,11 @@ class FolderWatch:
         self._due = 0.0
         self._list_all()
 
-    def changes(self, stop: threading.Event | None = None) -> Iterator[Changes]:
+    def changes(self, stop: Callable[[], bool] | None = None) -> Iterator[FileChanges]:
         """Wait for changes, and give those that came together.
 
         Args:
-            stop: Ends the iteration when it is set.
+            stop: Asked twice a second, it ends the iteration when it says so.
 
         Yields:
             What changed; what changes until the next step comes with that.
@@ -78,15 +78,18 @@ class FolderWatch:
             ConfigError: The system watches no more folders.
             MissingDependencyError: watchfiles is not installed.
         """
-        stop = stop or threading.Event()
-        with on_cancel(stop.set):
-            while not stop.is_set():
-                yield from self._watch(stop)
+        ended = threading.Event()
+        with on_cancel(ended.set):
+            while not ended.is_set():
+                yield from self._watch(ended, stop or ended.is_set)
 
-    def _watch(self, stop: threading.Event) -> Iterator[Changes]:
+    def _watch(self, ended: threading.Event, stop: Callable[[], bool]) -> Iterator[FileChanges]:
         """What changes until some of what the system tells may be lost."""
         self._due = time.monotonic()  # what changed before the system watches the folders
-        for names in self._told(stop):
+        for names in self._told(ended):
+            if stop():
+                ended.set()
+                return
             is_due = time.monotonic() >= self._due or len(names) >= _MANY or self._is_about_folders(names)
             found = self._list_all() if is_due else self._look(names | self._waiting.keys())
             if found.changed or found.gone:
@@ -95,7 +98,7 @@ class FolderWatch:
             if len(names) >= _MANY or was_not_told:
                 return  # there may be folders that the system does not watch
 
-    def _told(self, stop: threading.Event) -> Iterator[set[str]]:
+    def _told(self, ended: threading.Event) -> Iterator[set[str]]:
         """What the system tells of, some at a time; nothing every half a second."""
         try:
             import watchfiles
@@ -105,7 +108,7 @@ class FolderWatch:
             ) from exc
         there = [folder for folder in self._source.folders if os.path.isdir(folder)]
         if not there:  # all were moved away or are not mounted: they may come back
-            stop.wait(_TICK_MS / 1000)
+            ended.wait(_TICK_MS / 1000)
             yield set()
             return
         try:
@@ -116,7 +119,7 @@ class FolderWatch:
                 step=_STEP_MS,
                 rust_timeout=_TICK_MS,
                 yield_on_timeout=True,
-                stop_event=stop,
+                stop_event=ended,
                 ignore_permission_denied=True,
             ):
                 yield {name for _, name in events}
@@ -134,7 +137,7 @@ class FolderWatch:
         gone = tuple(f"{name}{os.sep}" for name in unknown if not os.path.lexists(name))
         return bool(gone) and any(name.startswith(gone) for name in self._known)
 
-    def _look(self, names: Collection[str]) -> Changes:
+    def _look(self, names: Collection[str]) -> FileChanges:
         """What is new of some files."""
         changed, gone = [], []
         for name in sorted(names):
@@ -144,9 +147,9 @@ class FolderWatch:
             elif os.access(os.path.dirname(name), os.R_OK | os.X_OK):  # else listing the folders decides
                 gone += [name] if name in self._known or name in self._waiting else []
                 self._forget([name])
-        return Changes(tuple(changed), tuple(gone))
+        return FileChanges(tuple(changed), tuple(gone))
 
-    def _list_all(self) -> Changes:
+    def _list_all(self) -> FileChanges:
         """What is new in all folders; nothing below a folder that cannot be listed is gone."""
         begun = time.monotonic()
         changed, unread, there = [], [], set()
@@ -163,7 +166,7 @@ class FolderWatch:
         self._forget(gone)
         now = time.monotonic()
         self._due = now + max(_LISTED_EVERY, _LISTING_SHARE * (now - begun))
-        return Changes(tuple(changed), tuple(gone))
+        return FileChanges(tuple(changed), tuple(gone))
 
     def _forget(self, names: Collection[str]) -> None:
         for name in names:
