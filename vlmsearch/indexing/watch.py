@@ -26,8 +26,8 @@ _LONGEST_WAIT = 30.0
 _LISTED_EVERY = 60.0
 """Seconds from one listing of all folders to the next; more where a listing takes more than a hundredth of that."""
 _LISTING_SHARE = 100
-_MANY = 4096
-"""FileChanges told together, of which some may be lost: inotify keeps 16,384 events, and a new file makes several."""
+_MANY = 1000
+"""Files told together after which some may be lost: Linux keeps 16,384 events, and a new file makes four or more."""
 _TICK_MS = 500
 _STEP_MS = 200
 _BURST_MS = 2000
