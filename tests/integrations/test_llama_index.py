@@ -213,6 +213,18 @@ def test_nodes_are_replaced_and_deleted(store: VlmsearchNodeStore) -> None:
     assert store.get_nodes() == []
 
 
+def test_another_store_of_the_same_url_has_the_nodes(store: VlmsearchNodeStore) -> None:
+    other = VlmsearchNodeStore(store.store)
+    assert ids(other, query_embedding=[0.9, 1.0], similarity_top_k=1, filters=only("rank", FilterOperator.NE, "x")) == [
+        SUN
+    ]
+    assert ids(other, filters=only("tags", FilterOperator.CONTAINS, "wet"), similarity_top_k=1) == [RAIN]
+    with pytest.raises(InvalidInputError, match="2 numbers"):
+        other.add([TextNode(text="of another model", embedding=[1.0, 0.0, 0.0])])
+    assert len(other.client) == 3
+    other.close()
+
+
 def test_everything_can_be_awaited(empty: VlmsearchNodeStore) -> None:
     async def run() -> None:
         assert await empty.async_add(nodes()) == [RAIN, SNOW, SUN]

@@ -481,7 +481,7 @@ class FrameworkIndex(Closable):
 
     def _first(self, fetch: Callable[[int], list[tuple[str, float]]], limit: int, passes: Passes | None) -> Found:
         """The first documents that pass, of as many as it takes."""
-        depth = limit if passes is None else 4 * limit + _PAGE
+        depth = limit  # enough, where the store applies all of a filter
         while True:
             hits = fetch(depth)
             there = {each.id: each for each in self.get([id for id, _ in hits])}
@@ -489,7 +489,7 @@ class FrameworkIndex(Closable):
             first = list(islice(found, limit))
             if len(first) == limit or len(hits) < depth:
                 return first
-            depth *= 4
+            depth = 4 * depth + _PAGE
 
     def _unpack(self, document: Document) -> FrameworkDocument:
         metadata = dict(document.metadata)
