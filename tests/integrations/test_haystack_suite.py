@@ -90,12 +90,22 @@ class Suites(
             await document_store.write_documents_async([first])
 
 
+@pytest.fixture(scope="module", params=STORES)
+def opened(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[VlmsearchDocumentStore]:
+    """One index for all tests of a kind of store: it is empty before each."""
+    url = store_url(request.param, tmp_path_factory.mktemp("haystack"), request)
+    store = VlmsearchDocumentStore(url, embedding_dim=768)
+    yield store
+    store.close()
+
+
 class TestGivenVectors(Suites):
-    @pytest.fixture(params=STORES)
-    def document_store(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[VlmsearchDocumentStore]:
-        store = VlmsearchDocumentStore(store_url(request.param, tmp_path, request), embedding_dim=768)
-        yield store
-        store.close()
+    @pytest.fixture
+    def document_store(self, opened: VlmsearchDocumentStore) -> VlmsearchDocumentStore:
+        opened.delete_all_documents()
+        return opened
 
 
 class TestEncodedHere(Suites):

@@ -125,45 +125,43 @@ def test_the_nearest_are_first_and_as_many_as_asked(store: VlmsearchNodeStore) -
     assert ids(store, query_embedding=[0.9, 1.0], similarity_top_k=1) == [SUN]
 
 
-@pytest.mark.parametrize(
-    ("key", "operator", "value", "wanted"),
-    [
-        ("rank", FilterOperator.EQ, "c", {SNOW, SUN}),
-        ("weight", FilterOperator.EQ, 1, {RAIN}),
-        ("weight", FilterOperator.EQ, "1", set()),
-        ("rank", FilterOperator.NE, "c", {RAIN}),
-        ("quality", FilterOperator.NE, "high", {RAIN, SNOW}),
-        ("weight", FilterOperator.GT, 1.0, {SNOW, SUN}),
-        ("weight", FilterOperator.GTE, 2, {SNOW, SUN}),
-        ("weight", FilterOperator.LT, 2.0, {RAIN}),
-        ("weight", FilterOperator.LTE, 2.0, {RAIN, SNOW}),
-        ("rank", FilterOperator.GT, "b", {SNOW, SUN}),
-        ("weight", FilterOperator.GT, "b", set()),
-        ("rank", FilterOperator.IN, ["a", "x"], {RAIN}),
-        ("quality", FilterOperator.IN, ["low", "high"], {RAIN, SUN}),
-        ("quality", FilterOperator.NIN, ["low", "x"], {SNOW, SUN}),
-        ("tags", FilterOperator.ANY, ["wet", "cold"], {RAIN, SNOW}),
-        ("tags", FilterOperator.ALL, ["wet", "dog"], {RAIN}),
-        ("tags", FilterOperator.CONTAINS, "dog", {RAIN, SNOW}),
-        ("weight", FilterOperator.CONTAINS, "dog", set()),
-        ("quality", FilterOperator.TEXT_MATCH, "hig", {SUN}),
-        ("quality", FilterOperator.TEXT_MATCH, "HIG", set()),
-        ("quality", FilterOperator.TEXT_MATCH_INSENSITIVE, "HIG", {SUN}),
-        ("quality", FilterOperator.IS_EMPTY, None, {SNOW}),
-        ("tags", FilterOperator.IS_EMPTY, None, {SUN}),
-        ("unknown", FilterOperator.EQ, "x", set()),
-        ("unknown", FilterOperator.NE, "x", {RAIN, SNOW, SUN}),
-        ("ref_doc_id", FilterOperator.EQ, "doc-1", {SUN}),
-        ("doc_id", FilterOperator.EQ, "doc-0", {RAIN, SNOW}),
-        ("document_id", FilterOperator.NE, "doc-0", {SUN}),
-    ],
-)
-def test_every_operator_holds(
-    store: VlmsearchNodeStore, key: str, operator: FilterOperator, value: Any, wanted: set[str]
-) -> None:
-    filters = only(key, operator, value)
-    assert set(ids(store, filters=filters)) == wanted
-    assert {each.node_id for each in store.get_nodes(filters=filters)} == wanted
+CASES: list[tuple[str, FilterOperator, Any, set[str]]] = [
+    ("rank", FilterOperator.EQ, "c", {SNOW, SUN}),
+    ("weight", FilterOperator.EQ, 1, {RAIN}),
+    ("weight", FilterOperator.EQ, "1", set()),
+    ("rank", FilterOperator.NE, "c", {RAIN}),
+    ("quality", FilterOperator.NE, "high", {RAIN, SNOW}),
+    ("weight", FilterOperator.GT, 1.0, {SNOW, SUN}),
+    ("weight", FilterOperator.GTE, 2, {SNOW, SUN}),
+    ("weight", FilterOperator.LT, 2.0, {RAIN}),
+    ("weight", FilterOperator.LTE, 2.0, {RAIN, SNOW}),
+    ("rank", FilterOperator.GT, "b", {SNOW, SUN}),
+    ("weight", FilterOperator.GT, "b", set()),
+    ("rank", FilterOperator.IN, ["a", "x"], {RAIN}),
+    ("quality", FilterOperator.IN, ["low", "high"], {RAIN, SUN}),
+    ("quality", FilterOperator.NIN, ["low", "x"], {SNOW, SUN}),
+    ("tags", FilterOperator.ANY, ["wet", "cold"], {RAIN, SNOW}),
+    ("tags", FilterOperator.ALL, ["wet", "dog"], {RAIN}),
+    ("tags", FilterOperator.CONTAINS, "dog", {RAIN, SNOW}),
+    ("weight", FilterOperator.CONTAINS, "dog", set()),
+    ("quality", FilterOperator.TEXT_MATCH, "hig", {SUN}),
+    ("quality", FilterOperator.TEXT_MATCH, "HIG", set()),
+    ("quality", FilterOperator.TEXT_MATCH_INSENSITIVE, "HIG", {SUN}),
+    ("quality", FilterOperator.IS_EMPTY, None, {SNOW}),
+    ("tags", FilterOperator.IS_EMPTY, None, {SUN}),
+    ("unknown", FilterOperator.EQ, "x", set()),
+    ("unknown", FilterOperator.NE, "x", {RAIN, SNOW, SUN}),
+    ("ref_doc_id", FilterOperator.EQ, "doc-1", {SUN}),
+    ("doc_id", FilterOperator.EQ, "doc-0", {RAIN, SNOW}),
+    ("document_id", FilterOperator.NE, "doc-0", {SUN}),
+]
+
+
+def test_every_operator_holds(store: VlmsearchNodeStore) -> None:
+    for key, operator, value, wanted in CASES:
+        filters = only(key, operator, value)
+        assert set(ids(store, filters=filters)) == wanted, (key, operator, value)
+        assert {each.node_id for each in store.get_nodes(filters=filters)} == wanted, (key, operator, value)
 
 
 def test_conditions_nest(store: VlmsearchNodeStore) -> None:
