@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from haystack import Document, Pipeline
+from haystack.components.embedders import MockDocumentEmbedder, MockTextEmbedder
+from haystack.components.preprocessors import DocumentSplitter
+from haystack.components.retrievers import FilterRetriever, SentenceWindowRetriever, TextEmbeddingRetriever
 from haystack.components.writers import DocumentWriter
 from haystack.dataclasses import ByteStream, ImageContent, SparseEmbedding
 from haystack.document_stores.in_memory import InMemoryDocumentStore
@@ -387,6 +390,25 @@ def test_a_pipeline_is_written_to_a_file_and_read_again(tmp_path: Path, files: l
         assert found["image"]["documents"][0].meta == {"file_path": files[0]}
     filled = Pipeline.loads(filling.dumps(), allowed_modules=["vlmsearch.integrations.haystack"])
     assert filled.to_dict() == filling.to_dict()
+    store.close()
+
+
+def test_components_that_take_any_store_take_this_one(tmp_path: Path) -> None:
+    store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=8)
+    text = Document(
+        content=". ".join(f"Sentence {i} is about {topic}" for i, topic in enumerate(["dogs", "cats", "cars"]))
+    )
+    chunks = DocumentSplitter(split_by="period", split_length=1).run([text])["documents"]
+    written = MockDocumentEmbedder(dimension=8).run(chunks)["documents"]
+    assert DocumentWriter(store).run(written)["documents_written"] == 3
+    assert len(FilterRetriever(store).run({"field": "meta.split_id", "operator": ">=", "value": 1})["documents"]) == 2
+    around = SentenceWindowRetriever(store, window_size=1)
+    [cats] = VlmsearchTextRetriever(store, top_k=1).run("cats")["documents"]
+    assert [each.content for each in around.run([cats])["context_documents"]] == [each.content for each in chunks]
+    both = TextEmbeddingRetriever(
+        retriever=VlmsearchEmbeddingRetriever(store, top_k=1), text_embedder=MockTextEmbedder(dimension=8)
+    )
+    assert [each.content for each in both.run(chunks[2].content or "")["documents"]] == [chunks[2].content]
     store.close()
 
 
