@@ -42,6 +42,10 @@ _TALL = 1.5
 """How much higher than wide a line is that RapidOCR turns by 90 degrees before it is read."""
 _SAME_LINE = 0.5
 """How much of the lower of two boxes overlaps with the other in height where they are on one line."""
+_WORD_GAP = 1.0
+"""How far apart words of one line are at most, in heights of it; the detector parts some lines."""
+_DOWN, _OVER, _UP = 90, 180, 270
+"""Text that is read from top to bottom, upside down, and from bottom to top."""
 _LONGEST = 2000
 """A longer side, in pixels, is shrunk to that; RapidOCR's own default."""
 _SHORTEST = 32
@@ -122,6 +126,13 @@ class _Found:
     direction: int
     """By how many degrees the text is turned, clockwise: 0, 90, 180 or 270."""
 
+    def joined(self, other: _Found) -> _Found:
+        """One line with what follows on it."""
+        letters = len(self.text), len(other.text)
+        confidence = float(np.average([self.confidence, other.confidence], weights=letters))
+        corners = np.concatenate([self.corners, other.corners])
+        return _Found(f"{self.text.strip()} {other.text.strip()}", confidence, corners, self.direction)
+
     def line(self, size: tuple[int, int]) -> Line:
         """The line with its box, inside of the picture."""
         left, top = np.clip(np.floor(self.corners.min(axis=0)), 0, np.subtract(size, 1)).astype(int).tolist()
@@ -180,28 +191,39 @@ def _in_order(found: Sequence[_Found], size: tuple[int, int]) -> list[_Found]:
     for one in found:
         letters[one.direction] += len(one.text)
     direction = max(letters, key=lambda turn: (letters[turn], -turn), default=0)
-    boxes = []
-    for one in found:
-        across, down = (
-            (one.corners[:, 0], one.corners[:, 1])
-            if direction % 180 == 0
-            else (one.corners[:, 1], size[0] - one.corners[:, 0])
-        )
-        if direction == 180:
-            across, down = size[0] - across, size[1] - down
-        elif direction == 270:
-            across, down = size[1] - across, size[0] - down
-        boxes.append((float(down.min()), float(down.max()), float(across.min())))
+    boxes = [_upright(one.corners, direction, size) for one in found]
     rows: list[list[int]] = []
-    for item in sorted(range(len(found)), key=lambda item: boxes[item][0] + boxes[item][1]):
-        top, bottom, _ = boxes[item]
+    for item in sorted(range(len(found)), key=lambda item: boxes[item][1] + boxes[item][3]):
+        _, top, _, bottom = boxes[item]
         if rows:
-            above, below, _ = boxes[rows[-1][0]]
+            _, above, _, below = boxes[rows[-1][0]]
             if min(bottom, below) - max(top, above) >= _SAME_LINE * min(bottom - top, below - above):
                 rows[-1].append(item)
                 continue
         rows.append([item])
-    return [found[item] for row in rows for item in sorted(row, key=lambda item: boxes[item][2])]
+    lines: list[_Found] = []
+    for row in rows:
+        end = -float("inf")
+        for item in sorted(row, key=lambda item: boxes[item][0]):
+            left, top, right, bottom = boxes[item]
+            if left - end <= _WORD_GAP * (bottom - top):
+                lines[-1] = lines[-1].joined(found[item])
+            else:
+                lines.append(found[item])
+            end = max(end, right) if left - end <= _WORD_GAP * (bottom - top) else right
+    return lines
+
+
+def _upright(corners: NDArray[np.float64], direction: int, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a line in the picture when it is turned so that the text is upright."""
+    across, down = corners[:, 0], corners[:, 1]
+    if direction == _DOWN:
+        across, down = down, size[0] - across
+    elif direction == _OVER:
+        across, down = size[0] - across, size[1] - down
+    elif direction == _UP:
+        across, down = size[1] - down, across
+    return float(across.min()), float(down.min()), float(across.max()), float(down.max())
 
 
 def _engine() -> RapidOCR:
