@@ -138,6 +138,8 @@ def index(
     from vlmsearch.indexing.sources import Paths
 
     options = SourceOptions(pdf=pdf, video=video, office=office, ocr=ocr)
+    if cluster is not None and (server is not None or strict):
+        raise click.UsageError("--on runs here and stops at no file: leave out --server and --strict")
     if server is None and upload:
         raise click.UsageError("--upload sends files to a --server")
     if server is not None and not upload:

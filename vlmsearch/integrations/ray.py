@@ -20,6 +20,7 @@ import math
 import os
 import pickle
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,6 +79,7 @@ _THREADS = 4
 _READER_BYTES = 2**28
 """The memory that a task which reads and decodes reserves."""
 _UNITS_A_TASK = 8
+_CONNECT_SECONDS = 10.0
 _LOOKED_UP = 2 * BATCH
 """Documents that one task looks at, and asks the index about together."""
 
@@ -394,6 +396,7 @@ def _connected(address: str | None) -> Iterator[None]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
+        _check_address(address or "")
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (OSError, RuntimeError, ValueError) as exc:
         raise BackendError(f"no Ray cluster at {address or 'this machine'}: {one_line(exc)}") from exc
@@ -401,6 +404,13 @@ def _connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """OSError where nothing listens, which Ray would find out after minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
 
 
 @contextmanager
@@ -411,7 +421,7 @@ def _own_errors() -> Iterator[None]:
     except ray.exceptions.RayError as exc:
         cause: BaseException | None = exc
         while cause is not None:
-            if isinstance(cause, VlmsearchError):
+            if isinstance(cause, VlmsearchError) and not isinstance(cause, ray.exceptions.RayError):
                 raise cause from exc
             cause = getattr(cause, "cause", None) or cause.__cause__
         raise BackendError(f"the Ray cluster failed: {one_line(exc)}") from exc
