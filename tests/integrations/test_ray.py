@@ -226,5 +226,6 @@ def test_a_node_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     found = json.loads(next(line for line in result.stdout.splitlines() if line.startswith("{")))
-    assert (found["nodes"], found["workers"], found["alive"], found["done"]) == (2, 2, 1, 1202)
+    assert (found["nodes"], found["done"]) == (2, 1202)
+    assert found["killed"] >= 1
     assert_same(one, two)

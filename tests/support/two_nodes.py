@@ -25,23 +25,20 @@ def main(store: str, *paths: str) -> None:
     second = cluster.add_node(**{**node, "num_cpus": 3})
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     found: dict[str, object] = {"nodes": len(ray.nodes())}
-    begun = threading.Event()
 
     def kill() -> None:
-        begun.wait()
-        found["workers"] = len(processes("MapWorker"))
+        while len(workers := processes("MapWorker")) < 2:
+            time.sleep(0.1)
         cluster.remove_node(second, allow_graceful=False)
+        time.sleep(0.5)
+        found["killed"] = sum(not worker.is_running() for worker in workers)
 
     killer = threading.Thread(target=kill)
     killer.start()
     started = time.monotonic()
-    report = index(
-        paths, encoder="mock:", store=store, options=RayOptions(workers=2), on_progress=lambda _: begun.set()
-    )
+    report = index(paths, encoder="mock:", store=store, options=RayOptions(workers=2))
     found["seconds"] = time.monotonic() - started
-    begun.set()
     killer.join()
-    found["alive"] = sum(node["Alive"] for node in ray.nodes())
     sys.stdout.write(json.dumps({**found, "done": report.added + report.unchanged}) + "\n")
     ray.shutdown()
     cluster.shutdown()
