@@ -34,7 +34,16 @@ from vlmsearch.registry import Kind, back_ends, open_encoder, open_generator, op
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-NEEDS = {"a checkout", "a cluster", "a generator's server", "a server", "a Triton server", "downloads", "gpu", "tensorrt-llm"}
+NEEDS = {
+    "a checkout",
+    "a cluster",
+    "a generator's server",
+    "a server",
+    "a Triton server",
+    "downloads",
+    "gpu",
+    "tensorrt-llm",
+}
 RUN, KEPT = {"python", "sh"}, {"csv", "json", "jsonl", "mermaid", "promql", "text", "toml"}
 SERVERS = {"localhost:27017": "mongo_address", "localhost:8000": "chroma_address", "localhost:8080": "service_address"}
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""

@@ -107,7 +107,8 @@ def _parquet(table: str) -> ModuleType:
         raise MissingDependencyError(
             f"{table} is read by pyarrow, which is not installed: pip install 'vlmsearch[parquet]'"
         ) from exc
-    return pyarrow.parquet
+    parquet: ModuleType = pyarrow.parquet
+    return parquet
 
 
 def _parquet_rows(table: str, file: IO[bytes]) -> Rows:

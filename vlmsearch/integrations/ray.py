@@ -80,8 +80,10 @@ _READER_BYTES = 2**28
 """The memory that a task which reads and decodes reserves."""
 _UNITS_A_TASK = 8
 _CONNECT_SECONDS = 10.0
+_ROWS = STORED_TOGETHER
+"""Documents that one task is about, which is what is done again where its process is killed."""
 _LOOKED_UP = 2 * BATCH
-"""Documents that one task looks at, and asks the index about together."""
+"""Documents that the index is asked about together."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,7 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
             data.map_batches(
                 _read, batch_size=1, num_cpus=0, compute=tasks(min(_READERS, blocks)), batch_format="pyarrow"
             )
+            .repartition(target_num_rows_per_block=_ROWS)
             .map_batches(
                 _examine,
                 batch_size=_LOOKED_UP,
