@@ -26,7 +26,7 @@ SECONDS = 600
 WARM_UP = 0.3
 """The share of the time after which memory does not grow: caches, pools and the last 200 jobs are full by then."""
 PAUSE = 0.02
-GROWTH_MIB = 12.0
+GROWTH_MIB = 15.0
 """What the cache of small images grows by, and what malloc keeps of freed memory where two arenas share it."""
 
 
