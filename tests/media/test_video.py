@@ -230,6 +230,7 @@ def test_what_is_no_film_is_refused_with_its_reason(tmp_path: Path) -> None:
     assert code_of(tmp_path / "text.mp4") == "unsupported"
     assert code_of(tmp_path / "random.mkv") in ("unsupported", "corrupt")
     assert code_of(sound(tmp_path / "sound.mp4")) == "unsupported"
+    assert code_of(sound(tmp_path / "cover.mp4", cover=True)) == "unsupported"
 
 
 def test_a_playlist_is_not_followed(tmp_path: Path) -> None:

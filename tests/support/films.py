@@ -11,6 +11,8 @@ from pathlib import Path
 import av
 import numpy as np
 from av.packet import Packet
+from av.stream import Disposition
+from av.subtitles.stream import SubtitleStream
 from numpy.typing import NDArray
 
 FPS = 10
@@ -80,7 +82,7 @@ def film(
     return path
 
 
-def _subtitle(stream: av.subtitles.stream.SubtitleStream, start: float, end: float, text: str, suffix: str) -> Packet:
+def _subtitle(stream: SubtitleStream, start: float, end: float, text: str, suffix: str) -> Packet[SubtitleStream]:
     data = text.encode()
     packet = Packet(len(data).to_bytes(2, "big") + data if suffix == ".mp4" else data)
     packet.stream, packet.time_base = stream, Fraction(1, 1000)
@@ -89,10 +91,16 @@ def _subtitle(stream: av.subtitles.stream.SubtitleStream, start: float, end: flo
     return packet
 
 
-def sound(path: Path) -> Path:
-    """Write a recording of sound alone, and return its path."""
+def sound(path: Path, *, cover: bool = False) -> Path:
+    """Write a recording of sound alone, perhaps with a picture of its cover, and return its path."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("aac", rate=16000)
+        if cover:
+            picture = container.add_stream("mjpeg", rate=1)
+            picture.width, picture.height, picture.pix_fmt = 160, 96, "yuvj420p"
+            picture.disposition = Disposition.attached_pic
+            image = av.VideoFrame.from_ndarray(pattern(1))
+            container.mux([*picture.encode(image), *picture.encode(None)])
         for _ in range(20):
             frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
             frame.rate = 16000

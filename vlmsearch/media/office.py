@@ -189,4 +189,4 @@ def _config() -> ExtractionConfig:
         from kreuzberg import ExtractionConfig
     except ImportError as exc:
         raise MissingDependencyError("office documents need Kreuzberg: pip install 'vlmsearch[office]'") from exc
-    return ExtractionConfig(output_format="plain", use_cache=False, disable_ocr=True, extraction_timeout_secs=_SECONDS)
+    return ExtractionConfig(output_format="plain", use_cache=False, extraction_timeout_secs=_SECONDS)

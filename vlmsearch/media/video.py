@@ -21,7 +21,7 @@ from functools import cache
 from io import BytesIO, FileIO
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -306,7 +306,7 @@ class _Film:
                     self.cues += _cues_of(packet, decoded, self._start)
                     continue
                 for frame in decoded:
-                    if not frame.is_corrupt:
+                    if isinstance(frame, av.VideoFrame) and not frame.is_corrupt:
                         yield self._time(frame), frame
         except av.FFmpegError as exc:  # of the container: nothing after it can be found
             self._failure = exc
@@ -360,7 +360,7 @@ class _Film:
         """A frame as an upright RGB image with square pixels."""
         self.check_size(frame.width, frame.height)
         try:
-            image: Image.Image = frame.to_image()
+            image = Image.fromarray(frame.to_ndarray(format="rgb24"))
         except MemoryError as exc:
             raise InvalidInputError("too_large", f"{self.name} needs more memory than there is") from exc
         shape = self._stream.sample_aspect_ratio
@@ -378,7 +378,8 @@ class _Film:
 
 def _turn(frame: VideoFrame) -> Image.Transpose | None:
     """What makes a frame upright, by the signs in its display matrix, which turns and mirrors by right angles."""
-    matrix = next((bytes(one) for one in frame.side_data if one.type.name == "DISPLAYMATRIX"), None)
+    data = (frame.side_data[number] for number in range(len(frame.side_data)))
+    matrix = next((bytes(one) for one in data if one.type.name == "DISPLAYMATRIX"), None)
     if not matrix or len(matrix) < _MATRIX_BYTES:
         return None
     a, b, _, c, d = (int(each) for each in np.frombuffer(matrix, "<i4", 5))
@@ -388,11 +389,13 @@ def _turn(frame: VideoFrame) -> Image.Transpose | None:
 
 def _text_stream(container: InputContainer) -> SubtitleStream | None:
     """The stream whose subtitles are taken: the default one, or else the first."""
+    from av.stream import Disposition
+
     streams = [one for one in container.streams.subtitles if one.codec_context and one.codec_context.name in _TEXTS]
-    return next((one for one in streams if "default" in str(one.disposition)), next(iter(streams), None))
+    return next((one for one in streams if one.disposition & Disposition.default), next(iter(streams), None))
 
 
-def _cues_of(packet: Packet, decoded: Sequence[object], start: float) -> list[_Cue]:
+def _cues_of(packet: Packet[Any], decoded: Sequence[object], start: float) -> list[_Cue]:
     """The subtitle in a packet."""
     from av.subtitles.subtitle import AssSubtitle
 
@@ -442,6 +445,7 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
     """A film whose header is read."""
     try:
         import av
+        from av.stream import Disposition
     except ImportError as exc:
         raise MissingDependencyError("films need PyAV: pip install 'vlmsearch[video]'") from exc
     name = repr(str(path))
@@ -461,7 +465,7 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
             said = f"{name} is not a film in a container that is read ({_CONTAINERS}): {one_line(exc)}"
             raise InvalidInputError("unsupported", said) from exc
         with container:
-            streams = [one for one in container.streams.video if "attached_pic" not in str(one.disposition)]
+            streams = [one for one in container.streams.video if not one.disposition & Disposition.attached_pic]
             if not streams:
                 raise InvalidInputError("unsupported", f"{name} has no pictures: it is a recording of sound alone")
             stream = streams[0]
