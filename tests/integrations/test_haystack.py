@@ -26,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vlmsearch
+from tests.support.cli import ok
 from tests.support.framework_stores import STORES, store_url
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError
@@ -351,6 +352,25 @@ def test_given_vectors_have_words_as_well(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="zero"):
         store.write_documents([Document(embedding=[0, 0])])
     store.close()
+
+
+def test_an_index_of_given_vectors_is_copied_and_gets_an_encoder(tmp_path: Path) -> None:
+    url, copied = f"sqlite:{tmp_path / 'i'}", f"sqlite:{tmp_path / 'copied'}"
+    first = VlmsearchDocumentStore(url, embedding_dim=3)
+    first.write_documents(
+        [Document(id="a", content="a dog", embedding=[1, 2, 3], meta={"x": [1]}), Document(id="b", content="a car")]
+    )
+    ok("copy", "--from", url, "--to", copied)
+    other = VlmsearchDocumentStore(copied, embedding_dim=3)
+    assert other.nearest([1, 2, 3], return_embedding=True)[0].embedding == pytest.approx([1, 2, 3])
+    assert other.filter_documents() == first.filter_documents()
+    first.close()
+    other.close()
+    ok("reindex", "--store", url, "--encoder", "mock:")
+    encoded = VlmsearchDocumentStore(url, encoder="mock:")
+    [found] = encoded.search("dog")
+    assert (found.id, found.meta) == ("a", {"x": [1]})
+    encoded.close()
 
 
 def test_an_index_of_another_encoder_is_refused(tmp_path: Path) -> None:
