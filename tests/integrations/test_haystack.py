@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 import vlmsearch
 from tests.support.cli import ok
-from tests.support.framework_stores import STORES, store_url
+from tests.support.every_store import STORES, store_url
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidInputError
 from vlmsearch.integrations.framework_index import FrameworkIndex, _split

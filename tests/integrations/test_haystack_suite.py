@@ -33,7 +33,7 @@ from haystack.testing.document_store_async import (
     WriteDocumentsAsyncTest,
 )
 
-from tests.support.framework_stores import STORES, store_url
+from tests.support.every_store import STORES, store_url
 from vlmsearch.integrations.haystack import VlmsearchDocumentStore
 
 

@@ -38,7 +38,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 import vlmsearch
-from tests.support.framework_stores import STORES, store_url
+from tests.support.every_store import STORES, store_url
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.integrations.framework_index import _split

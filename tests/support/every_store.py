@@ -1,4 +1,4 @@
-"""An empty store of each kind, over its real server where it has one."""
+"""An empty index on each kind of store, on its real server where it has one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import pytest
 from vlmsearch import Store
 from vlmsearch.registry import open_store
 
+STORES = ("sqlite", "chroma server", "mongodb", "mongodb+chroma")
 
-@pytest.fixture(params=["sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma"])
+
+def store_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The URL of a new index on a store of this kind."""
+    name = f"test-{sha256(str(tmp_path).encode()).hexdigest()[:16]}"
+    if kind in ("sqlite", "chroma"):
+        return f"{kind}:{tmp_path / 'index'}"
+    if kind == "chroma server":
+        return f"chroma://{request.getfixturevalue('chroma_address')}/{name}"
+    mongo = f"{kind}://{request.getfixturevalue('mongo_address')}/{name}"
+    return mongo if kind == "mongodb" else f"{mongo}?chroma=http://{request.getfixturevalue('chroma_address')}"
+
+
+@pytest.fixture(params=[*STORES, "chroma"])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each kind."""
-    name = f"test-{sha256(str(tmp_path).encode()).hexdigest()[:16]}"
-
-    def address(fixture: str) -> str:
-        return str(request.getfixturevalue(fixture))
-
-    if request.param in ("sqlite", "chroma"):
-        url = f"{request.param}:{tmp_path / 'index'}"
-    elif request.param == "chroma server":
-        url = f"chroma://{address('chroma_address')}/{name}"
-    elif request.param == "mongodb":
-        url = f"mongodb://{address('mongo_address')}/{name}"
-    else:
-        url = f"mongodb+chroma://{address('mongo_address')}/{name}?chroma=http://{address('chroma_address')}"
-    with open_store(url) as opened:
+    with open_store(store_url(request.param, tmp_path, request)) as opened:
         yield opened

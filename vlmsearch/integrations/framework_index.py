@@ -474,7 +474,7 @@ class FrameworkIndex(Closable):
 
         def fetch(depth: int) -> list[tuple[str, float]]:
             most = min(depth, LONGEST_PAGE)
-            found = pipeline.search(text, image=image, where=where, limit=most, min_score=min_score)
+            found = pipeline.search(text, image=image, where=where, limit=most, min_score=min_score, group=False)
             return [(match.document.id, match.score) for match in found]
 
         return self._first(fetch, limit, passes)
