@@ -267,7 +267,9 @@ def test_what_the_system_does_not_tell_is_found_by_listing(folder: Path, monkeyp
         it.is_soon({})
 
 
-def test_only_folders_are_watched(folder: Path) -> None:
+def test_only_folders_are_watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder.parent))
+    FolderWatch(Paths(["~/watched/", folder / ".." / "watched"]))
     (folder / "a.jsonl").write_text("{}")
     for name in ("a.jsonl", "*.jsonl"):
         with pytest.raises(ConfigError, match="is not a folder: only folders can be watched"):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlmsearch._util.cancellation import on_cancel
+from vlmsearch._util.files import expand_home
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.indexing.sources import Paths
 
@@ -54,8 +55,8 @@ class FolderWatch:
     """
 
     def __init__(self, source: Paths, *, settled_after: float = SETTLED_AFTER) -> None:
-        if set(map(os.path.abspath, source.given)) != set(source.folders):
-            odd = next(path for path in source.given if os.path.abspath(path) not in source.folders)
+        odd = next((path for path in source.given if not os.path.isdir(expand_home(path))), None)
+        if odd is not None:
             raise ConfigError(f"{str(odd)!r} is not a folder: only folders can be watched")
         self._source = source
         self._settled_after = settled_after
