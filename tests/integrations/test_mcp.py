@@ -120,6 +120,7 @@ def test_tools_search_and_answer_as_the_pipeline_does(pipeline: Pipeline) -> Non
                 "text": "The dog in the snow is called Laika.",
                 "has_image": False,
                 "metadata": {"year": 2019},
+                "parts": [],
             }
         ],
         "threshold": expected.threshold,
