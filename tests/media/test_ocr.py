@@ -118,7 +118,7 @@ def test_boxes_are_in_pixels_of_the_picture_as_it_is_given(turn: int) -> None:
     assert [line.text for line in lines] == ["first line", "second"]
     assert all(line.confidence > 0.8 for line in lines)
     for line, (left, top, right, bottom) in zip(lines, drawn):
-        x, y, width, height = left, top, right - left, bottom - top
+        x, y, width, height = map(round, (left, top, right - left, bottom - top))
         turned = {
             0: (x, y, width, height),
             90: (y, 600 - x - width, height, width),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -82,7 +83,7 @@ def film(
     return path
 
 
-def _subtitle(stream: SubtitleStream, start: float, end: float, text: str, suffix: str) -> Packet[SubtitleStream]:
+def _subtitle(stream: SubtitleStream, start: float, end: float, text: str, suffix: str) -> Packet[Any]:
     data = text.encode()
     packet = Packet(len(data).to_bytes(2, "big") + data if suffix == ".mp4" else data)
     packet.stream, packet.time_base = stream, Fraction(1, 1000)

@@ -163,7 +163,7 @@ def _detect(engine: RapidOCR, pixels: NDArray[np.uint8]) -> tuple[list[NDArray[n
         crops, found = engine.detect_and_crop(pixels, {})
     except RapidOCRError:  # it has no text
         return [], np.empty((0, 4, 2), np.float32)
-    return crops, found.boxes
+    return crops, np.asarray(found.boxes, np.float32)
 
 
 def _recognise(engine: RapidOCR, crops: list[NDArray[np.uint8]]) -> list[tuple[str, float]]:
@@ -171,7 +171,7 @@ def _recognise(engine: RapidOCR, crops: list[NDArray[np.uint8]]) -> list[tuple[s
     if not crops:
         return []
     read = engine.recognize_txt(crops)
-    return list(zip(read.txts, map(float, read.scores)))
+    return list(zip(read.txts or (), map(float, read.scores)))
 
 
 def _flip(crop: NDArray[np.uint8]) -> NDArray[np.uint8]:

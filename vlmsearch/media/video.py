@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -96,7 +96,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class About:
+class FilmHeader:
     """What the header of a film says.
 
     Attributes:
@@ -117,7 +117,7 @@ class _Cue:
 
 def scenes(
     path: Path, *, least: float = 2.0, most: float = 30.0, limits: ImageLimits = DEFAULT_LIMITS
-) -> Iterator[Frame]:
+) -> Generator[Frame, None, None]:
     """Yield a frame of each scene of a film, in the order of their times; one frame is in memory at a time.
 
     A scene begins with a cut (a score of 10 percent, see the module's docstring), or when the one before has lasted for
@@ -199,10 +199,10 @@ def as_bmp(image: Image.Image) -> bytes:
     return written.getvalue()
 
 
-def describe(path: Path) -> About:
+def describe(path: Path) -> FilmHeader:
     """Return what the header of a film says of it. Errors as `scenes`."""
     with _opened(path, DEFAULT_LIMITS) as film:
-        return About(film.duration, film.title)
+        return FilmHeader(film.duration, film.title)
 
 
 def subtitles_beside(path: Path) -> Path | None:
@@ -378,7 +378,7 @@ class _Film:
 
 def _turn(frame: VideoFrame) -> Image.Transpose | None:
     """What makes a frame upright, by the signs in its display matrix, which turns and mirrors by right angles."""
-    data = (frame.side_data[number] for number in range(len(frame.side_data)))
+    data: Any = frame.side_data  # which PyAV types as a dictionary
     matrix = next((bytes(one) for one in data if one.type.name == "DISPLAYMATRIX"), None)
     if not matrix or len(matrix) < _MATRIX_BYTES:
         return None
