@@ -68,7 +68,10 @@ def test_images_without_ids_are_told_apart_by_their_content(tmp_path: Path) -> N
 
 
 def test_what_parquet_holds_and_no_store_keeps_is_rejected_by_its_row(tmp_path: Path) -> None:
-    rows = [{"id": "a", "text": "a dog", "price": None}, {"id": "b", "text": "a cat", "price": Decimal("1.50")}]
+    rows: list[dict[str, object]] = [
+        {"id": "a", "text": "a dog", "price": None},
+        {"id": "b", "text": "a cat", "price": Decimal("1.50")},
+    ]
     (found,) = rejects(write_parquet(tmp_path / "rows.parquet", rows))
     assert (found.id, found.code) == (f"{tmp_path}/rows.parquet:2", "invalid")
     assert found.message.startswith("rows.parquet, row 2: metadata 'price' must be a string, number or bool")

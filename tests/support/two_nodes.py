@@ -27,11 +27,9 @@ def main(store: str, *paths: str) -> None:
     found: dict[str, object] = {"nodes": len(ray.nodes())}
 
     def kill() -> None:
-        while len(workers := processes("MapWorker")) < 2:
+        while len(processes("MapWorker")) < 2:
             time.sleep(0.1)
         cluster.remove_node(second, allow_graceful=False)
-        time.sleep(0.5)
-        found["killed"] = sum(not worker.is_running() for worker in workers)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -39,6 +37,8 @@ def main(store: str, *paths: str) -> None:
     report = index(paths, encoder="mock:", store=store, options=RayOptions(workers=2))
     found["seconds"] = time.monotonic() - started
     killer.join()
+    while sum(node["Alive"] for node in ray.nodes()) == 2:
+        time.sleep(0.5)
     sys.stdout.write(json.dumps({**found, "done": report.added + report.unchanged}) + "\n")
     ray.shutdown()
     cluster.shutdown()

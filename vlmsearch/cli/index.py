@@ -65,7 +65,7 @@ def _cluster_options(function: Callable[..., object]) -> Callable[..., object]:
 
     @option("--on", type=_Engine(), metavar="ray[:ADDRESS]", help="Run on a Ray cluster: that at ADDRESS, or one here.")
     @option("--workers", type=click.IntRange(1), help="How many encoders, with --on.  [default: one a GPU or machine]")
-    @option("--worker-cpus", type=click.FloatRange(0), default=1.0, show_default=True, help="Ray's CPUs for each.")
+    @option("--worker-cpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray's CPUs for each.")
     @option("--worker-gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray's GPUs for each.")
     @option("--writers", type=click.IntRange(1), default=4, show_default=True, help="How many write to the servers.")
     @wraps(function)

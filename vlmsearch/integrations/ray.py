@@ -30,7 +30,7 @@ from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import PIL.Image
 
@@ -95,7 +95,8 @@ class RayOptions:
             starts one of this machine's cores, unless RAY_ADDRESS names another or the program has connected to one.
         workers: How many encoders work at a time; by default one a GPU where ``worker_gpus`` is given, else one a
             machine, each of which takes all cores of its machine unless its URL says ``threads``.
-        worker_cpus: How many of Ray's CPUs each of them reserves; at least one has to be left to read and decode.
+        worker_cpus: How many of Ray's CPUs each of them reserves. With none, encoders and the tasks that decode share
+            the cores, as they do in one process; what is reserved has to leave one, also after a machine is lost.
         worker_gpus: How many of Ray's GPUs each of them reserves, such as 1 for ``tensorrt:``.
         writers: How many processes write to an index that servers keep. One that is files of a machine has one.
 
@@ -106,7 +107,7 @@ class RayOptions:
 
     address: str | None = None
     workers: int | None = None
-    worker_cpus: float = 1.0
+    worker_cpus: float = 0.0
     worker_gpus: float = 0.0
     writers: int = 4
 
@@ -293,7 +294,8 @@ def _without_bytes(outcome: Outcome) -> Outcome:
 
 @cache
 def _fetched(quarantined: ray.ObjectRef[dict[str, Reject]]) -> dict[str, Reject]:
-    return ray.get(quarantined)
+    rejects: dict[str, Reject] = ray.get(quarantined)
+    return rejects
 
 
 @cache
@@ -470,18 +472,18 @@ def _keepers(
 # ---- rows
 
 
-class _Pickler(pickle.Pickler):
-    """Pickle documents, whose metadata may be read-only."""
-
-    dispatch_table: ClassVar[dict[type, Callable[[Any], Any]]] = {
-        **copyreg.dispatch_table,
-        MappingProxyType: lambda given: (dict, (dict(given),)),
-    }
+_REDUCERS: dict[type, Callable[[Any], Any]] = {
+    **copyreg.dispatch_table,
+    MappingProxyType: lambda given: (dict, (dict(given),)),
+}
+"""What pickles documents, whose metadata may be read-only."""
 
 
 def _dump(value: object) -> bytes:
     out = BytesIO()
-    _Pickler(out, pickle.HIGHEST_PROTOCOL).dump(value)
+    pickler = pickle.Pickler(out, pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = _REDUCERS
+    pickler.dump(value)
     return out.getvalue()
 
 
