@@ -72,8 +72,6 @@ class Encoder(Closable, ABC):
 
     batch_sizes: BatchSizes = BatchSizes()
     """What batches it computes best."""
-    preprocess: Preprocess | None = None
-    """How its images are resized, where that can be done without it, as on another machine."""
 
     @abstractmethod
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
@@ -137,6 +135,21 @@ class PreparesImages(Protocol):
         Raises:
             InvalidInputError: The image cannot be used, unless that shows only when it is encoded.
         """
+
+
+@runtime_checkable
+class ResizesImages(Protocol):
+    """Resize images in a way that can be done without the encoder, as on another machine.
+
+    Example:
+        >>> from vlmsearch.registry import open_encoder
+        >>> with open_encoder("onnx:demo") as encoder:
+        ...     encoder.preprocess.size
+        64
+    """
+
+    preprocess: Preprocess | None
+    """How, where that is all that it does; None where it encodes no images, or its server resizes them."""
 
 
 @runtime_checkable

@@ -43,7 +43,7 @@ from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, Kind, container, kind_of
 from vlmsearch.indexing.items import NO_OPTIONS, Item, Sourced, SourceOptions
-from vlmsearch.indexing.tables import STRAY, Row, Sample, count_rows, read_rows, row_word
+from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
@@ -201,11 +201,16 @@ class Paths:
         """Iterate over the documents in a stable order; what cannot be read as one comes as a Reject."""
         for unit in self.units():
             for item in read_unit(unit, self.options):
-                self.note(item)
+                if isinstance(item, Reject):
+                    self.note(item)
                 yield item
 
-    def units(self) -> Iterator[Unit]:
-        """Iterate over what is to be read in a stable order, to read it elsewhere: see `read_unit` and `note`."""
+    def units(self) -> Iterator[tuple[str | Reject, ...] | str]:
+        """Iterate over what is to be read in a stable order, to read it elsewhere: see `read_unit` and `note`.
+
+        Returns:
+            Tables, and tuples of files among which are folders that cannot be listed.
+        """
         self._unread = set()
         listed, self._listed = self._listed, {}
         yield from _some_files(self._files)
@@ -214,10 +219,14 @@ class Paths:
             yield from _some_files(each if isinstance(each, str) else self._skip(*each) for each in found)
         yield from self.tables
 
-    def note(self, item: Item) -> None:
-        """Take notice of what `read_unit` gave: nothing that came from a table which was not read counts as gone."""
-        if isinstance(item, Reject) and item.code == "unreadable" and item.id in self._table_ids:
-            self._unread.add(item.id)
+    def note(self, reject: Reject) -> None:
+        """Take notice of what `read_unit` rejected: nothing that came from a table which was not read counts as gone.
+
+        Args:
+            reject: Any that it gave.
+        """
+        if reject.code == "unreadable" and reject.id in self._table_ids:
+            self._unread.add(reject.id)
 
     def _walk(self, folder: str) -> Iterator[_Found]:
         """What is taken of a folder."""
@@ -453,7 +462,7 @@ def _document(given: Row, table: str) -> Document:
             what = reprlib.repr(value)
             raise InvalidInputError("invalid", f"metadata {key!r} must be a string, number or bool, not {what}")
         metadata[key] = value
-    id = file_id(f"{table}/{row.key}") if isinstance(row, Sample) else _text_of(row, "id")
+    id = file_id(f"{table}/{row.key}") if isinstance(row, TarSample) else _text_of(row, "id")
     return Document(id or (file_id(str(image)) if isinstance(image, Path) else digest), text, image or None, metadata)
 
 

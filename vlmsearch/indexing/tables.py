@@ -31,7 +31,7 @@ from vlmsearch.types import LARGEST_INT
 
 
 @dataclass(frozen=True)
-class Sample(Mapping[str, object]):
+class TarSample(Mapping[str, object]):
     """A sample of a tar as a row, with the name that its files share."""
 
     key: str
@@ -51,7 +51,7 @@ class Sample(Mapping[str, object]):
 
 
 Row: TypeAlias = Union[str, Mapping[str, object]]
-"""A line of JSONL, a row of CSV or Parquet, or a Sample."""
+"""A line of JSONL, a row of CSV or Parquet, or a TarSample."""
 Rows: TypeAlias = "Iterator[tuple[int, Row | OSError | InvalidInputError]]"
 MAX_ROW_CHARS = 16 * 2**20
 """Of a line of JSONL or a row of CSV; what is longer goes into a file of its own."""
@@ -141,7 +141,7 @@ def _samples(file: IO[bytes]) -> Rows:
             for key, members in groupby(filter(_is_member, tar), key=_key_of):
                 number += 1
                 try:
-                    yield number, Sample(key, _sample(tar, members))
+                    yield number, TarSample(key, _sample(tar, members))
                 except InvalidInputError as exc:
                     yield number, InvalidInputError(exc.code, f"{key}: {exc}")
     except tarfile.TarError as exc:

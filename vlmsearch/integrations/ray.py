@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import PIL.Image
 
-from vlmsearch.encoders.base import prepared_image
+from vlmsearch.encoders.base import ResizesImages, prepared_image
 from vlmsearch.errors import BackendError, ConfigError, MissingDependencyError, VlmsearchError, one_line
 from vlmsearch.indexing.flow import (
     BATCH,
@@ -258,7 +258,8 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
 def _describe(settings: _Settings) -> _Described:
     settings.enter()
     with open_encoder(settings.encoder) as encoder:
-        return _Described(encoder.fingerprint, encoder.spaces, encoder.preprocess)
+        preprocess = encoder.preprocess if isinstance(encoder, ResizesImages) else None
+        return _Described(encoder.fingerprint, encoder.spaces, preprocess)
 
 
 def _read(batch: pa.Table) -> Iterator[pa.Table]:
