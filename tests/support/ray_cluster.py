@@ -23,7 +23,7 @@ def storage() -> Iterator[None]:
 def cluster(storage: None) -> Iterator[None]:
     """A cluster of two CPUs that this process is connected to, whose processes know the storage."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, logging_level="ERROR", **SMALL)
+    ray.init("local", num_cpus=2, logging_level="ERROR", **SMALL)
     try:
         yield
     finally:

@@ -403,7 +403,11 @@ def _connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         _check_address(address or "")
-        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        ray.init(
+            address=address or os.environ.get("RAY_ADDRESS", "local"),
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+        )
     except (OSError, RuntimeError, ValueError) as exc:
         raise BackendError(f"no Ray cluster at {address or 'this machine'}: {one_line(exc)}") from exc
     try:
