@@ -11,7 +11,8 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 from tests.support.object_storage import client, put, put_folder
 from tests.support.shards import png, write_parquet, write_tar
 from vlmsearch import ConfigError, Document, Pipeline, Reject
-from vlmsearch.indexing.sources import Paths, Sourced
+from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import open_image, thumbnail
 
 pytestmark = pytest.mark.usefixtures("storage")

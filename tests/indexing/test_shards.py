@@ -11,7 +11,8 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.shards import png, write_parquet, write_tar
 from vlmsearch import ConfigError, Document, Pipeline, Reject
-from vlmsearch.indexing.sources import Item, Paths, Sourced
+from vlmsearch.indexing.items import Item, Sourced
+from vlmsearch.indexing.sources import Paths
 from vlmsearch.stores.base import quarantine_of
 
 

@@ -56,8 +56,6 @@ _FILES = 64
 _ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 """What is escaped in the id of a file: what no id has, and a % before two digits that escaping could have written."""
 _Found: TypeAlias = Union[str, "tuple[str, OSError]"]
-
-
 Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
 """Some files, and folders that cannot be listed, or a table."""
 

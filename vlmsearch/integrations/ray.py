@@ -47,7 +47,7 @@ from vlmsearch.indexing.flow import (
     checked_report,
     settle,
 )
-from vlmsearch.indexing.items import NO_OPTIONS, Item, Sourced
+from vlmsearch.indexing.items import NO_OPTIONS, Container, Item, Sourced
 from vlmsearch.indexing.records import Ready, encode, plain
 from vlmsearch.indexing.sources import Paths, read_unit
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
@@ -276,7 +276,7 @@ def _examine(
     quarantined: Sequence[ray.ObjectRef[dict[str, Reject]]],
 ) -> Iterator[pa.Table]:
     """What is to be done about each document."""
-    items: list[Item] = list(_rows(batch))
+    items = [item for item in _rows(batch) if not isinstance(item, Container)]  # which `index` refuses
     ids = [item.document.id for item in items if isinstance(item, Sourced) and is_id(item.document.id)]
     known: dict[str, Stamp] = ray.get(random.choice(keepers).stamps.remote(ids))
     prepare = _preparing(settings, described)
