@@ -204,6 +204,18 @@ def test_the_words_in_frames_are_read_where_there_are_no_subtitles(pipeline: Pip
     assert counts(pipeline, folder, video=True) == (0, 0, 1, 0, 0)
 
 
+def test_signs_without_two_letters_are_no_text(
+    pipeline: Pipeline, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (64, 64), "white").save(folder / "rings.png")
+    read = [ocr.Line(text, (0, 20 * row, 40, 20), 0.9) for row, text in enumerate(("0", "++", "B4", "é!", "* ok *"))]
+    monkeypatch.setattr(ocr, "read_text", lambda _: read)
+    pipeline.index(Paths([folder / "rings.png"], options=SourceOptions(ocr=True)))
+    [document] = pipeline.store.get([str(folder / "rings.png")])
+    assert document.text == "B4\n* ok *"
+    assert document.metadata["ocr"] == "0,40,40,20;0,80,40,20"
+
+
 def test_a_broken_image_is_rejected_as_it_is_without_reading(pipeline: Pipeline, folder: Path) -> None:
     (folder / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n no image")
 

@@ -18,6 +18,9 @@ _SEPARATOR = "~"
 _MARK = f"{_SEPARATOR}ocr1"
 """The number is raised where the same image gives another text than before."""
 
+_LETTERS = 2
+"""Letters and digits of a line at least: less is a ring that was read as 0, or a cross."""
+
 
 def with_mark(digest: str) -> str:
     """Return the digest of a document whose image was read, from the one of its source."""
@@ -38,7 +41,8 @@ def with_image_text(document: Document, image: ImageSource, limits: ImageLimits)
     """
     from vlmsearch.media.ocr import boxes_text, read_text
 
-    lines = read_text(open_image(image, limits=limits))
+    read = read_text(open_image(image, limits=limits))
+    lines = [line for line in read if sum(map(str.isalnum, line.text)) >= _LETTERS]
     if not lines:
         return document
     text = "\n".join(line.text for line in lines)
