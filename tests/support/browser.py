@@ -99,7 +99,12 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
             for n in range(200)
         )
         report = write_pdf(folder / "report.pdf", REPORT, title="A year of shapes")
-        running.service.indexes["reports"].pipeline.index(Paths([report], options=SourceOptions(pdf=True)))
+        reports = running.service.indexes["reports"].pipeline
+        reports.index(Paths([report], options=SourceOptions(pdf=True)))
+        receipt = folder / "receipt.png"
+        Image.new("RGB", (100, 100), "white").save(receipt)
+        read = {"ocr": "10,10,50,20;10,50,50,20"}  # as `--ocr` keeps where the lines are
+        reports.add(Document(str(receipt), text="a receipt\nof the plumber", image=receipt, metadata=read))
         yield running
 
 

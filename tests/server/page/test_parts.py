@@ -30,8 +30,8 @@ def test_the_page_that_was_found_is_shown_with_the_others(page: Page) -> None:
 
 
 def test_the_file_is_opened_at_the_page(page: Page, gallery: RunningService) -> None:
-    page.goto("/?index=reports&q=invoice")
-    page.locator(".card .open").first.click()
+    page.goto("/?index=reports&q=the+invoice+of+the+printer")
+    page.locator(".card .open", has_text="page 2").click()
     link = page.get_by_role("link", name="Open the file at page 2")
     parts = urlsplit(link.get_attribute("href") or "")
     assert parts.fragment == "page=2"
@@ -40,6 +40,25 @@ def test_the_file_is_opened_at_the_page(page: Page, gallery: RunningService) -> 
     assert whole.content.startswith(b"%PDF-")
     some = gallery.http.get(f"/{parts.path.lstrip('/')}?{parts.query}", headers={"Range": "bytes=0-3"})
     assert (some.status_code, some.content) == (206, b"%PDF")
+
+
+def test_the_lines_that_were_read_in_a_picture_are_framed(page: Page) -> None:
+    page.goto("/?index=reports&q=plumber")
+    page.locator(".card .open").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("mark")).to_have_text(["plumber"])
+    frame = dialog.locator(".held .box")
+    expect(frame).to_have_count(1)
+    shown, framed = dialog.locator(".held img").bounding_box(), frame.bounding_box()
+    assert shown is not None
+    assert framed is not None
+    assert [
+        round((framed["x"] - shown["x"]) / shown["width"], 1),
+        round((framed["y"] - shown["y"]) / shown["height"], 1),
+        round(framed["width"] / shown["width"], 1),
+        round(framed["height"] / shown["height"], 1),
+    ] == [0.1, 0.5, 0.5, 0.2]
+    expect(dialog.locator(".metadata")).not_to_contain_text("10,50,50,20")
 
 
 def test_only_files_of_several_documents_are_given(gallery: RunningService) -> None:

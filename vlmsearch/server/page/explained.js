@@ -80,6 +80,28 @@ export function drawText(held, text, found = null) {
   if (lit.length) held.append(h("p", { class: "soft" }, "The deeper the colour, the more its vectors owe to this part."));
 }
 
+/** Frame the lines in the picture that hold marked words, where its text was read in it: `boxes` has a line each. */
+export function drawBoxes(stage, text, boxes, marked) {
+  const picture = stage.querySelector(".held img");
+  if (!picture?.naturalWidth || !boxes) return;
+  picture.parentElement.querySelectorAll(".box").forEach((box) => box.remove());
+  let start = 0;
+  for (const [at, box] of boxes.split(";").entries()) {
+    const end = start + [...(text.split("\n")[at] ?? "")].length;
+    if (marked.some(([from, to]) => from < end && start < to)) {
+      const [left, top, width, height] = box.split(",").map(Number);
+      const frame = h("span", { class: "box" });
+      const share = (pixels, side) => `${(100 * pixels) / side}%`;
+      frame.style.left = share(left, picture.naturalWidth);
+      frame.style.top = share(top, picture.naturalHeight);
+      frame.style.width = share(width, picture.naturalWidth);
+      frame.style.height = share(height, picture.naturalHeight);
+      picture.parentElement.append(frame);
+    }
+    start = end + 1;
+  }
+}
+
 /** Darken what did not matter in the picture, with a switch for it. */
 export function drawVeil(stage, found, why) {
   const held = stage.querySelector(".held");

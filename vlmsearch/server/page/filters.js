@@ -7,6 +7,8 @@ const MOST_VALUES = 40; // a key with more different values is no list to choose
 const FIRST_VALUES = 6;
 const LONGEST = 60;
 
+const PLACES = new Set(["ocr", "page", "parts", "seconds"]); // where in a file something is: nothing to choose by
+
 const known = new Map(); // by index
 
 const keysOf = (index) => {
@@ -19,6 +21,7 @@ export function learn(index, items) {
   const keys = keysOf(index);
   for (const item of items) {
     for (const [key, value] of Object.entries(item.metadata ?? {})) {
+      if (PLACES.has(key)) continue;
       const facts = keys.get(key) ?? { values: new Set(), least: Infinity, most: -Infinity, isLong: false };
       if (typeof value === "number") {
         facts.least = Math.min(facts.least, value);

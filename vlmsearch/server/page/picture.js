@@ -2,7 +2,7 @@
 
 import { call, fileOf, imageOf, inIndex, thumbnailOf, withImage } from "./api.js";
 import { h, icon, ICONS, number, openDialog, partOf, say, shortName, shown } from "./dom.js";
-import { drawEvidence, drawText, drawVeil } from "./explained.js";
+import { drawBoxes, drawEvidence, drawText, drawVeil } from "./explained.js";
 import { toggled } from "./filters.js";
 import { label, remove, selection } from "./selection.js";
 import * as state from "./state.js";
@@ -139,7 +139,7 @@ function openPicture(id, options) {
   };
 
   const details = (item) => h("dl", { class: "metadata" },
-    ...Object.entries(item.metadata ?? {}).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {},
+    ...Object.entries(item.metadata ?? {}).filter(([key]) => key !== "ocr").flatMap(([key, value]) => [h("dt", {}, key), h("dd", {},
       typeof value === "string" && value.length > 60 ? value : h("button", { class: "link", title: "Show those alike",
         onclick: () => state.go({ where: toggled({ ...state.current.where, [key]: undefined }, key, value), open: "" }) },
       shown(value)))]),
@@ -175,6 +175,9 @@ function openPicture(id, options) {
         }
       } }, "What in it mattered?");
       if (item.text) drawText(text, item.text, found);
+      const frame = () => drawBoxes(stage, item.text ?? "", item.metadata?.ocr, found.marked ?? []);
+      frame();
+      stage.querySelector(".held img")?.addEventListener("load", frame);
       const title = found.outcome === "shown" ? "Why it was found" : "Why it was not found";
       why.replaceChildren(h("h3", {}, title), ...drawEvidence(found), h("div", { class: "actions" }, parts));
     } catch (error) {
