@@ -93,7 +93,7 @@ def read_text(image: Image.Image) -> list[Line]:
     """
     if min(image.size) < _LEAST_HEIGHT:
         return []
-    engine = _engine()
+    engine = shared_engine()
     pixels, scale = _prepared(image)
     crops, corners = _detect(engine, pixels)
     if not crops:
@@ -226,7 +226,8 @@ def _upright(corners: NDArray[np.float64], direction: int, size: tuple[int, int]
     return float(across.min()), float(down.min()), float(across.max()), float(down.max())
 
 
-def _engine() -> RapidOCR:
+def shared_engine() -> RapidOCR:
+    """Return RapidOCR as `read_text` has it; MissingDependencyError where it is not installed."""
     with _OPENING:  # two threads that begin at once open one
         return _opened()
 
