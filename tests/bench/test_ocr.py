@@ -19,7 +19,8 @@ def test_words_over_drawn_scenes_are_counted_at_each_turn() -> None:
         assert row["rapidocr_cpu_seconds"] > 0
         assert row["ratio"] > 0
         assert 0 <= row["rapidocr_found"] <= 6
-        assert 5 <= row["vlmsearch_found"] <= 6
+        assert 0 <= row["vlmsearch_found"] <= 6
+    assert sum(row["vlmsearch_found"] for row in rows) >= 15
 
 
 def test_given_images_are_timed_one_by_one(tmp_path: Path) -> None:

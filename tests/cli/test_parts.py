@@ -9,8 +9,11 @@ from tests.support.pdf_files import write_pdf
 
 def test_pages_are_indexed_shown_explained_and_deleted(tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "a.pdf", ["a red dog", "a blue car", "a red dog and a cat"])
-    (tmp_path / "note.txt").write_text("stock prices")
     store = ("--store", f"sqlite:{tmp_path / 'index'}")
+    left_out = run("index", tmp_path, *store, "--encoder", "onnx:demo")
+    assert left_out.returncode == 1
+    assert "were left out, since they are read with an option: --pdf\n" in left_out.stderr
+    (tmp_path / "note.txt").write_text("stock prices")
     assert ok("index", tmp_path, *store, "--encoder", "onnx:demo").startswith("1 added")
     named = run("index", path, *store)
     assert "unreadable" in named.stderr

@@ -169,6 +169,15 @@ def test_prune_removes_the_last_document_of_a_folder_or_table(pipeline: Pipeline
         pipeline.index([text.parent, table], prune=True)
 
 
+def test_a_folder_whose_files_all_need_options_says_which(pipeline: Pipeline, tmp_path: Path) -> None:
+    for name in ("a.mp4", "b.pdf", "c.PDF"):
+        (tmp_path / name).write_bytes(b"not looked at")
+    with pytest.raises(ConfigError, match="were left out, since they are read with an option: `pdf`, `video`"):
+        pipeline.index(tmp_path)
+    (tmp_path / "note.txt").write_text("a note")
+    assert pipeline.index(tmp_path).added == 1
+
+
 def test_images_stop_no_run_of_an_encoder_without_images(gallery: Path, tmp_path: Path) -> None:
     (image,) = copy(gallery, tmp_path / "mixed", ["00.png"])
     (tmp_path / "mixed" / "a.txt").write_text("a red star")

@@ -530,7 +530,11 @@ def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[st
 def checked_report(source: Paths, report: IndexReport) -> IndexReport:
     """Return the report of a whole run; ConfigError where there was nothing to index."""
     if not report.seen and not report.pruned:
-        raise ConfigError(f"no images, texts or rows in {', '.join(map(str, source.given))}")
+        where = ", ".join(map(str, source.given))
+        if options := source.options_to_give():
+            names = ", ".join(f"`{option}`" for option in options)
+            raise ConfigError(f"all files in {where} were left out, since they are read with an option: {names}")
+        raise ConfigError(f"no images, texts or rows in {where}")
     return report
 
 

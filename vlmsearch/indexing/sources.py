@@ -33,7 +33,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -234,6 +234,15 @@ class Paths:
                 yield found
             elif isinstance(found, str):
                 self._left_out.add(_escape(found))
+
+    def options_to_give(self) -> list[str]:
+        """Return the names of the options with which the files that were left out of the folders are taken.
+
+        Returns:
+            Fields of `SourceOptions`, each once; none before the folders were listed.
+        """
+        kinds = {kind.option for name in self._left_out if (kind := kind_of(name))}
+        return [field.name for field in fields(SourceOptions) if field.name in kinds]
 
     def _skip(self, name: str, exc: OSError) -> Reject:
         """A folder that was not read, as a Reject; nothing that came from there counts as gone."""

@@ -12,7 +12,7 @@ from vlmsearch.cli.common import command, json_option, option
 
 @command("ocr")
 @click.argument("images", nargs=-1, type=click.Path(path_type=Path))
-@option("--count", default=16, show_default=True, type=click.IntRange(1), help="How many scenes are drawn.")
+@option("--count", default=8, show_default=True, type=click.IntRange(1), help="How many scenes are drawn.")
 @rounds_option
 @json_option
 def bench_ocr(images: tuple[Path, ...], count: int, rounds: int, as_json: bool) -> None:
