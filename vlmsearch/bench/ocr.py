@@ -14,7 +14,6 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from vlmsearch.bench.reading import ReadTiming, Report, time_reading
-from vlmsearch.demo.scenes import make_scene
 from vlmsearch.media import ocr
 from vlmsearch.media.images import open_image
 
@@ -51,13 +50,13 @@ def time_files(files: Sequence[Path], *, rounds: int, report: Report) -> list[Re
     return [_time(file.name, [image], rounds, report) for file, image in zip(files, images)]
 
 
-def time_drawn(*, count: int, rounds: int, report: Report) -> list[tuple[ReadTiming, FoundWords]]:
-    """Time ``count`` drawn scenes with words over them at each of `TURNS`, and look for the words.
+def time_drawn(pictures: Sequence[bytes], *, rounds: int, report: Report) -> list[tuple[ReadTiming, FoundWords]]:
+    """Time pictures with words drawn over them at each of `TURNS`, and look for the words.
 
     Raises:
         MissingDependencyError: RapidOCR is not installed.
     """
-    signs = [draw_sign(seed) for seed in range(count)]
+    signs = [draw_sign(open_image(picture), seed) for seed, picture in enumerate(pictures)]
     found = []
     for turn in TURNS:
         images = [image.rotate(turn, expand=True) for image, _ in signs]
@@ -70,10 +69,10 @@ def time_drawn(*, count: int, rounds: int, report: Report) -> list[tuple[ReadTim
     return found
 
 
-def draw_sign(seed: int) -> tuple[Image.Image, list[str]]:
-    """Return a drawn scene with four lines of text over it, and the words in them."""
+def draw_sign(picture: Image.Image, seed: int) -> tuple[Image.Image, list[str]]:
+    """Return a picture with four lines of text over it, and the words in them."""
     rng = random.Random(seed)
-    image = make_scene(seed).draw(_SIDE)
+    image = picture.resize((_SIDE, _SIDE))
     draw = ImageDraw.Draw(image)
     words = rng.sample(_WORDS.split(), sum(_LINES))
     left = iter(words)
