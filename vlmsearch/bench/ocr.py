@@ -80,7 +80,7 @@ def draw_sign(picture: Image.Image, seed: int) -> tuple[Image.Image, list[str]]:
         text = " ".join(next(left) for _ in range(count))
         font = ImageFont.load_default(size=rng.choice(_SIZES))
         place = (rng.randrange(20, 140), 30 + line * _SIDE // len(_LINES))
-        draw.text(place, text, font=font, fill="white", stroke_width=3, stroke_fill="black")
+        draw.text(place, text, font=font, fill="white", stroke_width=2, stroke_fill="black")
     return image, words
 
 
