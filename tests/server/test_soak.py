@@ -19,7 +19,7 @@ import pytest
 from tests.support.mixed_requests import MixedClient
 from tests.support.openai_server import OpenAIServer, Script
 from tests.support.servers import free_port, running
-from vlmsearch.bench.soak import resident
+from vlmsearch.bench.memory import resident
 
 CLIENTS = 2
 SECONDS = 600

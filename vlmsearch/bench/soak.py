@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vlmsearch.bench.memory import family, resident
 from vlmsearch.bench.triton import TritonLevel, TritonLoad
 from vlmsearch.errors import ConfigError
 
@@ -90,24 +91,6 @@ def listening_process(port: int) -> int:
             if os.readlink(place) in sockets:
                 return int(place.parts[2])
     raise ConfigError(f"no process of this host is seen to listen on port {port}: a soak needs the server here")
-
-
-def family(pid: int) -> list[int]:
-    """A process and those that it started."""
-    found = [pid]
-    for one in found:
-        with suppress(OSError):
-            for task in Path(f"/proc/{one}/task").iterdir():
-                found += [int(child) for child in (task / "children").read_text(encoding="ascii").split()]
-    return found
-
-
-def resident(pid: int) -> float:
-    """Resident memory in MiB; 0 for a process that is gone."""
-    with suppress(OSError):
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-    return 0.0
 
 
 def _grown(first: Sequence[float], last: Sequence[float]) -> float:

@@ -19,6 +19,7 @@ from vlmsearch.cli.bench.llm import bench_llm
 from vlmsearch.cli.bench.ocr import bench_ocr
 from vlmsearch.cli.bench.pdf import bench_pdf
 from vlmsearch.cli.bench.peers import bench_peers
+from vlmsearch.cli.bench.ray import bench_ray
 from vlmsearch.cli.bench.servers import bench_servers
 from vlmsearch.cli.bench.store import bench_store
 from vlmsearch.cli.bench.triton import bench_triton
@@ -41,6 +42,7 @@ bench.add_command(bench_images)
 bench.add_command(bench_pdf)
 bench.add_command(bench_video)
 bench.add_command(bench_ocr)
+bench.add_command(bench_ray)
 bench.add_command(bench_servers)
 bench.add_command(bench_store)
 bench.add_command(bench_fusion)

@@ -1,0 +1,36 @@
+"""`vlmsearch bench ray` times encoders beside each other, and compares an index with its rows after kills."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import run
+from vlmsearch import Document, Pipeline
+from vlmsearch.bench.ray import write_rows
+
+
+def test_encoders_are_timed_in_turns() -> None:
+    result = run(
+        "bench", "ray", "--workers", "1,2", "--documents", "700", "--rounds", "1", "--encoder", "mock:", "--json"
+    )
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    one, two = found["workers"]
+    assert (one["workers"], two["workers"], found["documents"], found["encoder"]) == (1, 2, 700, "mock:")
+    assert one["ratio"] == 1
+    assert two["ratio"] == pytest.approx(two["documents_per_second"] / one["documents_per_second"], abs=0.01)
+
+
+def test_an_index_is_compared_with_its_rows_after_kills(tmp_path: Path) -> None:
+    os.environ["TMPDIR"] = str(tmp_path)
+    result = run("bench", "ray", "--rows", "2000", "--kill-every", "0.7", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert sum(found["kills"].values()) > 0
+    assert found["added"] + found["unchanged"] == 2000
+    assert (found["missing"], found["doubled"], found["foreign"], found["clean"]) == (0, 0, 0, True)
+    assert 0 < found["caller"]["least"] < found["memory"]["least"] <= found["memory"]["median"]
+    assert found["rate"] > 2000 / found["seconds"]
+    assert not list(tmp_path.iterdir())
