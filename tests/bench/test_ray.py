@@ -1,18 +1,15 @@
 """`vlmsearch bench ray` times encoders beside each other, and compares an index with its rows after kills."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.support.cli import run
-from vlmsearch import Document, Pipeline
-from vlmsearch.bench.ray import write_rows
+from tests.support.cli import run_process
 
 
 def test_encoders_are_timed_in_turns() -> None:
-    result = run(
+    result = run_process(
         "bench", "ray", "--workers", "1,2", "--documents", "700", "--rounds", "1", "--encoder", "mock:", "--json"
     )
     assert result.returncode == 0, result.stderr
@@ -24,8 +21,7 @@ def test_encoders_are_timed_in_turns() -> None:
 
 
 def test_an_index_is_compared_with_its_rows_after_kills(tmp_path: Path) -> None:
-    os.environ["TMPDIR"] = str(tmp_path)
-    result = run("bench", "ray", "--rows", "2000", "--kill-every", "0.7", "--json")
+    result = run_process("bench", "ray", "--rows", "2000", "--kill-every", "0.7", "--json", TMPDIR=str(tmp_path))
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert sum(found["kills"].values()) > 0

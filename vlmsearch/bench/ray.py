@@ -146,16 +146,16 @@ def time_workers(
     Raises:
         ConfigError: There are so few documents that all were done at once.
     """
-    source = write_rows(folder / "rows", documents, captions=_LONG_TEXT, report=report)
+    files = _write_rows(folder / "rows", documents, captions=_LONG_TEXT, report=report)
     rates: dict[int, list[float]] = {count: [] for count in counts}
     report("starting a cluster", 0, 1)
     with local_cluster([1] * max(counts)):
         for turn in range(rounds):
-            for count in rates:
+            for count, found in rates.items():
                 progress = _Progress(f"round {turn + 1}, workers: {count}", documents, report)
                 store = f"sqlite:{folder}/index-{turn}-{count}"
-                index(source, encoder=encoder, store=store, on_progress=progress, options=RayOptions(workers=count))
-                rates[count].append(progress.rate)
+                index(files, encoder=encoder, store=store, on_progress=progress, options=RayOptions(workers=count))
+                found.append(progress.rate)
     return [WorkersTiming(count, tuple(found)) for count, found in rates.items()]
 
 
@@ -181,13 +181,13 @@ def index_while_killing(
     with open_store(store) as opened:
         if len(opened):
             raise ConfigError(f"{store} has {len(opened)} documents: give a new one")
-    source = write_rows(folder / "rows", rows, report=report)
+    files = _write_rows(folder / "rows", rows, report=report)
     report("starting a cluster", 0, 1)
     with local_cluster([available_cores()]):
         progress = _Progress("indexing", rows, report)
         started = time.monotonic()
         with _every(_SAMPLED_EVERY, _Samples(progress)) as samples, _every(kill_every, _Killer()) as killer:
-            result = index(source, encoder=encoder, store=store, on_progress=progress)
+            result = index(files, encoder=encoder, store=store, on_progress=progress)
             samples()
         seconds = time.monotonic() - started
     report("comparing", 0, 1)
@@ -211,25 +211,29 @@ def index_while_killing(
     )
 
 
-def write_rows(folder: Path, rows: int, *, captions: int = 1, report: Report) -> Path:
-    """Write Parquet files of rows with an id, a text of so many made-up captions, and two columns of metadata."""
+def _write_rows(folder: Path, rows: int, *, captions: int = 1, report: Report) -> list[Path]:
+    """Parquet files of rows with an id, a text of so many made-up captions, and two columns of metadata."""
     import pyarrow as pa
     from pyarrow import parquet
 
     folder.mkdir()
     corpus = Corpus(rows, dim=2)
-    for shard in range(0, len(corpus.blocks), _SHARD_BLOCKS):
-        report("drawing rows", shard * BLOCK, rows)
-        blocks = [corpus.block(number) for number in corpus.blocks[shard : shard + _SHARD_BLOCKS]]
+    files = []
+    for start in range(0, len(corpus.blocks), _SHARD_BLOCKS):
+        first = start * BLOCK
+        report("drawing rows", first, rows)
+        blocks = [corpus.block(number) for number in corpus.blocks[start : start + _SHARD_BLOCKS]]
         texts = [text for block in blocks for text in block.texts]
         repeated = texts * (1 + captions // len(texts)) + texts
-        table = pa.table({
-            "id": list(map(_id, range(shard * BLOCK, shard * BLOCK + len(texts)))),
+        columns = {
+            "id": [_id(first + place) for place in range(len(texts))],
             "text": [" ".join(repeated[place : place + captions]) for place in range(len(texts))],
-            **{name: [value for block in blocks for value in block.columns[name].tolist()] for name in ("album", "rating")},
-        })  # fmt: skip
-        parquet.write_table(table, folder / f"{shard // _SHARD_BLOCKS:05}.parquet")
-    return folder
+            "album": [album for block in blocks for album in block.columns["album"].tolist()],
+            "rating": [rating for block in blocks for rating in block.columns["rating"].tolist()],
+        }
+        files.append(folder / f"{len(files):05}.parquet")
+        parquet.write_table(pa.table(columns), files[-1])
+    return files
 
 
 def _id(row: int) -> str:

@@ -38,7 +38,7 @@ def bench_ray(
     Each encoder has a node of its own, and texts so long that it is the limit. Rates count from the first to the last
     documents that are done, without the start.
 
-    With --rows, exits 1 where a row is missing afterwards, an id is there twice, or the check of the store is not clean.
+    With --rows, exits 1 where afterwards a row is missing, an id is there twice, or the store is not in order.
     """
     from vlmsearch.bench.ray import index_while_killing, time_workers
     from vlmsearch.export.progress import steps
