@@ -162,6 +162,23 @@ def test_a_run_whose_driver_is_killed_is_completed_by_the_next(tmp_path: Path) -
     assert_same(one, two)
 
 
+def test_the_command_prints_its_report_alone_where_a_worker_is_killed(tmp_path: Path) -> None:
+    sources = make_sources(tmp_path, 300)
+    command = [sys.executable, "-m", "vlmsearch", "index", *sources, "--on", "ray", "--encoder", "mock:"]
+    driver = subprocess.Popen(
+        [*command, "--store", f"sqlite:{tmp_path}/index", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    while not (workers := [each for each in processes("_examine") if psutil.Process(driver.pid) in each.parents()]):
+        assert driver.poll() is None
+        time.sleep(0.1)
+    workers[0].kill()
+    output, _ = driver.communicate()
+    assert json.loads(output)["added"] == 1202
+
+
 @pytest.mark.usefixtures("cluster")
 def test_errors_of_the_workers_are_those_of_one_process(tmp_path: Path) -> None:
     text = tmp_path / "note.txt"

@@ -33,7 +33,7 @@ def main(store: str, *paths: str) -> None:
         killer.join()
         while sum(node["Alive"] for node in ray.nodes()) == 2:
             time.sleep(0.5)
-        sys.stdout.write(json.dumps({**found, "done": report.added + report.unchanged}) + "\n")
+    sys.stdout.write(json.dumps({**found, "done": report.added + report.unchanged}) + "\n")
 
 
 if __name__ == "__main__":

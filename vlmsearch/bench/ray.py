@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -111,20 +111,24 @@ class KilledRun:
 
 @contextmanager
 def local_cluster(cpus: Sequence[int]) -> Iterator[Cluster]:
-    """Be connected to a cluster of nodes of this machine, of which each claims to have so many CPUs."""
+    """Be connected to a cluster of nodes of this machine, of which each claims to have so many CPUs.
+
+    Standard output is dropped meanwhile: Ray writes there about each process that ends.
+    """
     import ray
     from ray.cluster_utils import Cluster
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     cluster = Cluster()
-    try:
-        for count in cpus:
-            cluster.add_node(num_cpus=count, object_store_memory=_OBJECT_STORE_BYTES, include_dashboard=False)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        yield cluster
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        try:
+            for count in cpus:
+                cluster.add_node(num_cpus=count, object_store_memory=_OBJECT_STORE_BYTES, include_dashboard=False)
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
 
 
 def time_workers(
