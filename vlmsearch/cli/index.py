@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -158,7 +158,7 @@ def index(
 
         source = Paths(paths, follow_links=not no_follow, options=options)
         url = encoder or _usual_encoder_of(store)
-        with progress(None, quiet=as_json) as advance:
+        with progress(None, quiet=as_json) as advance, redirect_stdout(sys.stderr):  # Ray writes there
             report = index_on_ray(
                 source,
                 encoder=url,
