@@ -6,7 +6,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support.cli import run_process
+from tests.support.cli import assert_one_line, run, run_process
+from vlmsearch import Document, Pipeline
 
 
 def test_encoders_are_timed_in_turns() -> None:
@@ -33,3 +34,14 @@ def test_an_index_is_compared_with_its_rows_after_kills() -> None:
     assert 0 < found["caller"]["least"] < found["memory"]["least"] <= found["memory"]["median"]
     assert found["rate"] > 1500 / found["seconds"]
     assert not left
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+    alone = run("bench", "ray", "--kill-every", "3")
+    assert (alone.returncode, "--kill-every and --store are for --rows" in alone.stderr) == (2, True)
+    both = run("bench", "ray", "--rows", "9", "--workers", "1,2")
+    assert (both.returncode, "leave out --workers, --documents and --rounds" in both.stderr) == (2, True)
+    store = f"sqlite:{tmp_path}/index"
+    with Pipeline.open(encoder="mock:", store=store) as pipeline:
+        pipeline.add(Document("a", text="a dog"))
+    assert_one_line(run("bench", "ray", "--rows", "9", "--store", store), "has documents: give an index that is new")

@@ -184,7 +184,7 @@ def index_while_killing(
         raise ConfigError("processes and their memory are found in /proc, which this system has not: use Linux")
     with open_store(store) as opened:
         if len(opened):
-            raise ConfigError(f"{store} has {len(opened)} documents: give a new one")
+            raise ConfigError(f"{store} has documents: give an index that is new")
     files = _write_rows(folder / "rows", rows, report=report)
     report("starting a cluster", 0, 1)
     with local_cluster([available_cores()]):
@@ -222,7 +222,7 @@ def _write_rows(folder: Path, rows: int, *, captions: int = 1, report: Report) -
 
     folder.mkdir()
     corpus = Corpus(rows, dim=2)
-    files = []
+    files: list[Path] = []
     for start in range(0, len(corpus.blocks), _SHARD_BLOCKS):
         first = start * BLOCK
         report("drawing rows", first, rows)
