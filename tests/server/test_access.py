@@ -149,7 +149,7 @@ def test_a_reader_changes_nothing(guarded: GuardedService, path: str) -> None:
 
 
 def test_what_may_change_documents_is_in_the_list_above(guarded: GuardedService) -> None:
-    reading = {"", "search", "search_many", "explain", "ask", "eval", "image", "thumbnail", "rejects"}
+    reading = {"", "search", "search_many", "explain", "ask", "eval", "image", "thumbnail", "file", "rejects"}
     prefix = "/api/v1/indexes/secret"
     about = {
         path.removeprefix(prefix).strip("/")

@@ -33,7 +33,7 @@ import numpy as np
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import file_in_the_making
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
-from vlmsearch.stores.base import Quarantine, Store
+from vlmsearch.stores.base import Quarantine, Store, dim_of
 from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Space, Stamp
 
 if TYPE_CHECKING:
@@ -272,7 +272,10 @@ class ParquetIndex(Closable):
     def _rows(self, field: Field, batch: Any) -> list[NDArray[np.float32] | None]:
         """The vectors of a batch; ConfigError where one is neither of length one nor zero."""
         column = batch.column(str(field))
-        found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, column.type.list_size)
+        dim = dim_of(self.name, self._manifest.spaces, field)
+        if any(count not in (None, dim) for count in column.value_lengths().unique().to_pylist()):
+            raise ConfigError(f"{self.name!r} has a vector {field} that is not {dim} long: export the index again")
+        found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
         lengths = np.linalg.norm(found, axis=1)
         if not np.all((np.abs(lengths - 1) <= _LENGTH_ERROR) | (lengths == 0)):  # also of what is not a number
             raise ConfigError(f"{self.name!r} has a vector {field} that is not of length one: export the index again")
@@ -309,11 +312,9 @@ def _pyarrow() -> Any:
 def _schema(manifest: Manifest) -> pa.Schema:
     pa = _pyarrow()
     strings = [pa.field(name, pa.string(), nullable=name in _NULLABLE) for name in _STRINGS]
-    vectors = [
-        pa.field(str(field), pa.list_(pa.field("element", pa.float32()), space.dim))
-        for space in manifest.spaces
-        for field in space.fields
-    ]
+    # not lists of a fixed size: PyArrow before 26 writes nulls among them and cannot read them
+    kind = pa.list_(pa.field("element", pa.float32()))
+    vectors = [pa.field(str(field), kind) for space in manifest.spaces for field in space.fields]
     return pa.schema(strings + vectors)
 
 
@@ -360,13 +361,11 @@ def _cells(record: Record) -> dict[str, str | None]:
 
 def _vectors(field: Field, group: Sequence[Record], schema: pa.Schema) -> Any:
     pa = _pyarrow()
-    kind = schema.field(str(field)).type
-    absent = np.array([field not in record.vectors for record in group])
-    rows = np.zeros((len(group), kind.list_size), np.float32)
-    for row, record in zip(rows, group):
-        if field in record.vectors:
-            row[:] = record.vectors[field]
-    return pa.FixedSizeListArray.from_arrays(rows.reshape(-1), type=kind, mask=pa.array(absent))
+    rows = [record.vectors.get(field) for record in group]
+    offsets = np.cumsum([0, *(0 if row is None else len(row) for row in rows)], dtype=np.int32)
+    values = np.concatenate([np.empty(0, np.float32), *(row for row in rows if row is not None)])
+    absent = pa.array([row is None for row in rows])
+    return pa.ListArray.from_arrays(offsets, values, type=schema.field(str(field)).type, mask=absent)
 
 
 def _manifest_form(manifest: Manifest) -> dict[str, object]:

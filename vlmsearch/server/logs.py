@@ -49,7 +49,11 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        said |= {name: value for name, value in vars(record).items() if name not in _USUAL and value != ""}
+        said |= {
+            name: value
+            for name, value in vars(record).items()
+            if name not in _USUAL and not name.startswith("_") and value != ""  # Ray adds one of its own
+        }
         if record.exc_info:
             said["exception"] = self.formatException(record.exc_info)
         return json.dumps(said, default=str)
