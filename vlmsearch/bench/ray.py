@@ -58,7 +58,7 @@ class WorkersTiming:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryOverTime:
     """Memory in MiB over time: the extremes, and medians of all samples, of the first quarter and of the last."""
 
     least: float
@@ -68,7 +68,7 @@ class Memory:
     last_quarter: float
 
     @classmethod
-    def of(cls, samples: Sequence[float]) -> Memory:
+    def of(cls, samples: Sequence[float]) -> MemoryOverTime:
         """Summarise samples in the order in which they were taken."""
         quarter = max(len(samples) // 4, 1)
         return cls(
@@ -94,8 +94,8 @@ class KilledRun:
     seconds: float
     rate: float
     kills: dict[str, int]
-    memory: Memory
-    caller: Memory
+    memory: MemoryOverTime
+    caller: MemoryOverTime
     added: int
     unchanged: int
     missing: int
@@ -204,8 +204,8 @@ def index_while_killing(
         seconds=seconds,
         rate=progress.rate,
         kills=dict(killer.killed),
-        memory=Memory.of(samples.all),
-        caller=Memory.of(samples.caller),
+        memory=MemoryOverTime.of(samples.all),
+        caller=MemoryOverTime.of(samples.caller),
         added=result.added,
         unchanged=result.unchanged,
         missing=len(expected - found),

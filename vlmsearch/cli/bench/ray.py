@@ -14,7 +14,7 @@ from vlmsearch.cli.bench.data import Levels
 from vlmsearch.cli.common import command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.ray import KilledRun, Memory, WorkersTiming
+    from vlmsearch.bench.ray import KilledRun, MemoryOverTime, WorkersTiming
 
 _WORKERS, _DOCUMENTS, _ROUNDS = [1, 2], 10_000, 3
 
@@ -109,7 +109,7 @@ def _print_run(run: KilledRun, kill_every: float | None, encoder: str, *, as_jso
     click.echo(f"check       {'clean' if run.clean else 'not in order'}")
 
 
-def _described(memory: Memory) -> str:
+def _described(memory: MemoryOverTime) -> str:
     return (
         f"{memory.median:.0f} MiB, from {memory.least:.0f} to {memory.most:.0f}; "
         f"first quarter {memory.first_quarter:.0f}, last {memory.last_quarter:.0f}"
