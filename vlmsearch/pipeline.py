@@ -37,7 +37,7 @@ from vlmsearch.registry import (
 )
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, SearchOptions, make_query
 from vlmsearch.search.relevance import Backgrounds, Judge
-from vlmsearch.stores.base import CheckReport, Replaceable, check_manifest, check_store, quarantine_of
+from vlmsearch.stores.base import CheckReport, Replaceable, check_manifest, check_store
 from vlmsearch.types import (
     Answer,
     Document,
@@ -47,7 +47,6 @@ from vlmsearch.types import (
     Labelled,
     Manifest,
     Matches,
-    Reject,
 )
 
 if TYPE_CHECKING:
@@ -311,12 +310,13 @@ class Pipeline(Closable):
     def _remove(self, files: Iterable[str]) -> int:
         """Remove what came from files that are gone."""
         from vlmsearch.indexing.containers import with_parts
+        from vlmsearch.indexing.flow import release
         from vlmsearch.indexing.sources import file_id
         from vlmsearch.search.arrange import file_of_part
 
         ids = {file_id(name) for name in files}
         stamps = self.store.stamps(with_parts(self.store, ids))
-        self._release(lambda reject: reject.id in ids or file_of_part(reject.id) in ids)
+        release(self.store, lambda reject: reject.id in ids or file_of_part(reject.id) in ids)
         return self.store.delete([id for id, stamp in stamps.items() if stamp.source in (id, file_of_part(id))])
 
     def _index(
@@ -358,10 +358,6 @@ class Pipeline(Closable):
                 return Flow(encoder, store, options).run(items)
         finally:
             self._backgrounds.forget()
-
-    def _release(self, is_over: Callable[[Reject], bool]) -> None:
-        quarantine = quarantine_of(self.store)
-        quarantine.release([reject.id for reject in quarantine.rejects() if is_over(reject)])
 
     def search(
         self,

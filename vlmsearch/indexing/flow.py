@@ -518,11 +518,11 @@ def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[st
         The report, with what was removed.
     """
     bad = {reject.id for reject in report.rejects}
-    _release(store, lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
+    release(store, lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
     if seen is not None:
         missing = [id for id in store.ids() if not _was_seen(id, seen)]
         gone = [id for id, stamp in store.stamps(missing).items() if source.covers(id, stamp)]
-        _release(store, lambda reject: not _was_seen(reject.id, seen) and source.covers(reject.id, reject.stamp))
+        release(store, lambda reject: not _was_seen(reject.id, seen) and source.covers(reject.id, reject.stamp))
         report = replace(report, pruned=report.pruned + store.delete(gone))
     return report
 
@@ -543,7 +543,8 @@ def _was_seen(id: str, seen: Collection[str]) -> bool:
     return id in seen or (part is not None and part.of in seen)
 
 
-def _release(store: Store, is_over: Callable[[Reject], bool]) -> None:
+def release(store: Store, is_over: Callable[[Reject], bool]) -> None:
+    """Take entries off the quarantine list of a store."""
     quarantine = quarantine_of(store)
     quarantine.release([reject.id for reject in quarantine.rejects() if is_over(reject)])
 
