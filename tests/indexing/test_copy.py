@@ -1,14 +1,13 @@
 """``copy``: an index from every kind of store to every other, cut off and taken up again, and the command."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from vlmsearch_mocks.pair import mock_mongo_store
 
 from tests.stores.test_small_store import SmallStore
 from tests.support.cli import assert_one_line, ok, run
+from tests.support.every_store import MakeStore
 from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline, Record
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.reindex import drop_old, reindex
@@ -26,31 +26,15 @@ from vlmsearch.stores.base import Quarantine, Store, Tunable
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
-from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Reject, Stamp
 
-_numbers = count()
-Make = Callable[[str], Store]
 KINDS = ("memory", "sqlite", "mock pair", "mock mongodb", "chroma", "chroma server", "mongodb", "mongodb+chroma")
 
 
 @pytest.fixture
-def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Make:
-    def make(kind: str) -> Store:
-        name = f"copy-{os.getpid()}-{next(_numbers)}"
-        makers: dict[str, Callable[[], Store]] = {
-            "memory": MemoryStore,
-            "sqlite": lambda: SqliteStore(str(tmp_path / f"{name}.db")),
-            "mock pair": MockStore,
-            "mock mongodb": mock_mongo_store,
-            "chroma": lambda: ChromaStore(str(tmp_path / name)),
-            "chroma server": lambda: ChromaStore(f"//{chroma_address}/{name}"),
-            "mongodb": lambda: MongoStore(f"//{mongo_address}/{name}"),
-            "mongodb+chroma": lambda: MongoChromaStore(f"//{mongo_address}/{name}", chroma=f"http://{chroma_address}"),
-        }
-        return makers[kind]()
-
-    return make
+def make(make_store: MakeStore) -> MakeStore:
+    mocks: dict[str, Callable[[], Store]] = {"mock pair": MockStore, "mock mongodb": mock_mongo_store}
+    return lambda kind: mocks[kind]() if kind in mocks else make_store(kind)
 
 
 def some_records(number: int = 300) -> list[Record]:
@@ -87,7 +71,7 @@ def assert_equal(source: Store, target: Store) -> None:
 
 
 @pytest.mark.parametrize(("kind", "other"), list(product(KINDS, KINDS)))
-def test_an_index_is_copied_between_all_kinds_of_stores(kind: str, other: str, make: Make) -> None:
+def test_an_index_is_copied_between_all_kinds_of_stores(kind: str, other: str, make: MakeStore) -> None:
     with make(kind) as source, make(other) as target:
         filled(source, some_records())
         counted: list[int] = []
@@ -106,7 +90,7 @@ def test_an_index_is_copied_between_all_kinds_of_stores(kind: str, other: str, m
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_that_is_cut_off_goes_on_from_there(kind: str, make: Make) -> None:
+def test_a_copy_that_is_cut_off_goes_on_from_there(kind: str, make: MakeStore) -> None:
     def die_half_way(done: int) -> None:
         if done >= 512:
             raise KeyboardInterrupt
@@ -143,7 +127,9 @@ def test_a_copy_follows_the_source() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_tuning_is_copied_and_that_of_the_target_stays_where_the_source_has_none(kind: str, make: Make) -> None:
+def test_the_tuning_is_copied_and_that_of_the_target_stays_where_the_source_has_none(
+    kind: str, make: MakeStore
+) -> None:
     def tuning(store: Store) -> dict[str, float]:
         manifest = store.manifest()
         assert manifest is not None
@@ -173,7 +159,7 @@ def test_documents_without_a_digest_are_copied_each_time() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "mock pair", "chroma"])
-def test_an_index_of_another_encoder_is_refused_before_anything_is_written(kind: str, make: Make) -> None:
+def test_an_index_of_another_encoder_is_refused_before_anything_is_written(kind: str, make: MakeStore) -> None:
     with MemoryStore() as source, make(kind) as target:
         filled(source, some_records())
         for fingerprint, spaces in (("encoder 2", SPACES), ("encoder 1", SPACES[:1])):
@@ -229,7 +215,7 @@ def test_what_is_too_large_for_the_target_is_named_and_the_rest_is_copied() -> N
 
 
 @pytest.mark.parametrize("kind", ["mock pair", "mongodb+chroma", "chroma", "chroma server"])
-def test_a_document_whose_vector_was_lost_counts_as_changed_in_the_copy(kind: str, make: Make) -> None:
+def test_a_document_whose_vector_was_lost_counts_as_changed_in_the_copy(kind: str, make: MakeStore) -> None:
     with make(kind) as source, MemoryStore() as target:
         filled(source, make_records(3, (IMAGE, TEXT)))
         assert isinstance(source, ChromaStore | MongoChromaStore)
@@ -245,7 +231,7 @@ def test_a_document_whose_vector_was_lost_counts_as_changed_in_the_copy(kind: st
 
 @pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma", "mock pair", "mock mongodb"])
 def test_a_source_that_was_built_anew_and_dropped_is_not_taken_for_an_empty_one(
-    kind: str, make: Make, monkeypatch: pytest.MonkeyPatch
+    kind: str, make: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = MockEncoder(), MockEncoder(neighbours={"a": ["b"]})
     with make(kind) as source, MemoryStore() as target:

@@ -1,13 +1,11 @@
 """``export`` and ``import``: one Parquet file from every kind of store and into every other, and what others read."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import daft
@@ -22,19 +20,16 @@ from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make
 
 from tests.stores.test_small_store import SmallStore
 from tests.support.cli import assert_one_line, ok, run
+from tests.support.every_store import MakeStore
 from vlmsearch import ConfigError, Document, IndexMismatchError, MissingDependencyError, Pipeline, Record
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.diff import diff
 from vlmsearch.indexing.parquet import ParquetIndex, export_index
 from vlmsearch.stores.base import Quarantine, Store, Tunable
 from vlmsearch.stores.chroma.store import ChromaStore
-from vlmsearch.stores.mongodb.store import MongoStore
-from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Reject, Scalar, Stamp
 
-_numbers = count()
-Make = Callable[[str], Store]
 KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")
 METADATA: dict[str, Scalar] = {
     "whole": 2**63 - 1,
@@ -46,23 +41,6 @@ METADATA: dict[str, Scalar] = {
     "half": "\udc00",
 }
 REJECTS = [Reject("bad", "truncated", "it ends early", Stamp("d", "s")), Reject("worse", "empty", "nothing")]
-
-
-@pytest.fixture
-def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Make:
-    def make(kind: str) -> Store:
-        name = f"parquet-{os.getpid()}-{next(_numbers)}"
-        makers: dict[str, Callable[[], Store]] = {
-            "memory": MemoryStore,
-            "sqlite": lambda: SqliteStore(str(tmp_path / f"{name}.db")),
-            "chroma": lambda: ChromaStore(str(tmp_path / name)),
-            "chroma server": lambda: ChromaStore(f"//{chroma_address}/{name}"),
-            "mongodb": lambda: MongoStore(f"//{mongo_address}/{name}"),
-            "mongodb+chroma": lambda: MongoChromaStore(f"//{mongo_address}/{name}", chroma=f"http://{chroma_address}"),
-        }
-        return makers[kind]()
-
-    return make
 
 
 def some_records(number: int = 600) -> list[Record]:
@@ -92,9 +70,11 @@ def same_bits(first: Store | ParquetIndex, second: Store | ParquetIndex) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_holds_an_index_bit_by_bit_in_every_store_and_back(kind: str, make: Make, tmp_path: Path) -> None:
+def test_a_file_holds_an_index_bit_by_bit_in_every_store_and_back(
+    kind: str, make_store: MakeStore, tmp_path: Path
+) -> None:
     file, again = tmp_path / "index.parquet", tmp_path / "again.parquet"
-    with MemoryStore() as source, make(kind) as store, MemoryStore() as back:
+    with MemoryStore() as source, make_store(kind) as store, MemoryStore() as back:
         filled(source)
         report = export_index(source, file)
         assert (report.documents, report.rejects, report.bytes) == (603, 2, file.stat().st_size)

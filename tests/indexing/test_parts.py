@@ -1,18 +1,17 @@
 """Files of several documents: PDF pages, indexed, changed, broken, deleted, interrupted and searched."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
+from tests.support.every_store import MakeStore
 from tests.support.pdf_files import write_pdf, write_scan
 from vlmsearch import (
     BackendError,
@@ -31,32 +30,11 @@ from vlmsearch.indexing import flow
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.media import pdf
 from vlmsearch.media.images import read_image
-from vlmsearch.stores.base import Store, quarantine_of
-from vlmsearch.stores.chroma.store import ChromaStore
-from vlmsearch.stores.mongodb.store import MongoStore
-from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.base import quarantine_of
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 PDF = SourceOptions(pdf=True)
 KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")
-_numbers = count()
-
-
-@pytest.fixture
-def make(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callable[[str], Store]:
-    def make(kind: str) -> Store:
-        name = f"parts-{os.getpid()}-{next(_numbers)}"
-        makers: dict[str, Callable[[], Store]] = {
-            "memory": MemoryStore,
-            "sqlite": lambda: SqliteStore(str(tmp_path / f"{name}.db")),
-            "chroma": lambda: ChromaStore(str(tmp_path / name)),
-            "chroma server": lambda: ChromaStore(f"//{chroma_address}/{name}"),
-            "mongodb": lambda: MongoStore(f"//{mongo_address}/{name}"),
-            "mongodb+chroma": lambda: MongoChromaStore(f"//{mongo_address}/{name}", chroma=f"http://{chroma_address}"),
-        }
-        return makers[kind]()
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +62,14 @@ def ids_of(path: Path, pages: int) -> set[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages_are_indexed_found_and_deleted_with_their_file_in_every_store(
-    kind: str, make: Callable[[str], Store], encoder: OnnxEncoder, tmp_path: Path
+    kind: str, make_store: MakeStore, encoder: OnnxEncoder, tmp_path: Path
 ) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     report = write_pdf(folder / "report.pdf", ["rain in spring", "a red dog", "a red dog and a cat"], title="Animals")
     other = write_pdf(folder / "other.pdf", ["a red dog in the snow", "stock prices"])
     (folder / "note.txt").write_text("a red dog in a note")
-    with make(kind) as store:
+    with make_store(kind) as store:
         pipeline = Pipeline(encoder, store)
         assert counts(run(pipeline, folder)) == (8, 0, 0, 0)
         assert set(pipeline.store.ids()) == {*ids_of(report, 3), *ids_of(other, 2), str(folder / "note.txt")}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,27 @@ from vlmsearch import Store
 from vlmsearch.registry import open_store
 
 STORES = ("sqlite", "chroma server", "mongodb", "mongodb+chroma")
+MakeStore = Callable[[str], Store]
+_numbers = count()
 
 
 def store_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """The URL of a new index on a store of this kind."""
-    name = f"test-{sha256(str(tmp_path).encode()).hexdigest()[:16]}"
+    name = f"test-{sha256(str(tmp_path).encode()).hexdigest()[:16]}-{next(_numbers)}"
+    if kind == "memory":
+        return "mock:"
     if kind in ("sqlite", "chroma"):
-        return f"{kind}:{tmp_path / 'index'}"
+        return f"{kind}:{tmp_path / name}"
     if kind == "chroma server":
         return f"chroma://{request.getfixturevalue('chroma_address')}/{name}"
     mongo = f"{kind}://{request.getfixturevalue('mongo_address')}/{name}"
     return mongo if kind == "mongodb" else f"{mongo}?chroma=http://{request.getfixturevalue('chroma_address')}"
+
+
+@pytest.fixture
+def make_store(tmp_path: Path, request: pytest.FixtureRequest) -> MakeStore:
+    """Make an empty store of a kind, which whoever asks closes."""
+    return lambda kind: open_store(store_url(kind, tmp_path, request))
 
 
 @pytest.fixture(params=[*STORES, "chroma"])
