@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 
@@ -49,6 +49,21 @@ class _Connection(sqlite3.Connection):
     """A connection; ``look`` is what the file was like when it was opened as one that nobody writes to, else None."""
 
     look: tuple[int, ...] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """See `sqlite3.Connection.execute`."""
+        cursor = super().execute(sql, parameters)
+        self._cursors.add(cursor)
+        return cursor
+
+    def end_statements(self) -> None:
+        """End those that were not read to their end: the next transaction would go on seeing what they see."""
+        for cursor in list(self._cursors):
+            cursor.close()
 
 
 class Database:
@@ -106,6 +121,7 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise
             finally:
+                connection.end_statements()
                 self._give_back(connection)
 
     def create(self) -> None:

@@ -130,6 +130,15 @@ class SqliteStore(GenerationalStore):
     def _reading(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
         return self._within(self._database.reading(operation))
 
+    @contextmanager
+    def _viewing(
+        self, operation: str, field: Field | None, where: Filter | None = None
+    ) -> Iterator[tuple[sqlite3.Connection, Tables, View]]:
+        """A transaction, and the view of what it sees, which is the first that it reads: see `Views.now`."""
+        with self._reading(operation) as (db, tables):
+            assert self._views is not None  # noqa: S101 - made by `opened`
+            yield db, tables, self._views.now(db, field, where)
+
     def _writing(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
         return self._within(self._database.writing(operation))
 
@@ -177,8 +186,7 @@ class SqliteStore(GenerationalStore):
         if manifest is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]
         dim_of(self.name, manifest.spaces, field)
-        with self._reading("search") as (db, tables):
-            view = self._view(db, field, where)
+        with self._viewing("search", field, where) as (db, tables, view):
             passing, (_, codes) = view.passing(where), view.codes[field]
             found: list[list[Hit]] = []
             for query in vectors:
@@ -192,27 +200,21 @@ class SqliteStore(GenerationalStore):
         if manifest is None:
             return np.empty((0, 0), np.float32)
         dim_of(self.name, manifest.spaces, field)
-        with self._reading("sample") as (db, tables):
+        with self._viewing("sample", field) as (db, tables, view):
 
             def draw() -> Vectors:
-                rows = self._view(db, field, None).sample(field, count)
-                return tables.vectors(db, field, rows.tolist())[1]
+                return tables.vectors(db, field, view.sample(field, count).tolist())[1]
 
-            return self._samples.get(field, count, tables.state(db), draw)
-
-    def _view(self, db: sqlite3.Connection, field: Field | None, where: Filter | None) -> View:
-        assert self._views is not None  # noqa: S101 - made by `opened`
-        return self._views.now(db, field, where)
+            return self._samples.get(field, count, view.state, draw)
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """The documents whose words fit a query best, by BM25; equal scores in the order of the ids."""
         if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
-        with self._reading("search words") as (db, tables):
+        with self._viewing("search words", None, where) as (db, tables, view):
             terms = tables.words.terms(db, query)
-            most = most_score(terms, tables.state(db).documents)
+            most = most_score(terms, view.state.documents)
             found, last = dict[int, float](), 0.0
-            view = View() if where is None else self._view(db, None, where)
             ranked = tables.words.ranked(db, terms, least=limit if where is None else None)
             for row, score in ranked if where is None else _kept(ranked, view, where):
                 if len(found) >= limit and score < last:
@@ -313,11 +315,8 @@ class SqliteStore(GenerationalStore):
         """The next so many documents behind an id that pass a filter, in the order of their ids."""
         if self.as_opened() is None:
             return []
-        with self._reading("list documents") as (db, tables):
-            wanted: Collection[int] | None = None
-            if where is not None:
-                view = self._view(db, None, where)
-                wanted = set(view.rows[view.passing(where)].tolist())
+        with self._viewing("list documents", None, where) as (db, tables, view):
+            wanted = None if where is None else set(view.rows[view.passing(where)].tolist())
             rows = list(islice(tables.rows_after(db, id, wanted), count))
             return sorted((row.document for row in tables.numbered(db, rows)), key=attrgetter("id"))
 

@@ -65,13 +65,13 @@ class Views:
     def now(self, db: sqlite3.Connection, asked: Field | None, where: Filter | None) -> View:
         """Return what a transaction sees, with the codes of one field and the columns that a filter needs.
 
-        Of two threads the one that begins to read later waits here for the other, and its transaction, which has not
-        read anything yet, then sees at least as much.
+        Of two threads the one that begins to read later waits here for the other, and its transaction, which should
+        not have read anything yet, then sees at least as much. For one that sees less, all is read again.
         """
         with self._guard:
             state = self._tables.state(db)
             view = self._latest
-            if view.state.epoch != state.epoch:
+            if view.state.epoch != state.epoch or state < view.state:
                 view = View(TableState(state.epoch))
             if view.state != state:
                 view = self._advanced(db, view, state)
