@@ -34,7 +34,9 @@ R = TypeVar("R")
 _NAMED = 3
 """Items of a batch that the message names, of many that cannot be used."""
 
-RejectCode = Literal["corrupt", "truncated", "too_large", "too_long", "unsupported", "empty", "unreadable", "invalid"]
+RejectCode = Literal[
+    "corrupt", "truncated", "too_large", "too_long", "unsupported", "empty", "unreadable", "invalid", "timeout"
+]
 """Why an input cannot be used: see `InvalidInputError`."""
 
 

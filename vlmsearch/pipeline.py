@@ -250,7 +250,7 @@ class Pipeline(Closable):
 
         if isinstance(paths, (str, Path)):
             paths = [paths]
-        source = paths if isinstance(paths, Paths) else Paths(list(paths))
+        source = paths if isinstance(paths, Paths) else Paths(list(paths), limits=self.image_limits)
         return checked_report(source, self._index(source, prune, retry_failed, strict, on_progress))
 
     def watch(
@@ -300,7 +300,7 @@ class Pipeline(Closable):
 
         if isinstance(folders, (str, Path)):
             folders = [folders]
-        source = folders if isinstance(folders, Paths) else Paths(list(folders))
+        source = folders if isinstance(folders, Paths) else Paths(list(folders), limits=self.image_limits)
         watched = FolderWatch(source)
         yield self._index(source, True, retry_failed, False, on_progress)
         for changes in watched.changes(stop):

@@ -23,8 +23,9 @@ from vlmsearch.cli import cli
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.indexing import sources
+from vlmsearch.indexing.items import Reading
+from vlmsearch.indexing.reading import received
 from vlmsearch.indexing.sources import file_id
-from vlmsearch.indexing.tables import read_rows
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import quarantine_of
@@ -442,12 +443,13 @@ def test_an_index_is_listed_once_where_no_bar_is_drawn(tmp_path: Path, monkeypat
         reads.append(str(path))
         return scandir(path)
 
-    def note_table(table: str) -> object:
-        reads.append(table)
-        return read_rows(table)
+    def note_table(function: str, value: dict[str, str], reading: Reading, *, name: str) -> object:
+        reads.append(value["table"])
+        return received(function, value, reading, name=name)
 
     monkeypatch.setattr(os, "scandir", note_folder)
-    monkeypatch.setattr(sources, "read_rows", note_table)
+    monkeypatch.setattr(sources, "received", note_table)
+    monkeypatch.setattr(sources, "call", lambda *_, **__: pytest.fail("the rows were counted"))
     command = ["index", str(tmp_path / "in"), str(tmp_path / "b.jsonl"), "--store", f"sqlite:{tmp_path / 'index'}"]
     done = CliRunner().invoke(cli, [*command, "--encoder", "mock:", "--json"])
     assert done.exit_code == 0, done.output

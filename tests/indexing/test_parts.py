@@ -12,13 +12,12 @@ from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.every_store import MakeStore
-from tests.support.pdf_files import write_pdf, write_scan
+from tests.support.pdf_files import write_odd_sizes, write_pdf, write_scan
 from vlmsearch import (
     BackendError,
     Document,
     ImageLimits,
     IndexReport,
-    InvalidInputError,
     Paths,
     Pipeline,
     Record,
@@ -28,7 +27,6 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.indexing import flow
 from vlmsearch.indexing.reindex import reindex
-from vlmsearch.media import pdf
 from vlmsearch.media.images import read_image
 from vlmsearch.stores.base import quarantine_of
 from vlmsearch.stores.sqlite.store import SqliteStore
@@ -168,20 +166,13 @@ def test_a_file_that_breaks_is_quarantined_without_its_pages_until_it_is_mended(
 def test_a_page_that_cannot_be_used_stops_no_other_and_is_tried_again_when_asked(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_pdf(tmp_path / "a.pdf", ["one", "two", "three"])
+    path = write_odd_sizes(tmp_path / "a.pdf", [(595, 100), (595, 595), (595, 100)])
+    small = Pipeline(MockEncoder(), pipeline.store, image_limits=ImageLimits(pixels=1_000_000))
     with monkeypatch.context() as patch:
-        draw = pdf._draw
-
-        def draw_others(page: object, name: str, limits: ImageLimits) -> bytes:
-            if name.startswith("page 2"):
-                raise InvalidInputError("corrupt", f"{name} is damaged")
-            return draw(page, name, limits)
-
-        patch.setattr(pdf, "_draw", draw_others)
         patch.setattr(flow, "read_image", lambda path, *_: pytest.fail(f"{path} was read: pages come with images"))
         for _ in range(2):
-            report = run(pipeline, tmp_path)
-            assert [(reject.id, reject.code) for reject in report.rejects] == [(f"{path}#page=2", "corrupt")]
+            report = run(small, tmp_path)
+            assert [(reject.id, reject.code) for reject in report.rejects] == [(f"{path}#page=2", "too_large")]
         assert set(pipeline.store.ids()) == ids_of(path, 3) - {f"{path}#page=2"}
     assert [reject.id for reject in run(pipeline, tmp_path).rejects] == [f"{path}#page=2"]
     assert counts(run(pipeline, tmp_path, retry_failed=True)) == (1, 0, 3, 0)

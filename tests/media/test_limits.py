@@ -420,4 +420,4 @@ def test_the_limits_are_an_option_wherever_images_come_in(tmp_path: Path) -> Non
     assert [reject["code"] for reject in json.loads(printed)["rejects"]] == ["too_large"]
     done = run(*command, "--image-limits", "width=3", cwd=tmp_path)
     assert done.returncode == 2
-    assert "limits of images are written pixels=N,decoded=N,encoded=N" in " ".join(done.stderr.split())
+    assert "limits are written pixels=N,decoded=N,encoded=N,memory=N,cpu=N,time=N" in " ".join(done.stderr.split())

@@ -48,3 +48,14 @@ def write_scan(path: Path, pictures: Sequence[Image.Image], *, size: tuple[float
         canvas.showPage()
     canvas.save()
     return path
+
+
+def write_odd_sizes(path: Path, sizes: Sequence[tuple[float, float]]) -> Path:
+    """Write a PDF with a page of each size, in points."""
+    canvas = Canvas(str(path), invariant=1)
+    for number, size in enumerate(sizes):
+        canvas.setPageSize(size)
+        canvas.drawString(20, 20, f"page {number + 1}")
+        canvas.showPage()
+    canvas.save()
+    return path

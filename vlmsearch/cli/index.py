@@ -150,13 +150,13 @@ def index(
     elif server is not None:
         if prune:
             raise click.UsageError("--prune looks for the files of the server: leave out --upload")
-        source = Paths(paths, follow_links=not no_follow, options=options)
+        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits)
         with server.connect() as remote, progress(source, quiet=as_json) as advance:
             report = _upload(remote, source, retry_failed=retry_failed, strict=strict, on_progress=advance)
     elif cluster is not None:
         from vlmsearch.integrations.ray import index as index_on_ray
 
-        source = Paths(paths, follow_links=not no_follow, options=options)
+        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits)
         url = encoder or _usual_encoder_of(store)
         with progress(None, quiet=as_json) as advance, redirect_stdout(sys.stderr):  # Ray writes there
             report = index_on_ray(
@@ -170,7 +170,7 @@ def index(
                 options=cluster,
             )
     else:
-        source = Paths(paths, follow_links=not no_follow, options=options)
+        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits)
         with (
             open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
             progress(source, quiet=as_json) as advance,
@@ -199,14 +199,14 @@ def _upload(
     on_progress: Callable[[int], None] | None,
 ) -> IndexReport:
     """Send what the files here hold."""
-    from vlmsearch.indexing.items import Container
+    from vlmsearch.indexing.items import Container, Reading
 
     rejects: list[Reject] = []
 
     def documents(items: Iterable[Item]) -> Iterator[Document]:
         for item in items:
             if isinstance(item, Container):
-                yield from documents(item.parts(DEFAULT_LIMITS))
+                yield from documents(item.parts(Reading()))
             elif not isinstance(item, Reject):
                 yield _to_send(item)
             elif strict:

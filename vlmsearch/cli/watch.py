@@ -39,7 +39,7 @@ def watch(
     """
     from vlmsearch.indexing.sources import Paths
 
-    source = Paths(folders, follow_links=not no_follow)
+    source = Paths(folders, follow_links=not no_follow, limits=image_limits)
     with open_index(store, encoder, create=True, image_limits=image_limits) as pipeline:
         with progress(source, quiet=as_json) as advance:
             reports = pipeline.watch(source, retry_failed=retry_failed, on_progress=advance)

@@ -10,22 +10,24 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.image_text import with_mark
-from vlmsearch.indexing.items import Container, PartItem, Sourced, SourceOptions
+from vlmsearch.indexing.items import Container, PartItem, Reading, Sourced, SourceOptions
+from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.office import OFFICE_SUFFIXES
 from vlmsearch.media.video import VIDEO_SUFFIXES, subtitles_beside
 from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, Reject, Scalar, Stamp, part_of
 
-Read: TypeAlias = Callable[["File", SourceOptions, ImageLimits], Iterator[PartItem]]
+Read: TypeAlias = Callable[["File", ImageLimits], Iterator[PartItem]]
 _CHUNK = 2**20
 _COVER = 0.1
 """A film is shown by its first frame after this part of it, which is perhaps not its title."""
@@ -77,7 +79,23 @@ def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Contain
     version = hashlib.sha256(json.dumps([*digests, chosen]).encode()).hexdigest()
     ocr = options.ocr and kind.has_images
     version = with_mark(version) if ocr else version
-    return Container(id, id, version, partial(kind.read, File(Path(name), id, version, ocr), options))
+    return Container(id, id, version, partial(_read_parts, kind.option, File(Path(name), id, version, ocr)))
+
+
+def _read_parts(option: str, file: File, reading: Reading) -> Iterator[PartItem]:
+    """Read the parts of a file in a child process; where that fails, the file is rejected."""
+    value = {"option": option, "path": str(file.path), "id": file.id, "version": file.version, "ocr": file.ocr}
+    try:
+        yield from received(f"{__name__}:child_parts", value, reading, name=repr(str(file.path)))
+    except InvalidInputError as exc:
+        yield file.reject(exc)
+
+
+def child_parts(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[object, list[Bytes]]]:
+    """Read the parts of a file; runs in a child process."""
+    file, reading = File(Path(value["path"]), value["id"], value["version"], value["ocr"]), reading_of(value)
+    kind = next(kind for kind in KINDS if kind.option == value["option"])
+    yield from sent(kind.read(file, reading.limits), reading)
 
 
 def _digest(name: str) -> str:
@@ -94,7 +112,7 @@ def _digest(name: str) -> str:
     return digest.hexdigest()
 
 
-def _pages(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[PartItem]:
+def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     """The pages of a PDF, and the whole file: its title, and its first page as its image."""
     from vlmsearch.media import pdf
 
@@ -115,10 +133,10 @@ def _pages(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[PartIt
     metadata |= {key: value for key, value in (("title", about.title), ("author", about.author)) if value}
     image = None if first is None else Path(f"{file.path}#page=1")
     document = Document(file.id, about.text or file.path.stem, image, metadata)
-    yield Sourced(document, file.id, first, file.version)
+    yield Sourced(document, file.id, first, digest=file.version)
 
 
-def _frames(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[PartItem]:
+def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     """A frame of each scene of a film, and the whole film: its title, and a frame from after its beginning."""
     from vlmsearch.media import video
 
@@ -139,10 +157,10 @@ def _frames(file: File, _: SourceOptions, limits: ImageLimits) -> Iterator[PartI
     metadata |= {"duration": round(about.duration, 3)} if about.duration else {}
     metadata |= {"title": about.title} if about.title else {}
     document = Document(file.id, about.title or file.path.stem, Path(f"{file.path}{cover[0]}"), metadata)
-    yield Sourced(document, file.id, cover[1], file.version)
+    yield Sourced(document, file.id, cover[1], digest=file.version)
 
 
-def _document(file: File, _: SourceOptions, __: ImageLimits) -> Iterator[PartItem]:
+def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
     """The text of an office document, an e-book or a web page: one document, which has no parts."""
     from vlmsearch.media import office
 
@@ -152,7 +170,7 @@ def _document(file: File, _: SourceOptions, __: ImageLimits) -> Iterator[PartIte
         yield file.reject(exc)
         return
     metadata: dict[str, Scalar] = {"title": read.title} if read.title else {}
-    yield Sourced(Document(file.id, read.text, None, metadata), file.id, None, file.version)
+    yield Sourced(Document(file.id, read.text, None, metadata), file.id, digest=file.version)
 
 
 KINDS = (

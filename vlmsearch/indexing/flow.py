@@ -32,10 +32,10 @@ from typing import TypeAlias, TypeVar, Union
 from vlmsearch._util.cancellation import on_cancel
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
-from vlmsearch.encoders.base import Encoder, prepared_image
+from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.image_text import with_image_text, with_mark, without_mark
-from vlmsearch.indexing.items import Container, Item, Sourced, id_of
+from vlmsearch.indexing.items import Container, Item, Reading, Sourced, id_of
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import read_image
@@ -184,6 +184,8 @@ class Flow:
         limits = self._options.image_limits
         sees = bool(image_fields(self._encoder.spaces))
         prepare = partial(prepared_image, self._encoder, limits=limits) if sees else None
+        preprocess = self._encoder.preprocess if isinstance(self._encoder, ResizesImages) else None
+        self._reading = Reading(limits, preprocess)
         self._examiner = Examiner(self._encoder.fingerprint, prepare, self._options, quarantined)
         self._saver = Saver(self._store, quarantined, strict=self._options.strict)
         for reject in quarantined.values():
@@ -270,7 +272,7 @@ class Flow:
     def _open(self, workers: ThreadPoolExecutor, container: Container, *, is_known: bool) -> None:
         """Have the parts of a file looked at."""
         ids, whole = set[str](), list[Sourced | Reject]()
-        for group in groups(container.parts(self._options.image_limits)):
+        for group in groups(container.parts(self._reading)):
             parts = [part for part in group if id_of(part) != container.id]
             whole += [part for part in group if id_of(part) == container.id]
             ids.update(map(id_of, parts))
@@ -401,7 +403,7 @@ class Examiner:
             limits = self.options.image_limits
             image = document.image if item.image is None else item.image
             image = read_image(image, limits) if isinstance(image, Path) else image
-            stamp = Stamp(item.digest or digest(document, image, limits), item.source)
+            stamp = Stamp(item.digest or digest(document, image, limits, content=item.content), item.source)
             is_read = item.ocr and not document.text and image is not None
             if is_read:
                 stamp = replace(stamp, digest=with_mark(stamp.digest))
@@ -570,6 +572,7 @@ def _chars(item: Item) -> int:
         return 0
     document = item.document
     if item.image is not None:
-        return _READ_CHARS * len(item.image)
+        size = len(item.image) if isinstance(item.image, bytes) else 3 * item.image.width * item.image.height
+        return _READ_CHARS * size
     image = 0 if isinstance(document.image, (Path, type(None))) else _HEAVY_CHARS
     return image + (len(document.text) if isinstance(document.text, str) else 0)

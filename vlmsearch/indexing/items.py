@@ -4,29 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
-from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import Document, Reject
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from vlmsearch.media.images import Preprocess
 
 
 @dataclass(frozen=True)
 class Sourced:
     """A document and the file that it was read from, empty for none.
 
-    ``image`` are the bytes that `read_image` gives of the path which is the document's image, where they were read
-    already. ``digest`` is what the stamp of the document has in place of a digest of its content; empty for that.
+    ``image`` is what `read_image` gives of the path which is the document's image, where that was read already: its
+    bytes, or what the encoder takes of it. ``content`` is then the digest of those bytes; empty where they are there.
+    ``digest`` is what the stamp of the document has in place of a digest of its content; empty for that.
     With ``ocr`` the text in the image is read where the document has none.
     """
 
     document: Document
     source: str
-    image: bytes | None = None
+    image: bytes | Image.Image | None = None
+    content: str = ""
     digest: str = ""
     ocr: bool = False
 
 
 PartItem: TypeAlias = Union[Sourced, Reject]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files of several documents are read.
+
+    Attributes:
+        limits: How large an image may be, and what reading a part may take.
+        preprocess: How the encoder resizes images, where that is all that it does; images come in that size.
+    """
+
+    limits: ImageLimits = DEFAULT_LIMITS
+    preprocess: Preprocess | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +62,7 @@ class Container:
     id: str
     source: str
     version: str
-    parts: Callable[[ImageLimits], Iterator[PartItem]]
+    parts: Callable[[Reading], Iterator[PartItem]]
 
 
 Item: TypeAlias = Union[Sourced, Reject, Container]

@@ -102,16 +102,20 @@ def check_types(document: Document) -> None:
             raise InvalidInputError("invalid", f"the {said}, not {type(value).__name__}")
 
 
-def digest(document: Document, image: ImageSource | None, limits: ImageLimits = DEFAULT_LIMITS) -> str:
+def digest(
+    document: Document, image: ImageSource | None, limits: ImageLimits = DEFAULT_LIMITS, *, content: str = ""
+) -> str:
     """SHA-256 over a document's text, metadata and image; ``image`` is the image's content, as bytes or decoded.
+
+    ``content`` is the SHA-256 of the image's bytes, where that is known.
 
     Labels among the metadata are told apart: see `vlmsearch.search.label_keys`. An image that is a file counts by its
     path too, which stores keep. Raises InvalidInputError for a decoded image that its file does not have whole.
     """
     if isinstance(image, Path):
         image = read_image(image)
-    if image is None:
-        content = ""
+    if content or image is None:
+        pass
     elif isinstance(image, bytes):
         content = hashlib.sha256(image).hexdigest()
     else:

@@ -37,14 +37,18 @@ from dataclasses import fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 from vlmsearch._util.files import expand_home
+from vlmsearch._util.isolation import call
+from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, Kind, container, kind_of
-from vlmsearch.indexing.items import NO_OPTIONS, Item, Sourced, SourceOptions
+from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, Reading, Sourced, SourceOptions
+from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
 
@@ -81,6 +85,7 @@ class Paths:
         follow_links: Take files that are symbolic links, which may lead out of the folders; those that are named
             themselves are always taken.
         options: What is taken of files beside images, texts and tables.
+        limits: What reading a table may take.
 
     Raises:
         ConfigError: A path does not exist, a glob matches nothing, or a table is not a file.
@@ -94,12 +99,18 @@ class Paths:
     """
 
     def __init__(
-        self, paths: Sequence[str | Path], *, follow_links: bool = True, options: SourceOptions = NO_OPTIONS
+        self,
+        paths: Sequence[str | Path],
+        *,
+        follow_links: bool = True,
+        options: SourceOptions = NO_OPTIONS,
+        limits: ImageLimits = DEFAULT_LIMITS,
     ) -> None:
         if not paths:
             raise ConfigError("name at least one folder, file, glob or table")
         self.given = tuple(paths)
         self.options = options
+        self._limits = limits
         self._follow_links = follow_links
         self.folders: list[str] = []
         self.tables: list[str] = []
@@ -193,12 +204,12 @@ class Paths:
         """Return how many documents there are, counted without reading images or texts; rows of tables are read."""
         self._listed = {folder: list(self._walk(folder)) for folder in self.folders}
         files = len(self._files) + sum(map(len, self._listed.values()))
-        return files + sum(map(count_rows, self.tables))
+        return files + sum(_count_rows(table, self._limits) for table in self.tables)
 
     def __iter__(self) -> Iterator[Item]:
         """Iterate over the documents in a stable order; what cannot be read as one comes as a Reject."""
         for unit in self.units():
-            for item in read_unit(unit, self.options):
+            for item in read_unit(unit, self.options, self._limits):
                 if isinstance(item, Reject):
                     self.note(item)
                 yield item
@@ -223,7 +234,7 @@ class Paths:
         Args:
             reject: Any that it gave.
         """
-        if reject.code == "unreadable" and reject.id in self._table_ids:
+        if reject.id in self._table_ids:
             self._unread.add(reject.id)
 
     def _walk(self, folder: str) -> Iterator[_Found]:
@@ -301,19 +312,50 @@ def _is_in(id: str, folder: str) -> bool:
     return f"{id}{os.sep}".startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def read_unit(unit: Unit, options: SourceOptions = NO_OPTIONS) -> Iterator[Item]:
+def read_unit(unit: Unit, options: SourceOptions = NO_OPTIONS, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Item]:
     """Read what `Paths.units` gave, here or on another machine; what cannot be read as a document comes as a Reject."""
-    for item in _read_unit(unit, options):
+    for item in _read_unit(unit, options, limits):
         yield replace(item, ocr=True) if options.ocr and isinstance(item, Sourced) else item
 
 
-def _read_unit(unit: Unit, options: SourceOptions) -> Iterator[Item]:
+def _read_unit(unit: Unit, options: SourceOptions, limits: ImageLimits) -> Iterator[Item]:
     if isinstance(unit, tuple):
         for file in unit:
             yield file if isinstance(file, Reject) else _read_file(file, options)
         return
-    for number, row in read_rows(unit):
-        yield _unreadable(unit, row) if isinstance(row, OSError) else _read_row(unit, number, row)
+    try:
+        yield from received(f"{__name__}:child_rows", {"table": unit}, Reading(limits), name=repr(unit))
+    except OSError as exc:
+        yield _unreadable(unit, exc)
+    except InvalidInputError as exc:
+        yield Reject(file_id(unit), exc.code, CONTROLS.sub("?", str(exc)), Stamp("", file_id(unit)))
+
+
+def child_rows(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[object, list[Bytes]]]:
+    """Read the documents of a table; runs in a child process."""
+    table = value["table"]
+    yield from sent(_read_rows(table), reading_of(value))
+
+
+def _read_rows(table: str) -> Iterator[PartItem]:
+    for number, row in read_rows(table):
+        if isinstance(row, OSError):
+            raise row
+        yield _read_row(table, number, row)
+
+
+def child_count(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[int, list[Bytes]]]:
+    """Count the rows of a table; runs in a child process."""
+    yield count_rows(value["table"]), []
+
+
+def _count_rows(table: str, limits: ImageLimits) -> int:
+    """Count the rows of a table; what cannot be counted is rejected when it is read."""
+    try:
+        count, _ = call(f"{__name__}:child_count", {"table": table}, limits.process, name=repr(table))
+    except (OSError, InvalidInputError):
+        return 0
+    return int(str(count))
 
 
 def _some_files(files: Iterable[str | Reject]) -> Iterator[tuple[str | Reject, ...]]:
@@ -435,7 +477,7 @@ def _parse(line: str) -> object:
         raise InvalidInputError("invalid", "no JSON that can be read: it is nested too deeply") from exc
 
 
-def _read_row(table: str, number: int, row: Row | InvalidInputError) -> Item:
+def _read_row(table: str, number: int, row: Row | InvalidInputError) -> PartItem:
     try:
         if isinstance(row, InvalidInputError):
             raise row

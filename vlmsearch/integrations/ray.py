@@ -219,7 +219,12 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
         tasks = ray.data.TaskPoolStrategy
         stages = (
             data.map_batches(
-                _read, batch_size=1, num_cpus=0, compute=tasks(min(_READERS, blocks)), batch_format="pyarrow"
+                _read,
+                batch_size=1,
+                num_cpus=0,
+                compute=tasks(min(_READERS, blocks)),
+                batch_format="pyarrow",
+                fn_args=(settings.options.image_limits,),
             )
             .repartition(target_num_rows_per_block=_ROWS)
             .map_batches(
@@ -262,10 +267,10 @@ def _describe(settings: _Settings) -> _Described:
         return _Described(encoder.fingerprint, encoder.spaces, preprocess)
 
 
-def _read(batch: pa.Table) -> Iterator[pa.Table]:
+def _read(batch: pa.Table, limits: ImageLimits) -> Iterator[pa.Table]:
     """The documents of files and tables; their images are read here only where they are in a table."""
     for unit in _rows(batch):
-        yield from _tables(read_unit(unit))
+        yield from _tables(read_unit(unit, limits=limits))
 
 
 def _examine(

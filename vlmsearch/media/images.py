@@ -9,19 +9,21 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from io import BytesIO, FileIO
 from math import ceil
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vlmsearch._util.isolation import call
+from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import ConfigError, InvalidInputError, one_line
 from vlmsearch.media.colour import as_rgb
 from vlmsearch.media.limits import (
@@ -66,6 +68,8 @@ _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getatt
 _END = {"PNG": b"IEND\xaeB`\x82", "GIF": b";", "JPEG": b"\xff\xd9", "JPEG 2000": b"\xff\xd9"}
 _COPYING = tuple(threading.Lock() for _ in range(61))
 """One of them is held while an image is copied, chosen by which image that is."""
+_VIDEO_CODED = frozenset({"AVIF", "HEIC"})
+"""Formats whose headers do not bound what decoding costs: the frames inside may be of any size."""
 _TOO_MUCH = re.compile(r"(?i)too (large|much)|memory|alloc|exceed")
 _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|unknown pixel")
 
@@ -98,14 +102,9 @@ def file_of(path: Path) -> Path:
 def _read_part(part: Part, limits: ImageLimits) -> bytes:
     """The image of a page, a moment or a region, as a BMP."""
     path = Path(part.of)
-    if part.page is not None:
-        from vlmsearch.media.pdf import page_image
-
-        return page_image(path, part.page, limits)
-    if part.seconds is not None:
-        from vlmsearch.media.video import frame_image
-
-        return frame_image(path, part.seconds, limits)
+    if part.region is None:
+        value = {"path": part.of, "page": part.page, "seconds": part.seconds, "limits": asdict(limits)}
+        return call(f"{__name__}:drawn_part", value, limits.process, name=repr(part.of))[1][0]
     left, top, width, height = part.region or (0, 0, 0, 0)
     with opened_image(path, limits=limits) as image:
         right, bottom = min(left + width, image.width), min(top + height, image.height)
@@ -115,6 +114,19 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
         written = BytesIO()
         image.crop((left, top, right, bottom)).save(written, "BMP")
     return written.getvalue()
+
+
+def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[None, list[bytes]]]:
+    """Draw a page of a PDF or a frame of a film as a BMP; runs in a child process."""
+    path, limits = Path(value["path"]), ImageLimits(**value["limits"])
+    if value["page"] is not None:
+        from vlmsearch.media.pdf import page_image
+
+        yield None, [page_image(path, value["page"], limits)]
+    else:
+        from vlmsearch.media.video import frame_image
+
+        yield None, [frame_image(path, value["seconds"], limits)]
 
 
 def read_regular(path: Path | str, what: str) -> bytes:
@@ -263,20 +275,45 @@ class _Header:
 def _read_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
     """The header of an image within the limits; ``unsupported`` if nothing here reads its format."""
     kind = format_of(data)
+    if kind in _VIDEO_CODED:
+        _reader_of(kind, name)
+        value = {"name": name, "limits": asdict(limits)}
+        data = call(f"{__name__}:decoded_image", value, limits.process, name=name, data=[data])[1][0]
+    return _parse_header(data, name, at_least, limits)
+
+
+def decoded_image(value: Mapping[str, Any], data: Sequence[bytes]) -> Iterator[tuple[None, list[bytes]]]:
+    """Decode an image to a BMP that is upright; runs in a child process."""
+    name = value["name"]
+    with _rejecting(name, format_of(data[0]), data[0]):
+        image = _parse_header(data[0], name, None, ImageLimits(**value["limits"])).decode()
+        written = BytesIO()
+        image.save(written, "BMP")
+    yield None, [written.getvalue()]
+
+
+def _parse_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
+    kind = format_of(data)
     if not kind:
         raise InvalidInputError("unsupported", f"{name} is in no format that can be read: {', '.join(_FORMATS)}")
-    module, _, cls = _FORMATS[kind][1].rpartition(".")
-    try:
-        reader: Callable[[BytesIO], Image.Image] = getattr(import_module(module), cls)
-    except ImportError as exc:
-        fix = "pip install 'vlmsearch[heic]'" if kind == "HEIC" else "pip install --upgrade pillow"
-        raise InvalidInputError("unsupported", f"{name} is {kind}, and what reads that is missing: {fix}") from exc
+    reader = _reader_of(kind, name)
     usable, structure = check_structure(kind, data, name)
     image = reader(ImageBytes(usable, name))
     stored = image.size
     drafted = image.draft(None, (at_least, at_least)) if at_least and kind == "JPEG" else None
     size = check_image(image, kind, structure, limits, name, stored=stored)
     return _Header(kind, image, size, drafted[1] if drafted and drafted[1] != (0, 0, *image.size) else None)
+
+
+def _reader_of(kind: str, name: str) -> Callable[[BytesIO], Image.Image]:
+    """Return what reads a format; InvalidInputError where it is not installed."""
+    module, _, cls = _FORMATS[kind][1].rpartition(".")
+    try:
+        reader: Callable[[BytesIO], Image.Image] = getattr(import_module(module), cls)
+    except ImportError as exc:
+        fix = "pip install 'vlmsearch[heic]'" if kind == "HEIC" else "pip install --upgrade pillow"
+        raise InvalidInputError("unsupported", f"{name} is {kind}, and what reads that is missing: {fix}") from exc
+    return reader
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from vlmsearch._util.isolation import ProcessLimits
 from vlmsearch.errors import ConfigError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -22,18 +23,33 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 512 * 2**20
 """The largest file of any kind that is read."""
 _FACTORS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-_OPTION = re.compile(rf"(pixels|decoded|encoded)=([0-9]+)({'|'.join(_FACTORS)})")
+_NAMES = {
+    "pixels": "pixels",
+    "decoded": "decoded_bytes",
+    "encoded": "encoded_bytes",
+    "memory": "memory_bytes",
+    "cpu": "cpu_seconds",
+    "time": "seconds",
+}
+_OPTION = re.compile(rf"({'|'.join(_NAMES)})=([0-9]+)({'|'.join(_FACTORS)})")
 
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """Say how large an image may be; one that is larger is rejected as ``too_large`` before it is decoded.
+    """Say how large an image may be, and what reading a file of another kind may take.
+
+    A larger image is rejected as ``too_large`` before it is decoded. Files of other kinds (PDF, films, office
+    documents, tables), and images in AVIF and HEIC, are read in a child process with the last three limits, each of
+    which counts anew for every page, scene or 64 rows. What breaks one is rejected as ``too_large`` or ``timeout``.
 
     Attributes:
         pixels: Its width times its height.
         decoded_bytes: The memory that decoding and converting it takes at its peak. It is also the most that images
             under way take together: where several threads decode, large images take turns.
         encoded_bytes: The length of its file, at most 512 MiB.
+        memory_bytes: The private memory of the child process. Linux alone enforces it.
+        cpu_seconds: The processor time in the child process. Not enforced on Windows.
+        seconds: The time to wait for the child process.
 
     Raises:
         ConfigError: A limit is below 1, or ``encoded_bytes`` above 512 MiB.
@@ -46,15 +62,23 @@ class ImageLimits:
     pixels: int = 178_956_970  # Pillow's own hard limit
     decoded_bytes: int = 3 * 2**29
     encoded_bytes: int = MAX_FILE_BYTES
+    memory_bytes: int = 2**31
+    cpu_seconds: int = 300
+    seconds: int = 300
 
     def __post_init__(self) -> None:
-        if min(self.pixels, self.decoded_bytes, self.encoded_bytes) < 1:
+        if min(getattr(self, field.name) for field in fields(self)) < 1:
             raise ConfigError(f"the limits of images are at least 1, not {self}")
         if self.encoded_bytes > MAX_FILE_BYTES:
             raise ConfigError(f"files of more than {MAX_FILE_BYTES:,} bytes are not read: {self}")
 
     def __str__(self) -> str:
-        return f"pixels={self.pixels},decoded={self.decoded_bytes},encoded={self.encoded_bytes}"
+        return ",".join(f"{name}={getattr(self, field)}" for name, field in _NAMES.items())
+
+    @property
+    def process(self) -> ProcessLimits:
+        """The limits of a child process."""
+        return ProcessLimits(self.memory_bytes, self.cpu_seconds, self.seconds)
 
     def replace_from(self, text: str) -> ImageLimits:
         """Return these limits with those that a string names.
@@ -70,22 +94,23 @@ class ImageLimits:
             ConfigError: It is not of that form, or a limit is out of range.
         """
         found = {field.name: getattr(self, field.name) for field in fields(self)}
-        names = {"pixels": "pixels", "decoded": "decoded_bytes", "encoded": "encoded_bytes"}
         for part in text.split(","):
             option = _OPTION.fullmatch(part.strip())
             if not option:
                 known = ", ".join(filter(None, _FACTORS))
                 raise ConfigError(
-                    f"limits of images are written pixels=N,decoded=N,encoded=N, any of them, with a number and "
+                    f"limits are written {'=N,'.join(_NAMES)}=N, any of them, with a number and "
                     f"perhaps {known} as N, not {text!r}"
                 )
-            found[names[option[1]]] = int(option[2]) * _FACTORS[option[3]]
+            found[_NAMES[option[1]]] = int(option[2]) * _FACTORS[option[3]]
         return ImageLimits(**found)
 
 
 DEFAULT_LIMITS = ImageLimits()
 """For one's own photographs: 100 megapixels in every format that cameras and scanners write."""
-SERVER_LIMITS = ImageLimits(pixels=120_000_000, decoded_bytes=2**29, encoded_bytes=2**25)
+SERVER_LIMITS = ImageLimits(
+    pixels=120_000_000, decoded_bytes=2**29, encoded_bytes=2**25, memory_bytes=2**30, cpu_seconds=60, seconds=60
+)
 """For a server, which takes images from anyone."""
 
 

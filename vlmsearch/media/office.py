@@ -2,16 +2,17 @@
 
 Kreuzberg (https://github.com/Goldziher/kreuzberg, MIT) reads documents and e-books in one wheel of 39 MB that needs no
 other package; it is not asked for OCR, its cache or anything that it would download. Needs the extra ``office``. Web
-pages are read by Python's own parser: Kreuzberg leaves out what is in a ``div`` alone, or in a list of terms.
+pages are read by lxml: Kreuzberg leaves out what is in a ``div`` alone, or in a list of terms, and Python's own parser
+takes a time that grows with the square of a page.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,32 +114,31 @@ def _read_document(data: bytes, kind: str, name: str) -> OfficeText:
     return OfficeText(_clean(read.content), " ".join(_clean(title).split()) if isinstance(title, str) else "")
 
 
-class _Page(HTMLParser):
-    """The text of a web page, and its title."""
+class _Page:
+    """The text of a web page, and its title, from what lxml's parser calls."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.text: list[str] = []
         self.title: list[str] = []
         self._hidden = ""
         self._depth = 0
         self._is_title = False
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "body":  # also where what is before it was not closed
-            self._hidden, self._is_title = "", False
-        elif tag == "title" and not self.title and not self._hidden:
-            self._is_title = True
-        elif self._hidden:
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Begin an element."""
+        if self._hidden:
             self._depth += tag == self._hidden
+        elif tag == "title" and not self.title:
+            self._is_title = True
         elif tag in _HIDDEN:
             self._hidden, self._depth = tag, 1
         elif tag not in _INLINE:
             self.text.append(" " if tag in _CELLS else "\n")
         elif tag == "img":
-            self.text.append(f" {dict(attrs).get('alt') or ''} ")
+            self.text.append(f" {attributes.get('alt') or ''} ")
 
-    def handle_endtag(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
+        """End an element."""
         if tag == "title":
             self._is_title = False
         elif self._hidden:
@@ -147,22 +147,31 @@ class _Page(HTMLParser):
         elif tag not in _INLINE and tag not in _CELLS:
             self.text.append("\n")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in _HIDDEN:  # in XHTML, one without content
-            self.handle_starttag(tag, attrs)
-
-    def handle_data(self, data: str) -> None:
+    def data(self, data: str) -> None:
+        """Take text."""
         if self._is_title:
             self.title.append(data)
         elif not self._hidden:
             self.text.append(" ".join(data.split("\n")))
 
+    def close(self) -> _Page:
+        """End the page."""
+        return self
+
 
 def _read_page(data: bytes) -> OfficeText:
     """What a web page says, without its scripts and styles; each block on a line of its own."""
+    try:
+        from lxml import etree
+    except ImportError as exc:
+        raise MissingDependencyError("web pages need lxml: pip install 'vlmsearch[office]'") from exc
+    text = _clean(_decoded(data))
+    if not text:
+        return OfficeText("", "")
     page = _Page()
-    page.feed(_decoded(data))
-    page.close()
+    parser = etree.HTMLParser(target=page, huge_tree=True, encoding="utf-8", remove_comments=True, remove_pis=True)
+    parser.feed(text.encode())
+    parser.close()
     lines = (" ".join(line.split()) for line in "".join(page.text).split("\n"))
     return OfficeText(_clean("\n".join(filter(None, lines))), " ".join(_clean("".join(page.title)).split()))
 

@@ -1,17 +1,16 @@
 """The pages of a PDF: what each says and shows, by PDFium.
 
-PDFium is not safe in threads: one lock holds all calls. A file is opened by its path and read as it is needed.
+PDFium is not safe in threads, and a page may take it any memory and time: these functions run in a child process of
+one thread. A file is opened by its path and read as it is needed.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import math
 import os
 import re
 import struct
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +43,6 @@ _HEADER = 54
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff]")
 _SOFT_HYPHEN = re.compile("[\u00ad\ufffe\x02]\r?\n?")
 _TITLES = ("Title", "Author", "Subject", "Keywords")
-_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def describe(path: Path) -> About:
             ``unsupported`` where a password opens it.
         MissingDependencyError: pypdfium2 is not installed.
     """
-    with _LOCK, _opened(path) as document:
+    with _opened(path) as document:
         said = [_said(document, key) for key in _TITLES]
         return About(len(document), said[0], said[1], "\n".join(dict.fromkeys(filter(None, said))))
 
@@ -105,21 +103,18 @@ def read_pages(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> Iterator[Pag
     document: PdfDocument | None = None
     try:
         while number < count:
-            with _LOCK:
-                if document is None or number % _REOPENED == 0:
-                    if document is not None:
-                        document.close()
-                    document = _open(path)
-                    count = len(document)
-                if number >= count:  # it became shorter meanwhile
-                    return
-                number += 1
-                page = _read_page(document, path, number, limits)
-            yield page
+            if document is None or number % _REOPENED == 0:
+                if document is not None:
+                    document.close()
+                document = _open(path)
+                count = len(document)
+            if number >= count:  # it became shorter meanwhile
+                return
+            number += 1
+            yield _read_page(document, path, number, limits)
     finally:
         if document is not None:
-            with _LOCK:
-                document.close()
+            document.close()
 
 
 def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
@@ -129,12 +124,11 @@ def page_image(path: Path, number: int, limits: ImageLimits = DEFAULT_LIMITS) ->
         InvalidInputError: The file cannot be opened, as for `describe`, or has no such page, or that is ``corrupt``.
         MissingDependencyError: pypdfium2 is not installed.
     """
-    with _LOCK:
-        document = _CACHE.get(path)
-        if number > len(document):
-            raise InvalidInputError("invalid", f"{str(path)!r} has {len(document):,} pages, and no page {number}")
-        with _loaded(document, path, number) as page:
-            return _draw(page, _name(path, number), limits)
+    document = _CACHE.get(path)
+    if number > len(document):
+        raise InvalidInputError("invalid", f"{str(path)!r} has {len(document):,} pages, and no page {number}")
+    with _loaded(document, path, number) as page:
+        return _draw(page, _name(path, number), limits)
 
 
 def _read_page(
@@ -224,7 +218,7 @@ def _opened(path: Path) -> Iterator[PdfDocument]:
 
 
 def _open(path: Path) -> PdfDocument:
-    """Open a file; the lock is held."""
+    """Open a file."""
     try:
         from pypdfium2 import PdfDocument, PdfiumError
     except ImportError as exc:
@@ -262,11 +256,10 @@ def _open(path: Path) -> PdfDocument:
 
 
 class _Cache:
-    """Files that stay open, each until it changes; the lock is held."""
+    """Files that stay open, each until it changes."""
 
     def __init__(self) -> None:
         self._documents: OrderedDict[tuple[Path, int, int], PdfDocument] = OrderedDict()
-        self._closes = False
 
     def get(self, path: Path) -> PdfDocument:
         """The open file."""
@@ -279,18 +272,10 @@ class _Cache:
             self._documents.pop(old).close()
         if key not in self._documents:
             self._documents[key] = _open(path)
-            if not self._closes:  # PDFium complains at the end of the process of what is open
-                self._closes = True
-                atexit.register(self.close)
             if len(self._documents) > _CACHED:
                 self._documents.popitem(last=False)[1].close()
         self._documents.move_to_end(key)
         return self._documents[key]
-
-    def close(self) -> None:
-        """Close all files."""
-        while self._documents:
-            self._documents.popitem()[1].close()
 
 
 _CACHE = _Cache()

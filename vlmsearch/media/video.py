@@ -77,7 +77,7 @@ _TURNS = {  # by whether the display matrix swaps the sides, and the signs of it
     (True, True, True): Image.Transpose.TRANSVERSE,
 }
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
-_MARKUP = re.compile(r"\{[^}]*\}|<[^>]*>")
+_MARKUP = re.compile(r"\{[^{}]*\}|<[^<>]*>")  # in linear time
 
 
 @dataclass(frozen=True)
@@ -472,6 +472,8 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
             if stream.codec_context is None:
                 raise InvalidInputError("unsupported", f"{name} is coded in a way that cannot be decoded")
             stream.thread_type = "AUTO"
+            most = min(limits.pixels, limits.decoded_bytes // _FRAME_BYTES)
+            stream.codec_context.options = {"max_pixels": str(most)}  # a frame may be larger than the header says
             film = _Film(container, stream, name, limits)
             if stream.width and stream.height:
                 film.check_size(stream.width, stream.height)

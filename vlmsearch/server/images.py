@@ -23,6 +23,7 @@ from vlmsearch.stores.base import Store
 from vlmsearch.types import Document
 
 _CACHED_BYTES = 64 << 20
+_MAX_FAILED = 10_000
 _QUALITY, _ORIGINAL_QUALITY = 82, 92
 """Of JPEGs: small ones, and frames of films in their size."""
 _PNG_LEVEL = 3
@@ -162,6 +163,8 @@ class Thumbnails:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
+        self._failed: OrderedDict[str, InvalidInputError] = OrderedDict()
+        """Why images could not be made, by the file and its version: those that take long are not tried again."""
 
     def tag(self, path: Path, size: int) -> str:
         """Return what changes whenever the small image of a file does.
@@ -188,7 +191,19 @@ class Thumbnails:
         return Picture(data, "image/jpeg", tag)
 
     def _make(self, path: Path, size: int) -> bytes:
-        image = open_image(path, at_least=size, limits=self._limits)
+        version = _tag(path, "")
+        with self._lock:
+            failed = self._failed.get(version)
+        if failed is not None:
+            raise InvalidInputError(failed.code, str(failed))
+        try:
+            image = open_image(path, at_least=size, limits=self._limits)
+        except InvalidInputError as exc:
+            with self._lock:
+                self._failed[version] = exc
+                if len(self._failed) > _MAX_FAILED:
+                    self._failed.popitem(last=False)
+            raise
         image.thumbnail((size, size))
         return _jpeg(image, _QUALITY)
 

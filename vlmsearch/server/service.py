@@ -32,6 +32,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _WAITING_EACH = 16
 """How many calls may wait for each thread; one more is told to come back."""
+_DRAWING = 4
+"""Threads that draw the images of documents: searches do not wait for a page that takes long."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Service(Closable):
         self.is_stopping = False
         self._stack = ExitStack()
         self.threads = AsyncThreads(settings.threads, _WAITING_EACH * settings.threads, owner="the server")
+        self._drawing = AsyncThreads(_DRAWING, _WAITING_EACH * _DRAWING, owner="what draws images")
         self.encoders: dict[str, BatchingEncoder] = {}
         self.on_batch: list[Callable[[Batch], None]] = []
 
@@ -113,6 +116,7 @@ class Service(Closable):
                 service.indexes[name] = OpenIndex(name, index, pipeline, reranker)
             service._stack = stack.pop_all()
         service._stack.callback(service.threads.close)  # before the back ends that they use
+        service._stack.callback(service._drawing.close)
         service._stack.callback(service.jobs.close)
         return service
 
@@ -134,6 +138,14 @@ class Service(Closable):
             OverloadedError: So many calls wait already that this one would wait for long.
         """
         return await self.threads.run(partial(function, *args, **kwargs))
+
+    async def draw(self, function: Callable[[], T]) -> T:
+        """Return what a function returns that draws an image, as `call` does, in threads of its own.
+
+        Raises:
+            OverloadedError: So many calls wait already that this one would wait for long.
+        """
+        return await self._drawing.run(function)
 
     async def answer(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Json:
         """Return what a function returns as an answer, which is written in the same thread.

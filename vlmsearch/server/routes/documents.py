@@ -179,7 +179,7 @@ async def image(
     def find() -> Picture:
         return original(_path_of(index, id), service.settings.image_limits)
 
-    return _picture(await service.call(find), if_none_match)
+    return _picture(await service.draw(find), if_none_match)
 
 
 @router.get("/thumbnail", response_class=Response, responses=_PICTURE)  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ async def thumbnail(
         tag = service.thumbnails.tag(path, size)
         return Picture(b"", "", tag) if _quoted(tag) == if_none_match else service.thumbnails.get(path, size)
 
-    return _picture(await service.call(find), if_none_match)
+    return _picture(await service.draw(find), if_none_match)
 
 
 _FILE: dict[int | str, dict[str, Any]] = {

@@ -17,6 +17,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.indexing.items import Item, Sourced, SourceOptions
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import file_of
+from vlmsearch.media.limits import ImageLimits
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Right
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
@@ -94,10 +95,11 @@ class AllowedPaths(Paths):
         paths: The paths, which are below those folders.
         allowed: The folders, without links.
         options: What is taken of files beside images, texts and tables.
+        limits: What reading a table may take.
     """
 
-    def __init__(self, paths: list[Path], allowed: list[str], options: SourceOptions) -> None:
-        super().__init__(paths, follow_links=False, options=options)
+    def __init__(self, paths: list[Path], allowed: list[str], options: SourceOptions, limits: ImageLimits) -> None:
+        super().__init__(paths, follow_links=False, options=options, limits=limits)
         self._allowed = allowed
 
     def __iter__(self) -> Iterator[Item]:
@@ -132,7 +134,7 @@ def _allowed(index: OpenIndex, wanted: IndexJob) -> Paths:
         if place is None:
             raise ConfigError(f"{path!r} is not there, or not below {' or '.join(folders)}")
         found.append(place)
-    return AllowedPaths(found, real, wanted.options)
+    return AllowedPaths(found, real, wanted.options, index.pipeline.image_limits)
 
 
 @router.get("/jobs", response_model=JobsAnswer)
