@@ -18,6 +18,7 @@ from vlmsearch._util.tracing import operation, stage, staged
 from vlmsearch.answers.prompts import (
     TEMPLATE,
     AnswerStream,
+    check_question,
     default_options,
     fit_prompt,
     make_answer,
@@ -840,21 +841,22 @@ class Pipeline(Closable):
         Where the generator counts tokens, the weakest matches are left out until prompt and answer fit its context.
 
         Args:
-            question: What to answer, and to search for.
+            question: What to answer, and to search for; at most 32,768 characters.
             image: What to search for beside the question.
             limit: The most sources, from 1 to 10,000.
             where: A filter on metadata: see `vlmsearch.stores.filters`.
             stream: Return an AnswerStream, which gives the pieces of the text as they are made, then the citations.
             options: How to generate; by default greedily, with an answer of at most 256 tokens and a quarter of the
                 model's context.
-            template: A prompt of one's own with ``$sources`` and ``$question``, in the form of `string.Template`.
+            template: A prompt of one's own with ``$sources`` and ``$question``, each once, in the form of
+                `string.Template`; at most 32,768 characters.
 
         Returns:
             The answer with its sources, or a stream of it.
 
         Raises:
             ConfigError: There is no generator, or the template or the limit is wrong.
-            InvalidInputError: The question is empty, or not even one source fits into the model's context.
+            InvalidInputError: The question is empty or too long, or not even one source fits into the model's context.
             IndexMismatchError: Another encoder built the index.
             BackendError: A back end failed.
 
@@ -868,6 +870,7 @@ class Pipeline(Closable):
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         form = TEMPLATE if template is None else parse_template(template)
+        check_question(question)
         question = well_formed(question) if isinstance(question, str) else question
         generator = self.generator
         with operation("ask"):

@@ -28,8 +28,11 @@ from vlmsearch import (
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.prompts import (
     NOTHING_FOUND,
+    PROMPT_CHARS,
+    QUESTION_CHARS,
     SOURCE_CHARS,
     TEMPLATE,
+    TEMPLATE_CHARS,
     Prompt,
     build_prompt,
     default_options,
@@ -138,6 +141,9 @@ def test_long_sources_are_cut() -> None:
         ("nothing", "this one has none"),
         ("$sources $question $answer", r"this one has \$answer, \$question, \$sources"),
         ("$sources $question costs 5$", r"write \$\$ for a dollar sign"),
+        ("$sources " + "$question ${question} " * 500, r"each place once; this one has \$question 1,000 times"),
+        ("$question $sources $sources", r"each place once; this one has \$sources 2 times"),
+        ("$question $sources" + "x" * TEMPLATE_CHARS, "at most 32,768 characters, not 32,786"),
     ],
 )
 def test_a_template_has_both_places_and_no_other(text: str, message: str) -> None:
@@ -149,6 +155,26 @@ def test_a_template_of_ones_own() -> None:
     template = parse_template("Q: ${question}\n$sources\n$$5 A:")
     assert build_prompt("why?", [match("a", "because")], template) == "Q: why?\n[1] because\n$5 A:"
     assert parse_template(TEMPLATE.template).template == TEMPLATE.template
+
+
+def test_a_question_is_not_a_book() -> None:
+    generator = MockGenerator("yes")
+    with pytest.raises(InvalidInputError, match="at most 32,768 characters, not 32,769") as caught:
+        asked(generator, 1).ask("x" * (QUESTION_CHARS + 1))
+    assert caught.value.code == "too_long"
+    assert asked(generator, 1).ask("red star ".ljust(QUESTION_CHARS, "x")).text == "yes"
+
+
+def test_a_prompt_has_a_length_that_is_known_before_it_is_built() -> None:
+    generator = MockGenerator("yes")
+    pipeline = Pipeline(MockEncoder(), MemoryStore(), generator)
+    pipeline.add(Document(f"{i}", text="red star " + "a<" * 500) for i in range(1000))
+    answer = pipeline.ask("red star", limit=1000)
+    [prompt] = generator.prompts
+    assert len(prompt) <= PROMPT_CHARS
+    assert len(prompt) > 0.99 * PROMPT_CHARS
+    assert len(answer.matches) + len(answer.dropped) == 1000
+    assert prompt == build_prompt("red star", answer.matches)
 
 
 # ---- the model's context

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections.abc
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from pathlib import Path
 from string import Template
 from typing import Union
@@ -27,22 +29,40 @@ TEMPLATE = Template(
 NOTHING_FOUND = "Nothing in the index matches the question."
 SOURCE_CHARS = 1000
 """How much of one source's text goes into a prompt."""
+QUESTION_CHARS = TEMPLATE_CHARS = 32_768
+"""The most characters of a question and of a template."""
+PROMPT_CHARS = 2**20
+"""The most characters of a prompt. Sources beyond are left out before it is built, also where nobody counts tokens."""
 _PLACES = frozenset({"sources", "question"})
 
 
 def parse_template(text: str) -> Template:
-    """A template of one's own; ConfigError unless it has ``$sources`` and ``$question`` and no other place.
+    """A template of one's own; ConfigError unless it has ``$sources`` and ``$question`` once and no other place.
 
     The form is that of `string.Template`: ``$$`` is a dollar sign.
     """
+    if len(text) > TEMPLATE_CHARS:
+        raise ConfigError(f"a template has at most {TEMPLATE_CHARS:,} characters, not {len(text):,}: make it shorter")
     template = Template(text)
-    found = {match["named"] or match["braced"] for match in template.pattern.finditer(text) if match["escaped"] is None}
+    places = (match for match in template.pattern.finditer(text) if match["escaped"] is None)
+    found = Counter(match["named"] or match["braced"] for match in places)
     if None in found:
         raise ConfigError("a template has a $ that begins no place; write $$ for a dollar sign")
-    if found != _PLACES:
+    if found.keys() != _PLACES:
         names = ", ".join(f"${name}" for name in sorted(found)) or "none"
         raise ConfigError(f"a template has the places $sources and $question and no other; this one has {names}")
+    for name, count in found.items():
+        if count > 1:
+            raise ConfigError(f"a template has each place once; this one has ${name} {count:,} times")
     return template
+
+
+def check_question(question: str) -> None:
+    """Raise InvalidInputError for a question that is no question any more."""
+    if isinstance(question, str) and len(question) > QUESTION_CHARS:
+        raise InvalidInputError(
+            "too_long", f"a question has at most {QUESTION_CHARS:,} characters, not {len(question):,}: ask shorter"
+        )
 
 
 def build_prompt(question: str, matches: Sequence[Match], template: Template = TEMPLATE) -> str:
@@ -50,8 +70,11 @@ def build_prompt(question: str, matches: Sequence[Match], template: Template = T
 
     Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
     """
-    sources = "\n".join(f"[{i}] {sanitise(_describe(match.document))}" for i, match in enumerate(matches, 1))
-    return template.substitute(sources=sources, question=sanitise(question))
+    return template.substitute(sources="\n".join(_source_lines(matches)), question=sanitise(question))
+
+
+def _source_lines(matches: Iterable[Match]) -> Iterator[str]:
+    return (f"[{i}] {sanitise(_describe(match.document))}" for i, match in enumerate(matches, 1))
 
 
 def default_options(generator: Generator) -> GenerationOptions:
@@ -80,19 +103,22 @@ def fit_prompt(
 ) -> Prompt:
     """The prompt with as many of the matches, best first, as leave room for the answer in the model's context.
 
-    A generator that does not count tokens gets all of them, and one with a template of its own gets that one. Raises
-    InvalidInputError (``too_long``) where not even the best match fits.
+    A generator that does not count tokens gets all that `PROMPT_CHARS` hold, and one with a template of its own gets
+    that one. Raises InvalidInputError (``too_long``) where not even the best match fits.
     """
     if isinstance(generator, HasPromptTemplate):
         template = generator.prompt_template
+    left = PROMPT_CHARS - len(template.template) - len(sanitise(question))
+    lengths = accumulate(len(line) + 1 for line in _source_lines(matches))
+    most = sum(1 for _ in takewhile(lambda length: length <= left, lengths))
     if not isinstance(generator, CountsTokens):
-        return Prompt(build_prompt(question, matches, template), tuple(matches))
+        return Prompt(build_prompt(question, matches[:most], template), tuple(matches[:most]), tuple(matches[most:]))
     room = generator.context - options.max_tokens
 
     def count(sources: int) -> int:
         return generator.count_tokens(build_prompt(question, matches[:sources], template))
 
-    kept = len(matches) if count(len(matches)) <= room else bisect_right(range(1, len(matches)), room, key=count)
+    kept = most if count(most) <= room else bisect_right(range(1, most), room, key=count)
     if not kept:
         raise InvalidInputError(
             "too_long",
