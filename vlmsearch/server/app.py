@@ -22,7 +22,7 @@ from vlmsearch.server.routes.page import add_page
 from vlmsearch.server.service import Service
 from vlmsearch.server.watching import Watching
 
-_BODIES: tuple[type[BaseModel], ...] = (
+BODIES: tuple[type[BaseModel], ...] = (
     forms.SearchForm,
     forms.SearchManyForm,
     forms.ExplainForm,
@@ -97,7 +97,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the forms of bodies that the routes read themselves."""
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
-        _, found = models_json_schema([(form, "validation") for form in _BODIES], ref_template=_REF)
+        _, found = models_json_schema([(form, "validation") for form in BODIES], ref_template=_REF)
         document["components"]["schemas"].update(found["$defs"])
         app.openapi_schema = document
     return app.openapi_schema

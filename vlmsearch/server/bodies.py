@@ -17,6 +17,8 @@ from vlmsearch.server.errors import ApiError
 F = TypeVar("F", bound=BaseModel)
 _SMALL = 2**16
 """Bytes that are parsed in less time than it takes to hand them to a thread."""
+MOST_VALUES = 2**18
+"""Of the JSON of a body: each costs some 50 bytes to read, however short it is."""
 _JSON, _MULTIPART = "application/json", "multipart/form-data"
 
 
@@ -65,12 +67,12 @@ def body_of(kind: type[F], part: str) -> Callable[[Request], Awaitable[Body[F]]]
             raise _unsupported(f"{_JSON} or {_MULTIPART}", content)
         service = await get_service(request)
         async with request.form(max_part_size=service.settings.max_body << 20) as given:
-            json: str | bytes | None = None
+            json: bytes | None = None
             files: dict[str, bytes] = {}
             for name, value in given.multi_items():
                 data = await value.read() if isinstance(value, UploadFile) else value
                 if name == part:
-                    json = data
+                    json = data.encode() if isinstance(data, str) else data
                 elif isinstance(data, bytes):
                     files[name] = data
                 else:
@@ -91,13 +93,32 @@ def _unsupported(wanted: str, given: str) -> ApiError:
     return ApiError(415, "unsupported_media_type", f"the body is {wanted}, {but}")
 
 
-async def _parse(request: Request, kind: type[F], json: str | bytes) -> F:
+async def _parse(request: Request, kind: type[F], json: bytes) -> F:
+    if len(json) <= _SMALL:
+        return _read(kind, json)
+    return await (await get_service(request)).call(_read, kind, json)
+
+
+def _read(kind: type[F], json: bytes) -> F:
+    _check_values(json)
     try:
-        if len(json) <= _SMALL:
-            return kind.model_validate_json(json)
-        return await (await get_service(request)).call(kind.model_validate_json, json)
+        return kind.model_validate_json(json)
     except ValidationError as exc:
-        raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in exc.errors()]) from exc
+        first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise RequestValidationError([{**first, "loc": ("body", *first["loc"])}]) from exc
+
+
+def _check_values(json: bytes) -> None:
+    """Raise the error of JSON with too many values to be read; what its texts say is none."""
+    if len(json) <= MOST_VALUES or _values(json) <= MOST_VALUES:
+        return
+    plain = json.replace(rb"\\", b"").replace(rb"\"", b"")  # so that a quotation mark begins or ends a text
+    if plain.count(b'"') > 4 * MOST_VALUES or _values(b"".join(plain.split(b'"')[::2])) > MOST_VALUES:
+        raise ApiError(413, "too_large", f"the JSON of a request has at most {MOST_VALUES:,} values: send less at once")
+
+
+def _values(json: bytes) -> int:
+    return json.count(b",") + json.count(b"[") + json.count(b"{")
 
 
 def form_docs(kind: type[BaseModel]) -> dict[str, Any]:

@@ -33,6 +33,8 @@ from vlmsearch.errors import (
 )
 
 _log = logging.getLogger(__name__)
+_PLACE_CHARS, _MESSAGE_CHARS = 100, 500
+"""Of what a client is told of its own request, which has keys and names of any length."""
 RETRY_SECONDS = 1.0
 """After how long to try again, where nothing better is known."""
 _KINDS: Sequence[tuple[type[BaseException], int, str]] = (
@@ -116,11 +118,10 @@ def api_error(exc: BaseException) -> ApiError:
 
 
 def _of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
-    """The first thing that is wrong with a request, and how many more there are."""
+    """The first thing that is wrong with a request."""
     first = errors[0]
-    place = ".".join(map(str, first["loc"][1:])) or str(first["loc"][0])
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return ApiError(422, "invalid_request", f"{place}: {first['msg']}{more}", param=place)
+    place = ".".join(str(part)[:_PLACE_CHARS] for part in first["loc"][1:]) or str(first["loc"][0])
+    return ApiError(422, "invalid_request", f"{place}: {first['msg'][:_MESSAGE_CHARS]}", param=place)
 
 
 class Json(JSONResponse):

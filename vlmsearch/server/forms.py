@@ -4,29 +4,88 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import fields
-from typing import Annotated, Literal, TypeAlias, Union
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
+from annotated_types import GroupedMetadata
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, JsonValue, RootModel, model_validator
+from pydantic_core import PydanticCustomError
 
+from vlmsearch.answers.prompts import QUESTION_CHARS, TEMPLATE_CHARS
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.search.query import LONGEST_PAGE, RERANK_FIRST, RERANK_SECONDS
+from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS
 
-Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=1024, description="The id of a document.")]
+_MOST_DOCUMENTS = 10_000
+_MOST_LIKE = 1000
+_TEXT_CHARS = 16 * 2**20
+"""Of the text of a document."""
+_CURSOR_CHARS = 2**17
+"""One of 10,000 documents that were shown has 80,016."""
+_IMAGE_CHARS = 2**30
+"""More than ``max_body`` usually lets pass; what an image may be is said by `ImageLimits`."""
+
+
+@dataclass(frozen=True)
+class Items(GroupedMetadata):
+    """The most items of a list, which is refused at the first that is wrong."""
+
+    most: int
+
+    def __iter__(self) -> Iterator[object]:
+        """Iterate over what pydantic reads."""
+        yield Field(max_length=self.most)
+        yield FailFast()
+
+
+@dataclass(frozen=True)
+class Entries(GroupedMetadata):
+    """The most entries of a mapping, which are counted before they are read: pydantic would read them all."""
+
+    most: int
+
+    def __iter__(self) -> Iterator[object]:
+        """Iterate over what pydantic reads."""
+        yield Field(max_length=self.most)
+        yield BeforeValidator(self._check)
+
+    def _check(self, given: object) -> object:
+        if isinstance(given, dict) and len(given) > self.most:
+            raise PydanticCustomError("too_long", "Dictionary should have at most {most} entries", {"most": self.most})
+        return given
+
+
+Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES, description="The id of a document.")]
+Key: TypeAlias = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
+Name: TypeAlias = Annotated[str, Field(max_length=1024)]
+Text: TypeAlias = Annotated[str, Field(max_length=QUESTION_CHARS)]
+LongText: TypeAlias = Annotated[str, Field(max_length=_TEXT_CHARS)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
-Scalars: TypeAlias = dict[str, Union[bool, int, float, str]]
+Scalar: TypeAlias = Union[bool, int, float, Annotated[str, Field(max_length=MAX_METADATA_BYTES)]]
+Scalars: TypeAlias = Annotated[dict[Key, Scalar], Entries(MAX_METADATA_KEYS)]
 Where: TypeAlias = Annotated[
-    Union[dict[str, JsonValue], None],
+    Union[Annotated[dict[Key, JsonValue], Entries(MAX_METADATA_KEYS)], None],
     Field(description='A filter on metadata, such as {"year": {"$gte": 2020}}.'),
 ]
-EncodedImage: TypeAlias = Annotated[str, Field(min_length=1, description="An image in Base64, or as a data URL.")]
+EncodedImage: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=_IMAGE_CHARS, description="An image in Base64, or as a data URL.")
+]
+Stops: TypeAlias = Annotated[list[Name], Items(100)]
 
 
 class StrictForm(BaseModel):
     """What a request holds: nothing that is not asked for, and nothing of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_one_unknown(cls, given: Any) -> Any:
+        """Leave out unknown keys but the first: pydantic would make an error for each."""
+        unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, dict) else []
+        return {key: given[key] for key in given if key in cls.model_fields or key == unknown[0]} if unknown else given
 
 
 class ImageForm(StrictForm):
@@ -38,10 +97,12 @@ class ImageForm(StrictForm):
 class QueryForm(StrictForm):
     """What is looked for: a text, an image, documents of the index, or several of these."""
 
-    text: str | None = Field(None, description='What to look for; `-word` and `-"some words"` leave out what they say.')
+    text: Text | None = Field(
+        None, description='What to look for; `-word` and `-"some words"` leave out what they say.'
+    )
     image: EncodedImage | None = None
-    like: list[Id] = Field([], description="Ids of documents whose vectors to look for.")
-    without: Union[str, ImageForm, list[Id], None] = Field(
+    like: Annotated[list[Id], Items(_MOST_LIKE)] = Field([], description="Ids of documents whose vectors to look for.")
+    without: Union[Text, ImageForm, Annotated[list[Id], Items(_MOST_LIKE)], None] = Field(
         None, description="What the matches must not be: a text, an image, or ids of documents."
     )
 
@@ -52,7 +113,7 @@ class RankingForm(StrictForm):
     where: Where = None
     limit: int = Field(10, ge=1, le=LONGEST_PAGE, description="The most matches.")
     min_score: Share | None = Field(None, description="The lowest score that is shown; by default that of the index.")
-    weights: dict[str, Annotated[float, Field(ge=0)]] | None = Field(
+    weights: Annotated[dict[Name, Annotated[float, Field(ge=0)]], Entries(100)] | None = Field(
         None, description="How much some legs count, such as `words` or `clip/image`."
     )
     rerank: bool = Field(False, description="Whether the server's re-ranker reads the first matches.")
@@ -63,10 +124,15 @@ class RankingForm(StrictForm):
 class SearchOptionsForm(RankingForm):
     """How the matches are chosen and arranged."""
 
-    sort: str = Field("relevance", min_length=1, description="`relevance`, a key of the metadata, or `-KEY`.")
+    sort: str = Field(
+        "relevance",
+        min_length=1,
+        max_length=MAX_KEY_CHARS + 1,
+        description="`relevance`, a key of the metadata, or `-KEY`.",
+    )
     diversity: Share = 0.0
     count: bool = Field(False, description="Whether to count the relevant documents: `total`.")
-    facets: list[str] = Field([], description="Keys of the metadata whose values to count.")
+    facets: Annotated[list[Key], Items(100)] = Field([], description="Keys of the metadata whose values to count.")
     group: bool = Field(True, description="Whether of the parts of a file, such as pages, only the best is shown.")
 
 
@@ -74,13 +140,13 @@ class SearchForm(QueryForm, SearchOptionsForm):
     """A search, as `Pipeline.search` takes it."""
 
     offset: int = Field(0, ge=0, lt=LONGEST_PAGE, description="How many of the best to pass over.")
-    cursor: str | None = Field(None, description="The `cursor` of the page before.")
+    cursor: str | None = Field(None, max_length=_CURSOR_CHARS, description="The `cursor` of the page before.")
 
 
 class SearchManyForm(SearchOptionsForm):
     """Several searches with the same options."""
 
-    queries: list[QueryForm] = Field(min_length=1, max_length=1000)
+    queries: Annotated[list[QueryForm], Items(1000)] = Field(min_length=1)
 
 
 class ExplainForm(QueryForm, RankingForm):
@@ -99,8 +165,8 @@ class GenerationForm(StrictForm):
     top_k: int | None = Field(None, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
     repetition_penalty: float | None = Field(None, gt=0)
-    stop: list[str] | None = None
-    bad_words: list[str] | None = None
+    stop: Stops | None = None
+    bad_words: Stops | None = None
     seed: int | None = None
     beam_width: int | None = Field(None, ge=1)
 
@@ -108,70 +174,76 @@ class GenerationForm(StrictForm):
 class AskForm(StrictForm):
     """A question, as `Pipeline.ask` takes it."""
 
-    question: str = Field(min_length=1)
+    question: Text = Field(min_length=1)
     image: EncodedImage | None = None
     limit: int = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources.")
     where: Where = None
     stream: bool = Field(False, description="Whether to answer with server-sent events while the text is made.")
     options: GenerationForm | None = None
-    template: str | None = Field(None, description="A prompt with $sources and $question.")
+    template: str | None = Field(
+        None, max_length=TEMPLATE_CHARS, description="A prompt with $sources and $question, each once."
+    )
 
 
 class DocumentForm(StrictForm):
     """A document to index; `image` is Base64, a data URL, or `part:NAME` for a file of the form."""
 
     id: Id
-    text: str | None = None
-    image: Annotated[str, Field(min_length=1)] | None = None
-    metadata: dict[str, Union[bool, int, float, str]] = {}
+    text: LongText | None = None
+    image: Annotated[str, Field(min_length=1, max_length=_IMAGE_CHARS)] | None = None
+    metadata: Scalars = {}
 
 
 class AddForm(StrictForm):
     """Documents to index."""
 
-    documents: list[DocumentForm] = Field(max_length=10_000)
+    documents: Annotated[list[DocumentForm], Items(_MOST_DOCUMENTS)]
     retry_failed: bool = Field(False, description="Whether to try those in quarantine again.")
 
 
 class IdsForm(StrictForm):
     """Documents, by their ids."""
 
-    ids: list[Id] = Field(max_length=10_000)
+    ids: Annotated[list[Id], Items(_MOST_DOCUMENTS)]
 
 
 class MetadataForm(IdsForm):
     """What to change in the metadata of documents."""
 
-    set: dict[str, Union[bool, int, float, str]] = Field({}, description="Values by their keys.")
-    unset: list[str] = Field([], description="Keys to take off.")
+    set: Scalars = Field({}, description="Values by their keys.")
+    unset: Annotated[list[Key], Items(MAX_METADATA_KEYS)] = Field([], description="Keys to take off.")
 
 
 class LabelForm(StrictForm):
     """Labels to look for, as `Pipeline.label` takes them."""
 
-    labels: list[str] = Field(max_length=1000)
-    templates: list[str] = Field(["{}"], description="What images are described by, with {} for the label.")
+    labels: Annotated[list[Name], Items(1000)]
+    templates: Annotated[list[Name], Items(100)] = Field(
+        ["{}"], description="What images are described by, with {} for the label."
+    )
     where: Where = None
     min_score: Share | None = None
     single: bool = False
     write: bool = Field(False, description="Whether to put the labels into the index.")
-    key: str = "label"
+    key: Key = "label"
     limit: int | None = Field(None, ge=1, description="The most documents.")
 
 
 class JudgedForm(StrictForm):
     """A query and the documents that answer it."""
 
-    id: str | None = Field(None, description="Names the query; by default its place in the list, from 1.")
-    query: str | None = None
+    id: Name | None = Field(None, description="Names the query; by default its place in the list, from 1.")
+    query: Text | None = None
     image: EncodedImage | None = None
-    relevant: Union[list[Id], dict[Id, int]] = Field(description="Ids, or grades by ids; none where nothing answers.")
+    relevant: Union[Annotated[list[Id], Items(_MOST_DOCUMENTS)], Annotated[dict[Id, int], Entries(_MOST_DOCUMENTS)]] = (
+        Field(description="Ids, or grades by ids; none where nothing answers.")
+    )
 
 
 class EvalForm(StrictForm):
     """Queries whose answers are known."""
 
-    queries: list[JudgedForm] = Field(min_length=1, max_length=10_000)
+    queries: Annotated[list[JudgedForm], Items(_MOST_DOCUMENTS)] = Field(min_length=1)
     limit: int = Field(10, ge=1, le=LONGEST_PAGE)
     rerank: bool = False
 
@@ -180,7 +252,7 @@ class IndexJob(StrictForm):
     """Index folders, files and tables of the server, below the folders that the operator allowed."""
 
     kind: Literal["index"]
-    paths: list[str] = Field(min_length=1, max_length=100)
+    paths: Annotated[list[Annotated[str, Field(max_length=4096)]], Items(100)] = Field(min_length=1)
     prune: bool = Field(False, description="Whether to remove what is there no longer.")
     retry_failed: bool = False
     pdf: bool = Field(False, description="Whether to take the pages of PDF files.")
@@ -262,7 +334,7 @@ class MatchAnswer(DocumentAnswer):
 class CountAnswer(BaseModel):
     """How many of the relevant documents have a value."""
 
-    value: Union[bool, int, float, str]
+    value: Scalar
     count: int
 
 

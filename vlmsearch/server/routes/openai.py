@@ -34,7 +34,17 @@ from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, api_error, error_json, request_id
 from vlmsearch.server.events import EventStream
-from vlmsearch.server.forms import MatchAnswer, Where, image_bytes
+from vlmsearch.server.forms import (
+    EncodedImage,
+    Entries,
+    Items,
+    LongText,
+    MatchAnswer,
+    Name,
+    Stops,
+    Where,
+    image_bytes,
+)
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Answer, ImageSource, Match, Role, Space, Vectors
 from vlmsearch.wire import match_json
@@ -42,6 +52,8 @@ from vlmsearch.wire import match_json
 router = APIRouter(prefix="/v1", tags=["openai"])
 MOST_INPUTS = 2048
 """As OpenAI has it."""
+MOST_TOKENS = 8192
+"""Of one input, as OpenAI has it."""
 
 
 class OpenForm(BaseModel):
@@ -54,12 +66,14 @@ class EmbeddingsForm(OpenForm):
     """What to encode."""
 
     input: Union[
-        str,
-        Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)],
-        Annotated[list[int], Field(min_length=1)],
-        Annotated[list[Annotated[list[int], Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)],
+        EncodedImage,
+        Annotated[list[EncodedImage], Field(min_length=1), Items(MOST_INPUTS)],
+        Annotated[list[int], Field(min_length=1), Items(MOST_TOKENS)],
+        Annotated[
+            list[Annotated[list[int], Field(min_length=1), Items(MOST_TOKENS)]], Field(min_length=1), Items(MOST_INPUTS)
+        ],
     ] = Field(description="A string, several, or token ids of the model's own tokenizer; images as data URLs.")
-    model: str = Field(
+    model: Name = Field(
         description="`INDEX/SPACE`, a space, or the name of an encoder's model: GET /v1/models lists them."
     )
     encoding_format: Literal["float", "base64"] = "float"
@@ -274,28 +288,28 @@ def _embed_texts(given: Any, encoder: Encoder, space: Space, role: Role) -> tupl
 class UrlForm(OpenForm):
     """Where an image is."""
 
-    url: str = Field(description="A data URL.")
+    url: EncodedImage = Field(description="A data URL.")
 
 
 class PartForm(OpenForm):
     """A part of a message."""
 
-    type: str
-    text: str | None = None
+    type: Name
+    text: LongText | None = None
     image_url: UrlForm | None = None
 
 
 class MessageForm(OpenForm):
     """A message of a conversation."""
 
-    role: str
-    content: Union[str, list[PartForm], None] = None
+    role: Name
+    content: Union[LongText, Annotated[list[PartForm], Items(1000)], None] = None
 
 
 class TypeForm(OpenForm):
     """What an answer looks like."""
 
-    type: str
+    type: Name
 
 
 class StreamForm(OpenForm):
@@ -307,20 +321,20 @@ class StreamForm(OpenForm):
 class ChatForm(OpenForm):
     """A conversation, whose last message by a user is the question; those before it are not read."""
 
-    model: str = Field(description="The name of an index.")
-    messages: list[MessageForm] = Field(min_length=1)
+    model: Name = Field(description="The name of an index.")
+    messages: Annotated[list[MessageForm], Items(10_000)] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamForm | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
-    stop: Union[str, list[str], None] = None
+    stop: Union[Name, Stops, None] = None
     seed: int | None = None
     n: int | None = None
     logprobs: bool | None = None
     response_format: TypeForm | None = None
-    tool_choice: Union[str, dict[str, Any], None] = None
+    tool_choice: Union[Name, Annotated[dict[Name, Any], Entries(100)], None] = None
     limit: int = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources; not of OpenAI's interface.")
     where: Where = None
 

@@ -20,6 +20,7 @@ from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
+from vlmsearch.server.forms import Items, LongText, Name, Text
 from vlmsearch.server.routes.openai import OpenForm
 from vlmsearch.server.service import Service
 from vlmsearch.types import Document
@@ -34,19 +35,19 @@ _ANY_MODEL = "default/not-specified"
 class DocumentOfText(OpenForm):
     """A document of Cohere's first version."""
 
-    text: str
+    text: LongText
 
 
-Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_DOCUMENTS)]
-TextsOrObjects = Annotated[list[Union[str, DocumentOfText]], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+Texts = Annotated[list[LongText], Field(min_length=1), Items(MOST_DOCUMENTS)]
+TextsOrObjects = Annotated[list[Union[LongText, DocumentOfText]], Field(min_length=1), Items(MOST_DOCUMENTS)]
 MostAnswers = Annotated[Union[int, None], Field(ge=1, description="How many of the best are answered.")]
 
 
 class CohereForm(OpenForm):
     """A request of Cohere's second version."""
 
-    model: str = Field(description="The name of an index that has a re-ranker, or of its re-ranker.")
-    query: str
+    model: Name = Field(description="The name of an index that has a re-ranker, or of its re-ranker.")
+    query: Text
     documents: Texts
     top_n: MostAnswers = None
 
@@ -54,8 +55,8 @@ class CohereForm(OpenForm):
 class CohereFirstForm(OpenForm):
     """A request of Cohere's first version."""
 
-    model: str | None = None
-    query: str
+    model: Name | None = None
+    query: Text
     documents: TextsOrObjects
     top_n: MostAnswers = None
     return_documents: bool | None = None
@@ -64,9 +65,9 @@ class CohereFirstForm(OpenForm):
 class InfinityForm(OpenForm):
     """A request of infinity's."""
 
-    query: str
+    query: Text
     documents: Texts
-    model: str = _ANY_MODEL
+    model: Name = _ANY_MODEL
     top_n: MostAnswers = None
     return_documents: bool = False
     raw_scores: Literal[False] = False
@@ -75,7 +76,7 @@ class InfinityForm(OpenForm):
 class TeiForm(OpenForm):
     """A request of text-embeddings-inference's; its `truncate` is always so, from the right."""
 
-    query: str
+    query: Text
     texts: Texts
     return_text: bool = False
     raw_scores: Literal[False] = False
