@@ -1,8 +1,10 @@
 """Long work over HTTP: started, followed, cancelled."""
 
 import json
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ import pytest
 
 from tests.support.service import RunningService, serving
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.server.jobs import Job, Jobs
 from vlmsearch.server.settings import IndexSettings, ServerSettings
+from vlmsearch.server.tokens import TokenFile
+from vlmsearch.wire import Json
 
 JOBS = "/api/v1/indexes/default/jobs"
 
@@ -151,3 +156,129 @@ def test_there_is_no_job_that_nobody_started(service: RunningService) -> None:
         found: httpx.Response = service.http.request(method, path)
         assert (found.status_code, found.json()["error"]["type"]) == (404, "not_found")
     assert service.http.post(JOBS, json={"kind": "dance"}).status_code == 422
+
+
+# ---- tokens and indexes share the threads
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[tuple[RunningService, dict[str, dict[str, str]], threading.Event]]:
+    """A service with the headers of two tokens, and what ends the jobs of `until`."""
+    tokens, index, end = TokenFile(tmp_path / "tokens.json"), IndexSettings("mock:", "mock:"), threading.Event()
+    headers = {name: {"Authorization": f"Bearer {tokens.add(name, role='read')}"} for name in ("greedy", "modest")}
+    with serving(ServerSettings(indexes={"a": index, "b": index}, tokens=str(tokens.path))) as running:
+        try:
+            yield running, headers, end
+        finally:
+            end.set()
+
+
+def until(end: threading.Event) -> Callable[[Job], Json]:
+    """The work of a job that goes on until then."""
+
+    def work(job: Job) -> Json:
+        end.wait(30)
+        return {}
+
+    return work
+
+
+def test_the_jobs_of_one_token_leave_places_to_others(
+    shared: tuple[RunningService, dict[str, dict[str, str]], threading.Event],
+) -> None:
+    running, headers, end = shared
+    for _ in range(2):
+        running.service.jobs.start("check", "a", "greedy", "read", until(end), {})
+    path, check = "/api/v1/indexes/a/jobs", {"kind": "check"}
+    taken = 0
+    while (found := running.http.post(path, json=check, headers=headers["greedy"])).status_code == 202:
+        taken += 1
+        assert taken < 50
+    assert (found.status_code, found.json()["error"]["type"]) == (429, "overloaded")
+    assert found.headers["Retry-After"]
+    assert taken > 5
+    assert running.http.post(path, json=check, headers=headers["modest"]).status_code == 202
+
+
+def test_indexes_take_turns() -> None:
+    end, order = threading.Event(), list[str]()
+    with closing(Jobs()) as jobs:
+
+        def work(job: Job) -> Json:
+            order.append(f"{job.index}{job.details['n']}")
+            return {}
+
+        first = [jobs.start("check", index, "x", "read", until(end), {}) for index in ("a", "c")]
+        while any(job.state == "queued" for job in first):
+            time.sleep(0.01)
+        started = [jobs.start("check", "a", "x", "read", work, {"n": n}) for n in range(4)]
+        started += [jobs.start("check", "b", "y", "read", work, {"n": n}) for n in range(2)]
+        first[1].token.cancel()
+        end.set()
+        while not all(job.is_over for job in started):
+            time.sleep(0.01)
+    assert order.index("b1") < order.index("a2"), order
+    assert [each for each in order if each[0] == "a"] == ["a0", "a1", "a2", "a3"]
+
+
+def test_what_one_token_did_is_not_forgotten_for_another() -> None:
+    with closing(Jobs()) as jobs:
+        kept = jobs.start("check", "a", "modest", "read", lambda job: {}, {})
+        for _ in range(300):
+            job = jobs.start("check", "a", "greedy", "read", lambda job: {}, {})
+            while not job.is_over:
+                time.sleep(0.001)
+        assert jobs.get(kept.id) is kept
+        assert len(jobs.all()) < 100
+
+
+def test_those_who_follow_a_job_are_counted_by_their_token(
+    shared: tuple[RunningService, dict[str, dict[str, str]], threading.Event],
+) -> None:
+    running, headers, end = shared
+    job = running.service.jobs.start("check", "a", "greedy", "read", until(end), {})
+    path = f"/api/v1/jobs/{job.id}/events"
+    with ExitStack() as stack, httpx.Client(base_url=running.url, limits=httpx.Limits(max_connections=None)) as http:
+
+        def follow_as(name: str) -> httpx.Response:
+            return stack.enter_context(http.stream("GET", path, headers=headers[name]))
+
+        streams = []
+        while (found := follow_as("greedy")).status_code == 200:
+            streams.append(found)
+            assert len(streams) < 100
+        assert (found.status_code, json.loads(found.read())["error"]["type"]) == (429, "overloaded")
+        assert len(streams) > 5
+        assert follow_as("modest").status_code == 200
+        streams[0].close()
+        while follow_as("greedy").status_code != 200:
+            time.sleep(0.05)
+        end.set()
+        assert "event: done" in streams[1].read().decode()
+
+
+def test_a_stream_on_which_nothing_happens_does_nothing(
+    shared: tuple[RunningService, dict[str, dict[str, str]], threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, headers, end = shared
+    reads = []
+
+    def is_over(job: Job) -> bool:
+        reads.append(job)
+        return job.ended is not None
+
+    job = running.service.jobs.start("check", "a", "greedy", "read", until(end), {})
+    while job.state == "queued":
+        time.sleep(0.01)
+    monkeypatch.setattr(Job, "is_over", property(is_over))
+    with running.http.stream("GET", f"/api/v1/jobs/{job.id}/events", headers=headers["greedy"]) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: progress"
+        time.sleep(0.3)
+        before = len(reads)
+        time.sleep(0.7)
+        assert len(reads) == before
+        job.advance(3)
+        assert '{"done":3,"total":null}' in next(line for line in lines if "3" in line)
+        end.set()
+        assert "event: done" in list(lines)

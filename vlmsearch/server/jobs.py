@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Literal, TypeAlias
@@ -23,9 +25,12 @@ Work: TypeAlias = "Callable[[Job], Json]"
 """Does a job and returns its result; it calls `Job.advance` on the way."""
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 2
-_MOST_WAITING = 100
-_KEPT = 200
-"""Jobs that are remembered after their end."""
+_PLACES = 10
+"""Jobs of one token that run or wait."""
+_STREAMS = 20
+"""Clients with one token that follow a job."""
+_KEPT = 50
+"""Jobs of one token that are remembered after their end."""
 
 
 @dataclass(eq=False)
@@ -36,6 +41,7 @@ class Job:
         id: Names it.
         kind: What it does.
         index: The name of the index.
+        owner: The name of the token that started it; "" where there are none.
         right: What a caller needs to cancel it.
         details: What else is shown of it.
         state: How it is.
@@ -46,11 +52,13 @@ class Job:
         created: When it was accepted.
         ended: When it was over.
         token: What cancels it.
+        listeners: What is called whenever it has changed, from any thread.
     """
 
     id: str
     kind: str
     index: str
+    owner: str
     right: Right
     details: Mapping[str, object]
     state: State = "queued"
@@ -61,6 +69,7 @@ class Job:
     created: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
     ended: datetime | None = None
     token: CancelToken = field(default_factory=CancelToken)
+    listeners: set[Callable[[], None]] = field(default_factory=set)
 
     @property
     def is_over(self) -> bool:
@@ -71,7 +80,13 @@ class Job:
         """Note how far it is; OperationCancelledError where it was cancelled."""
         self.done = done
         self.total = self.total and max(self.total, done)  # files of several documents give more than one
+        self.notify()
         self.token.check()
+
+    def notify(self) -> None:
+        """Tell those who follow it that it has changed."""
+        for listener in tuple(self.listeners):
+            listener()
 
     def json(self) -> Json:
         """Return its form."""
@@ -94,20 +109,25 @@ class Job:
 
 
 class Jobs(Closable):
-    """Run jobs, two at a time, and remember the last 200."""
+    """Run jobs, two at a time, and remember the last of each token; indexes take turns, and tokens have places."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
+        self._waiting: dict[str, deque[tuple[Job, Work]]] = {}
+        """By their index; the one whose turn is last comes last."""
+        self._running: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()
         self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="vlmsearch-job")
         self._is_closed = False
 
-    def start(self, kind: str, index: str, right: Right, work: Work, details: Mapping[str, object]) -> Job:
+    def start(self, kind: str, index: str, owner: str, right: Right, work: Work, details: Mapping[str, object]) -> Job:
         """Accept a job.
 
         Args:
             kind: What it does.
             index: The name of the index.
+            owner: The name of the token that starts it.
             right: What a caller needs to cancel it.
             work: Does it.
             details: What else is shown of it.
@@ -116,21 +136,42 @@ class Jobs(Closable):
             The job, which waits for its turn.
 
         Raises:
-            ApiError: Too many wait, or the server is stopping.
+            ApiError: The token has no place left, or the server is stopping.
         """
         with self._lock:
             if self._is_closed:
                 raise ApiError(503, "shutting_down", "the server is stopping: start the job again later", retry_after=5)
-            if sum(job.state == "queued" for job in self._jobs.values()) >= _MOST_WAITING:
-                message = f"{_MOST_WAITING} jobs are waiting: try again when some are done"
+            own = [job for job in self._jobs.values() if job.owner == owner]
+            over = [job for job in own if job.is_over]
+            if len(own) - len(over) >= _PLACES:
+                message = f"{_PLACES} jobs of one token run or wait, which is the most: try again when one is done"
                 raise ApiError(429, "overloaded", message, retry_after=30)
-            job = Job(uuid.uuid4().hex, kind, index, right, details)
+            for each in over[: max(0, len(over) - _KEPT)]:
+                del self._jobs[each.id]
+            job = Job(uuid.uuid4().hex, kind, index, owner, right, details)
             self._jobs[job.id] = job
-            over = [each.id for each in self._jobs.values() if each.is_over]
-            for id in over[: max(0, len(over) - _KEPT)]:
-                del self._jobs[id]
-            self._threads.submit(self._run, job, work)
+            self._waiting.setdefault(index, deque()).append((job, work))
+            self._threads.submit(self._run_next)
         return job
+
+    @contextmanager
+    def following(self, owner: str) -> Iterator[None]:
+        """Count a client that follows a job, as long as the ``with`` block lasts.
+
+        Args:
+            owner: The name of its token.
+
+        Raises:
+            ApiError: Too many with that token follow a job.
+        """
+        if self._streams[owner] >= _STREAMS:
+            message = f"{_STREAMS} clients with one token follow a job, which is the most: close one"
+            raise ApiError(429, "overloaded", message, retry_after=30)
+        self._streams[owner] += 1
+        try:
+            yield
+        finally:
+            self._streams[owner] -= 1
 
     def get(self, id: str) -> Job | None:
         """Return a job, or None where there is no such."""
@@ -146,17 +187,32 @@ class Jobs(Closable):
         self._is_closed = True
         for job in list(self._jobs.values()):
             job.token.cancel()
+            job.notify()
 
     def close(self) -> None:
         """Cancel what is not over, and wait until it has ended."""
         self.cancel_all()
         self._threads.shutdown()
 
+    def _run_next(self) -> None:
+        """Run a job of the index with the fewest running, among several of that whose turn it is."""
+        with self._lock:
+            index = min(self._waiting, key=self._running.__getitem__)
+            queue = self._waiting.pop(index)
+            job, work = queue.popleft()
+            if queue:
+                self._waiting[index] = queue
+            self._running[index] += 1
+        self._run(job, work)
+        with self._lock:
+            self._running[index] -= 1
+
     def _run(self, job: Job, work: Work) -> None:
         state: State = "done"
         try:
             job.token.check()
             job.state = "running"
+            job.notify()
             with running_under(job.token):
                 job.result = work(job)
         except OperationCancelledError:
@@ -168,3 +224,4 @@ class Jobs(Closable):
             state = "failed"
         job.state = state
         job.ended = datetime.now(timezone.utc)
+        job.notify()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, Depends
 from fastapi import Path as InPath
 
@@ -32,7 +33,8 @@ from vlmsearch.wire import Json as JsonObject
 from vlmsearch.wire import check_json, duplicates_json, report_json
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
-_LOOK_EVERY = 0.1
+_PAUSE = 0.1
+"""Seconds between two events of a stream: a job may advance thousands of times a second."""
 JobId = Annotated[str, InPath(description="The id of the job.")]
 
 
@@ -55,7 +57,7 @@ async def start(
             right = "write"
         check_right(caller, right)
         work = _work(index, wanted)
-    return Json(service.jobs.start(wanted.kind, index.name, right, work, details).json(), 202)
+    return Json(service.jobs.start(wanted.kind, index.name, caller.name, right, work, details).json(), 202)
 
 
 def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
@@ -168,7 +170,8 @@ async def cancel(service: ServiceHere, caller: CallerHere, id: JobId) -> Json:
 )
 async def events(service: ServiceHere, caller: CallerHere, id: JobId) -> EventStream:
     """Follow a job: events `progress` with `done` and `total`, then `done` with `result`, `failed` or `cancelled`."""
-    return EventStream(_events(service, _find(service, caller, id)))
+    stream = _events(service, _find(service, caller, id), caller.name)
+    return EventStream(_resumed(await anext(stream), stream))
 
 
 def _find(service: Service, caller: CallerHere, id: str) -> Job:
@@ -179,23 +182,43 @@ def _find(service: Service, caller: CallerHere, id: str) -> Job:
     return found
 
 
-async def _events(service: Service, job: Job) -> AsyncIterator[bytes]:
-    said: tuple[int, int | None] | None = None
-    quiet = 0.0
-    while True:
-        is_over, now = job.is_over, (job.done, job.total)
-        if now != said:
+async def _resumed(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    """A stream whose first event was waited for, so that a refusal is still an answer."""
+    async with aclosing(stream):
+        yield first
+        async for each in stream:
+            yield each
+
+
+async def _events(service: Service, job: Job, owner: str) -> AsyncGenerator[bytes, None]:
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def note() -> None:
+        if not changed.is_set():
+            loop.call_soon_threadsafe(changed.set)
+
+    with service.jobs.following(owner):
+        job.listeners.add(note)
+        try:
             yield event("progress", {"done": job.done, "total": job.total})
-            said, quiet = now, 0.0
-        if is_over:
-            break
-        if service.is_stopping:
-            return
-        if quiet >= KEEP_ALIVE_SECONDS:
-            yield KEEP_ALIVE
-            quiet = 0.0
-        await anyio.sleep(_LOOK_EVERY)
-        quiet += _LOOK_EVERY
+            said = (job.done, job.total)
+            while not job.is_over and not service.is_stopping:
+                try:
+                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_SECONDS)
+                except asyncio.TimeoutError:
+                    yield KEEP_ALIVE
+                    continue
+                changed.clear()
+                if said != (job.done, job.total):
+                    said = (job.done, job.total)
+                    yield event("progress", {"done": job.done, "total": job.total})
+                    await asyncio.sleep(_PAUSE)
+        finally:
+            job.listeners.remove(note)
+    if not job.is_over:
+        return
+    if said != (job.done, job.total):
+        yield event("progress", {"done": job.done, "total": job.total})
     if job.error is not None:
         yield event("failed", error_json(job.error, None))
     elif job.state == "cancelled":
