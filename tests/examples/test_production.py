@@ -140,6 +140,8 @@ def test_the_settings_of_the_chart_are_those_that_the_server_reads(tmp_path: Pat
     found = read_settings(tmp_path / "serve.toml")
     assert found.tokens == "/run/vlmsearch/tokens.json"
     assert found.stop_seconds == 30
+    assert found.rate == read_settings(FOLDER / "serve.toml").rate
+    assert found.rate
     assert found.indexes["photos"].store == "mongodb+chroma://demo-mongodb:27017/photos?chroma=http://demo-chroma:8000"
     assert found.indexes["photos"].encoder == "triton://demo-triton:8001/vlm"
     assert found.indexes["notes"].reranker == "mock:"
@@ -177,6 +179,8 @@ def test_what_compose_mounts_and_builds_is_there() -> None:
         assert set(service["networks"]) <= set(compose["networks"])
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
+        assert service["mem_limit"], name
+        assert service["pids_limit"] > 0, name
         if "build" in service:
             assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         for port in service.get("ports", ()):

@@ -254,13 +254,62 @@ def test_a_session_ends_by_time_and_with_its_token(tmp_path: Path) -> None:
     assert sessions.find(second) is None
 
 
-def test_a_crowd_of_sessions_ends_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crowd_of_sessions_ends_the_oldest_of_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vlmsearch.server.access._MOST_SESSIONS", 2)
     tokens = TokenFile(tmp_path / "tokens.json")
-    secret = tokens.add("page", role="read")
     sessions = Sessions(tokens)
+    operator = sessions.start(tokens.add("operator", role="admin"))
+    secret = tokens.add("page", role="read")
     started = [sessions.start(secret) for _ in range(3)]
     assert [sessions.find(each[0]) is not None for each in started if each] == [False, True, True]
+    assert operator
+    assert sessions.find(operator[0])
+
+
+def test_a_session_that_begins_is_a_request_of_its_token(tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    secret, other = tokens.add("page", role="read"), tokens.add("other", role="read")
+    settings = ServerSettings(indexes={"notes": IndexSettings("mock:", "mock:")}, tokens=str(tokens.path), rate=0.5)
+    with serving(settings) as running:
+        own = {"Origin": running.url}
+        said = [running.http.post("/api/v1/session", json={"token": secret}, headers=own) for _ in range(7)]
+        assert said[0].status_code == 200
+        assert (said[-1].status_code, said[-1].json()["error"]["type"]) == (429, "rate_limited")
+        assert "set-cookie" not in said[-1].headers
+        headers = {"Authorization": f"Bearer {secret}"}
+        assert running.http.get("/api/v1/indexes", headers=headers).status_code == 429
+        running.http.cookies.clear()
+        assert running.http.post("/api/v1/session", json={"token": other}).status_code == 200
+
+
+def test_a_cookie_never_writes_for_a_site_that_may_ask(tmp_path: Path) -> None:
+    site = "https://photos.example.com"
+    tokens = TokenFile(tmp_path / "tokens.json")
+    secret = tokens.add("page", role="write")
+    settings = ServerSettings(
+        indexes={"notes": IndexSettings("mock:", "mock:")}, tokens=str(tokens.path), cors=(site,), uploads=str(tmp_path)
+    )
+    add = {"documents": (None, '{"documents": [{"id": "planted", "text": "x"}]}')}
+    path = "/api/v1/indexes/notes/documents"
+    with serving(settings) as running, httpx.Client(base_url=running.url) as browser:
+        assert browser.post("/api/v1/session", json={"token": secret}).status_code == 200
+        assert browser.post(path, files=add, headers={"Origin": site}).status_code == 403
+        assert browser.delete("/api/v1/session", headers={"Origin": site}).status_code == 403
+        assert browser.post(path, files=add, headers={"Origin": running.url}).status_code == 200
+        with_token = {"Origin": site, "Authorization": f"Bearer {secret}"}
+        assert running.http.post(path, files=add, headers=with_token).status_code == 200
+
+
+def test_the_cookie_is_for_tls_alone_behind_a_proxy_that_is_elsewhere(guarded: GuardedService) -> None:
+    elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")  # as the gateway of a container's network is
+    headers = {"Host": "photos.example.com", "X-Forwarded-Proto": "https", "Origin": "https://photos.example.com"}
+    with httpx.Client(base_url=guarded.running.url, transport=elsewhere, headers=headers) as proxy:
+        started = proxy.post("/api/v1/session", json={"token": guarded.secrets["reader"]})
+        cookie = started.headers["set-cookie"]
+        assert cookie.startswith("__Host-")
+        assert "Secure" in cookie
+        found = proxy.post(SEARCH, json={"text": "dog"}, headers={"Cookie": cookie.partition(";")[0]})
+        assert found.status_code == 200
 
 
 # ------------------------------------------------------------------------------------------- without tokens

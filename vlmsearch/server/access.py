@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -24,7 +23,8 @@ from vlmsearch.server.tokens import Token, TokenFile
 
 SESSION_SECONDS = 12 * 3600
 _SESSION_COOKIE = "vlmsearch_session"
-_MOST_SESSIONS = 10_000
+_MOST_SESSIONS = 100
+"""Of one token."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 _PUBLIC_FOLDER = "/page/"
@@ -52,25 +52,38 @@ def session_cookie(scheme: str) -> str:
 class Sessions:
     """Keep who has entered a token into the page; a session ends with its token, or after twelve hours.
 
-    They are kept in memory alone: a server that is started again asks for the token once more.
+    They are kept in memory alone: a server that is started again asks for the token once more. A token has 100 at
+    most, so that no token ends the sessions of another.
 
     Args:
         tokens: Those in force.
+        buckets: What shares out the requests of tokens, as which the beginning of a session counts.
         clock: What tells the time in seconds.
     """
 
-    def __init__(self, tokens: TokenFile, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, tokens: TokenFile, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._tokens = tokens
+        self._buckets = buckets
         self._clock = clock
-        self._open: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._open: dict[str, tuple[str, float]] = {}
 
     def start(self, secret: str) -> tuple[str, Caller] | None:
-        """Return what names a new session, 32 random bytes, and who began it; None where there is no such token."""
+        """Return what names a new session, 32 random bytes, and who began it; None where there is no such token.
+
+        Raises:
+            ApiError: The token has had its requests.
+        """
         token = self._tokens.find(secret)
         if token is None:
             return None
-        while len(self._open) >= _MOST_SESSIONS:
-            self._open.popitem(last=False)
+        refusal = self._buckets.refusal(token.name) if self._buckets else None
+        if refusal is not None:
+            raise refusal
+        own = [session for session, (sha256, _) in self._open.items() if sha256 == token.sha256]
+        for oldest in own[: max(0, len(own) + 1 - _MOST_SESSIONS)]:
+            self.end(oldest)
         session = secrets.token_urlsafe(32)
         self._open[session] = token.sha256, self._clock() + SESSION_SECONDS
         return session, token.caller
@@ -101,9 +114,10 @@ def add_access(app: FastAPI, settings: ServerSettings) -> None:
     tokens = TokenFile(Path(settings.tokens)) if settings.tokens else None
     if tokens and not tokens.read():
         _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", tokens.path)
-    app.state.sessions = sessions = Sessions(tokens) if tokens else None
+    buckets = TokenBuckets(settings.rate) if settings.rate else None
+    app.state.sessions = sessions = Sessions(tokens, buckets) if tokens else None
     app.add_middleware(BodyLimits, most=settings.max_body * 2**20)
-    app.add_middleware(Access, tokens=tokens, sessions=sessions, origins=settings.cors, rate=settings.rate)
+    app.add_middleware(Access, tokens=tokens, sessions=sessions, origins=settings.cors, buckets=buckets)
     if settings.cors:  # around the others, so that pages of these sites can read why they are refused
         app.add_middleware(
             CORSMiddleware,
@@ -126,7 +140,7 @@ class Access:
         tokens: Those in force; None for a server that only programs on this machine reach, who may all.
         sessions: Those of the page; None where there are no tokens.
         origins: Sites whose pages may ask with a token of theirs (CORS), such as ``https://photos.example.com``.
-        rate: Requests a second of each token; None for any number.
+        buckets: What shares out the requests of tokens; None for any number.
     """
 
     def __init__(
@@ -136,14 +150,13 @@ class Access:
         tokens: TokenFile | None,
         sessions: Sessions | None,
         origins: Collection[str] = (),
-        rate: float | None = None,
+        buckets: TokenBuckets | None = None,
     ) -> None:
         self._app = app
         self._tokens = tokens
         self._sessions = sessions
         self._origins = origins
-        self._rate = rate
-        self._buckets = TokenBuckets(rate) if rate else None
+        self._buckets = buckets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -208,25 +221,23 @@ class Access:
         if caller is None:
             given = "the token is not in force" if "authorization" in headers else "a token is needed"
             return ApiError(401, "unauthenticated", f"{given}: send one as `Authorization: Bearer TOKEN`")
-        wait = self._buckets.take(caller.name) if self._buckets else 0.0
-        if wait:
-            who = caller.name or "this server"
-            said = f"{who} has {self._rate:g} requests a second: wait for {wait:.1f} seconds"
-            return ApiError(429, "rate_limited", said, retry_after=wait)
-        return None
+        return self._buckets.refusal(caller.name) if self._buckets else None
 
     def _is_foreign(self, headers: Headers) -> bool:
         """Whether a browser sends this for a page of another site, which it says in a header that no page can set.
 
-        Programs send none; but what comes with a cookie comes from a browser.
+        Programs send none; but what comes with a cookie comes from a browser, and from no other site, whoever may ask
+        with a token.
         """
         if "authorization" in headers:  # a page has a token only from somebody who holds it
             return False
+        has_session = _SESSION_COOKIE in headers.get("cookie", "")
         origin = headers.get("origin")
         if origin is None:
-            return _SESSION_COOKIE in headers.get("cookie", "")
+            return has_session
         host = headers.get("host", "").lower()
-        return origin not in (*self._origins, f"http://{host}", f"https://{host}")
+        own = (f"http://{host}", f"https://{host}")
+        return origin not in (own if has_session else (*own, *self._origins))
 
 
 def _is_local(host: str) -> bool:

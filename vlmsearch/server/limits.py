@@ -123,6 +123,8 @@ class TokenBuckets:
         >>> now[0] = 2.0
         >>> buckets.take("page"), buckets.take("script")
         (0.0, 0.0)
+        >>> buckets.refusal("page").status
+        429
     """
 
     def __init__(self, rate: float, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -139,3 +141,11 @@ class TokenBuckets:
         is_free = left >= 1
         self._left[name] = (left - is_free, now)
         return 0.0 if is_free else (1 - left) / self._rate
+
+    def refusal(self, name: str) -> ApiError | None:
+        """Return the error of a request that may not come yet; None for one that may."""
+        wait = self.take(name)
+        if not wait:
+            return None
+        said = f"{name or 'this server'} has {self._rate:g} requests a second: wait for {wait:.1f} seconds"
+        return ApiError(429, "rate_limited", said, retry_after=wait)

@@ -60,6 +60,8 @@ class HttpServer(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            # a proxy may ask from anywhere, as out of a container; who lies makes a cookie of its own unusable, no more
+            forwarded_allow_ips="*",
             timeout_graceful_shutdown=max(1, round(settings.stop_seconds)),
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
