@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
 from collections.abc import Callable
 
 import httpx
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.service import RunningService
 from tests.support.spans import Spans, trace_of
 from vlmsearch._util.tracing import operation
+from vlmsearch.search.query import Query
 from vlmsearch.server.logs import REQUEST_ID, configured
 from vlmsearch.server.settings import Log
 
@@ -124,3 +127,65 @@ def test_a_line_for_people_has_the_time_and_the_request(lines: Callable[[], list
         logging.getLogger("vlmsearch").info("it began")
     REQUEST_ID.reset(before)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z INFO it began \[mine\]", lines()[0])
+
+
+HOSTILE = "dog\n2026-01-01T00:00:00.000Z INFO ann POST / notes 200 1 ms\r\x1b[2J\x85\u2028\u202e\u2066"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_what_a_client_sent_looks_like_no_other_line(
+    running_service: RunningService, monkeypatch: pytest.MonkeyPatch, form: Log, lines: Callable[[], list[str]]
+) -> None:
+    def fail(_: object, queries: list[Query], *__: object) -> None:
+        raise ZeroDivisionError(f"cannot divide {queries[0].text}" + "x" * 10_000_000)
+
+    monkeypatch.setattr(type(running_service.service.indexes["notes"].pipeline), "_search", fail)
+    with configured(form):
+        assert running_service.http.post(SEARCH, json={"text": HOSTILE}).status_code == 500
+        logging.getLogger("vlmsearch").error("cannot read %s", HOSTILE)
+    written = lines()
+    assert not any(
+        re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", line) for line in written
+    )
+    assert sum(map(len, written)) < 1_000_000
+    records = [json.loads(line)["logger"] for line in written] if form == "json" else []
+    starts = [line for line in written if re.match(r"\d{4}-", line)]
+    assert len(records or starts) == 3
+    assert any("cannot divide dog" in line for line in written)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /api/v1/indexes/a%0d%0aINFO%20ann%1b%5b2J%E2%80%AE/image?id=%0aINFO HTTP/1.1\r\nHost: localhost\r\n",
+        b"GET /" + b"x" * 60_000 + b" HTTP/1.1\r\nHost: localhost\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: local\x1b[2Jhost\xe2\x80\xae\r\nX-Request-ID: a\x1b\x85b\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\ntraceparent: 00-\x1b[2J\r\nAuthorization: Bearer \x1b\xff\r\n",
+        b"PROPFIND / HTTP/1.1\r\nHost: localhost\r\n",
+        b"GE\x1bT / HTTP/1.1\r\nHost: localhost\r\n",
+        b"POST /v1/models/%0aINFO%22%5c HTTP/1.1\r\nHost: localhost\r\nContent-Type: a\x1bb\r\nContent-Length: 0\r\n",
+    ],
+)
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_head_of_a_request_forges_a_line_or_a_label(
+    running_service: RunningService, form: Log, head: bytes, lines: Callable[[], list[str]]
+) -> None:
+    url = httpx.URL(running_service.url)
+    with configured(form):
+        with socket.create_connection((url.host, url.port or 0), 10) as connection:
+            connection.sendall(head + b"Connection: close\r\n\r\n")
+            while connection.recv(65536):
+                pass
+        figures = running_service.http.get("/metrics").text
+    written = lines()
+    assert len(written) in (1, 2)
+    assert all(line.isprintable() and len(line) < 1000 for line in written), written
+    assert not any("INFO ann" in line or "xxx" in line for line in written)
+    labels = {
+        label
+        for each in text_string_to_metric_families(figures)
+        for one in each.samples
+        for label in one.labels.values()
+    }
+    assert all(label.isprintable() and len(label) < 200 for label in labels)
+    assert not any("INFO" in label or "PROPFIND" in label for label in labels)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
 
+from vlmsearch._util.text import visible
 from vlmsearch._util.tracing import trace_id
 from vlmsearch.server.settings import Log
 
@@ -20,6 +21,10 @@ REQUEST_ID: ContextVar[str] = ContextVar("vlmsearch_request_id", default="")
 """The id of the request that is answered here; "" for none."""
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _KEPT = ("vlmsearch", "uvicorn")
+_MOST_CHARS = 2**16
+"""Of a message and of a traceback: the error of a bug may quote what a client sent."""
+_INDENT = "    "
+"""Before what is not the first line of a record, so that it does not look like another record."""
 
 
 class _AboutRequest(logging.Filter):
@@ -47,7 +52,7 @@ class JsonLines(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _shortened(record.getMessage()),
         }
         said |= {
             name: value
@@ -55,7 +60,7 @@ class JsonLines(logging.Formatter):
             if name not in _USUAL and not name.startswith("_") and value != ""  # Ray adds one of its own
         }
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
+            said["exception"] = _shortened(self.formatException(record.exc_info))
         return json.dumps(said, default=str)
 
 
@@ -72,11 +77,13 @@ class TextLines(logging.Formatter):
             record: The record.
 
         Returns:
-            The time, the level, the message and the id of the request.
+            The time, the level, the message and the id of the request; what steers a terminal is shown as an escape.
         """
-        first, *rest = super().format(record).split("\n")
+        first, *rest = visible(_shortened(super().format(record))).split("\n")
         about = getattr(record, "request_id", "")
-        return "\n".join([f"{_time(record)} {first}" + (f" [{about}]" if about else ""), *rest])
+        return "\n".join(
+            [f"{_time(record)} {first}" + (f" [{about}]" if about else ""), *(_INDENT + line for line in rest)]
+        )
 
 
 @contextmanager
@@ -103,6 +110,12 @@ def configured(form: Log) -> Iterator[None]:
         root.setLevel(level)
         for name, was in before.items():
             logging.getLogger(name).setLevel(was)
+
+
+def _shortened(text: str) -> str:
+    """A text with its middle left out where it is long: a traceback says at its end what went wrong."""
+    half = _MOST_CHARS // 2
+    return text if len(text) <= _MOST_CHARS else f"{text[:half]}\n... {len(text):,} characters ...\n{text[-half:]}"
 
 
 def _time(record: logging.LogRecord) -> str:
