@@ -84,7 +84,7 @@ def test_thumbnails_that_take_long_hold_up_no_search(service: RunningService, tm
     path.write_bytes(nested_forms(5))
 
     def ask(size: int, seconds: float) -> httpx.Response:
-        query = {"id": f"{path}#page=1", "size": size}
+        query: dict[str, str | int] = {"id": f"{path}#page=1", "size": size}
         return httpx.get(f"{service.url}{API}/thumbnail", params=query, timeout=seconds)
 
     def give_up(size: int) -> None:
