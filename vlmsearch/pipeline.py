@@ -265,8 +265,9 @@ class Pipeline(Closable):
         """Keep the index in step with folders: index them as `index` does with ``prune``, and then what changes.
 
         A file is indexed a second after the last write to it, or half a minute after the first where that goes on.
-        Nothing is removed because a folder cannot be read, or one of ``folders`` is not there. Changes while this does
-        not run are found when it starts.
+        Nothing is removed because a folder cannot be read, or one of ``folders`` is not there, is empty when this
+        starts, or is not mounted any more: the report then has a Reject of that folder. Changes while this does not run
+        are found when it starts.
 
         Args:
             folders: One folder or several.
@@ -296,7 +297,7 @@ class Pipeline(Closable):
             >>> first.added, second.pruned
             (1, 1)
         """
-        from vlmsearch.indexing.sources import Paths
+        from vlmsearch.indexing.sources import Paths, lost_folder
         from vlmsearch.indexing.watch import FolderWatch
 
         if isinstance(folders, (str, Path)):
@@ -304,9 +305,11 @@ class Pipeline(Closable):
         source = folders if isinstance(folders, Paths) else Paths(list(folders), limits=self.image_limits)
         watched = FolderWatch(source)
         yield self._index(source, True, retry_failed, False, on_progress)
+        watched.expect(source.indexed_files(self.store))  # also those that came and went meanwhile
         for changes in watched.changes(stop):
             report = self._index(source.only(changes.changed), False, False, False, None)
-            yield replace(report, pruned=report.pruned + self._remove(changes.gone))
+            lost = tuple(lost_folder(folder) for folder in changes.lost)
+            yield replace(report, pruned=report.pruned + self._remove(changes.gone), rejects=(*report.rejects, *lost))
 
     def _remove(self, files: Iterable[str]) -> int:
         """Remove what came from files that are gone."""

@@ -25,7 +25,7 @@ from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.indexing import sources
 from vlmsearch.indexing.items import Reading
 from vlmsearch.indexing.reading import received
-from vlmsearch.indexing.sources import file_id
+from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import quarantine_of
@@ -155,6 +155,24 @@ def test_prune_removes_what_is_gone_and_nothing_else(pipeline: Pipeline, gallery
     assert set(pipeline.store.ids()) == {str(second), str(tmp_path / "other/02.png"), "note"}
 
 
+def test_a_folder_that_is_empty_all_at_once_loses_nothing_and_is_named(pipeline: Pipeline, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "kept").mkdir()
+    texts = [tmp_path / "disk" / f"{number}.txt" for number in range(3)]
+    for text in [*texts, tmp_path / "kept" / "a.txt", tmp_path / "kept" / "b.txt"]:
+        text.write_text(f"a note {text}")
+    pipeline.index([tmp_path / "disk", tmp_path / "kept"])
+    for text in texts:
+        text.unlink()
+    (tmp_path / "kept" / "b.txt").unlink()
+    report = pipeline.index([tmp_path / "disk", tmp_path / "kept"], prune=True)
+    assert [(reject.id, reject.code) for reject in report.rejects] == [(str(tmp_path / "disk"), "unreadable")]
+    assert "is its disk mounted?" in report.rejects[0].message
+    assert (report.pruned, set(pipeline.store.ids())) == (1, {*map(str, texts), str(tmp_path / "kept" / "a.txt")})
+    texts[0].write_text("it is back")
+    assert pipeline.index(tmp_path / "disk", prune=True).pruned == 2
+
+
 def test_prune_removes_the_last_document_of_a_folder_or_table(pipeline: Pipeline, tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     text, table = tmp_path / "texts" / "a.txt", tmp_path / "rows.jsonl"
@@ -162,7 +180,7 @@ def test_prune_removes_the_last_document_of_a_folder_or_table(pipeline: Pipeline
     table.write_text('{"id": "row", "text": "a row"}\n')
     pipeline.index([text.parent, table])
     text.unlink()
-    assert pipeline.index(text.parent, prune=True).pruned == 1
+    assert pipeline.index(Paths([text.parent], prune_empty=True), prune=True).pruned == 1
     table.write_text("")
     assert pipeline.index(table, prune=True).pruned == 1
     assert len(pipeline.store) == 0

@@ -241,6 +241,52 @@ def test_what_changes_while_the_first_run_goes_on_is_found(folder: Path) -> None
         until(lambda: bool(next(reports)) and {d.text for d in store.get(list(store.ids()))} == {"changed", "c"})
 
 
+def test_a_file_that_comes_and_goes_during_the_first_run_is_removed(folder: Path) -> None:
+    new, odd = folder / "new.txt", folder / os.fsdecode(b"b\xffd%41.txt")
+    pipeline = Pipeline(MockEncoder(), MemoryStore())
+    reports = pipeline.watch(folder)
+    other = Pipeline(MockEncoder(), pipeline.store)
+
+    def index_more(source: Paths, *options: object) -> IndexReport:
+        for path in (new, odd):
+            path.write_text("comes and goes")
+        report = other.index(folder)
+        for path in (new, odd):
+            path.unlink()
+        return report
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "_index", index_more)
+        first = next(reports)
+    assert {file_id(str(new)), file_id(str(odd))} <= set(pipeline.store.ids())
+    assert first.added > 1
+    assert next(reports).pruned == 2
+    reports.close()  # type: ignore[attr-defined]
+    assert not {file_id(str(new)), file_id(str(odd))} & set(pipeline.store.ids())
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root mounts disks")
+def test_a_disk_that_is_unmounted_loses_nothing_and_is_named(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "none", disk], check=False, capture_output=True).returncode:
+        pytest.skip("this system mounts nothing")
+    try:
+        for number in range(5):
+            (disk / f"{number}.txt").write_text(f"text {number}")
+        with watched(disk) as index:
+            until(lambda: len(index.store) == 5)
+            subprocess.run(["umount", "--lazy", disk], check=True)
+            until(lambda: any(reject.id == str(disk) for report in index.reports for reject in report.rejects))
+            assert len(index.store) == 5
+        again = Pipeline(MockEncoder(), index.store)
+        reports = again.watch(disk)
+        assert [reject.id for reject in next(reports).rejects] == [str(disk)]
+        assert len(index.store) == 5
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=False, capture_output=True)
+
+
 def test_what_went_while_nothing_watched_is_removed(folder: Path) -> None:
     (folder / "a.txt").write_text("a")
     (folder / "b.txt").write_text("b")

@@ -95,6 +95,7 @@ def _cluster_options(function: Callable[..., object]) -> Callable[..., object]:
 @server_option
 @option("--upload", is_flag=True, help="Send files that are here to --server, which reads its own otherwise.")
 @option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
+@option("--prune-empty", is_flag=True, help="With --prune: also where a folder is empty, as one that is not mounted.")
 @option("--retry-failed", is_flag=True, help="Try quarantined files again.")
 @option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
@@ -112,6 +113,7 @@ def index(
     server: ServerIndex | None,
     upload: bool,
     prune: bool,
+    prune_empty: bool,
     retry_failed: bool,
     no_follow: bool,
     strict: bool,
@@ -148,15 +150,15 @@ def index(
         with server.connect() as remote, progress(None, quiet=as_json) as advance:
             report = remote.index(paths, prune=prune, retry_failed=retry_failed, options=options, on_progress=advance)
     elif server is not None:
-        if prune:
+        if prune or prune_empty:
             raise click.UsageError("--prune looks for the files of the server: leave out --upload")
-        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits)
+        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits, prune_empty=prune_empty)
         with server.connect() as remote, progress(source, quiet=as_json) as advance:
             report = _upload(remote, source, retry_failed=retry_failed, strict=strict, on_progress=advance)
     elif cluster is not None:
         from vlmsearch.integrations.ray import index as index_on_ray
 
-        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits)
+        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits, prune_empty=prune_empty)
         url = encoder or _usual_encoder_of(store)
         with progress(None, quiet=as_json) as advance, redirect_stdout(sys.stderr):  # Ray writes there
             report = index_on_ray(
@@ -170,7 +172,7 @@ def index(
                 options=cluster,
             )
     else:
-        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits)
+        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits, prune_empty=prune_empty)
         with (
             open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
             progress(source, quiet=as_json) as advance,

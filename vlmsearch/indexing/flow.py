@@ -523,9 +523,11 @@ def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[st
     release(store, lambda reject: reject.id not in bad and source.was_read(reject.id, reject.stamp))
     if seen is not None:
         missing = [id for id in store.ids() if not _was_seen(id, seen)]
-        gone = [id for id, stamp in store.stamps(missing).items() if source.covers(id, stamp)]
+        stamps = store.stamps(missing)
+        lost = source.note_lost(seen, stamps)
+        gone = [id for id, stamp in stamps.items() if source.covers(id, stamp)]
         release(store, lambda reject: not _was_seen(reject.id, seen) and source.covers(reject.id, reject.stamp))
-        report = replace(report, pruned=report.pruned + store.delete(gone))
+        report = replace(report, pruned=report.pruned + store.delete(gone), rejects=(*report.rejects, *lost))
     return report
 
 

@@ -31,7 +31,7 @@ import json
 import os
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, replace
 from functools import cached_property
@@ -50,6 +50,7 @@ from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_ro
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
+from vlmsearch.stores.base import Store
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
@@ -59,6 +60,7 @@ _FILES = 64
 """How many files are read as one unit."""
 _ODD = re.compile(rf"{CONTROLS.pattern}|%(?=[01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 """What is escaped in the id of a file: what no id has, and a % before two digits that escaping could have written."""
+_ESCAPED = re.compile(rb"%([01][0-9A-F]|25|7F|[89A-F][0-9A-F])")
 _Found: TypeAlias = Union[str, "tuple[str, OSError]"]
 Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
 """Some files, and folders that cannot be listed, or a table."""
@@ -86,6 +88,7 @@ class Paths:
             themselves are always taken.
         options: What is taken of files beside images, texts and tables.
         limits: What reading a table may take.
+        prune_empty: Let the files of a folder that has none count as gone. Otherwise its disk counts as not mounted.
 
     Raises:
         ConfigError: A path does not exist, a glob matches nothing, or a table is not a file.
@@ -105,12 +108,14 @@ class Paths:
         follow_links: bool = True,
         options: SourceOptions = NO_OPTIONS,
         limits: ImageLimits = DEFAULT_LIMITS,
+        prune_empty: bool = False,
     ) -> None:
         if not paths:
             raise ConfigError("name at least one folder, file, glob or table")
         self.given = tuple(paths)
         self.options = options
         self._limits = limits
+        self._prune_empty = prune_empty
         self._follow_links = follow_links
         self.folders: list[str] = []
         self.tables: list[str] = []
@@ -255,10 +260,38 @@ class Paths:
         kinds = {kind.option for name in self._left_out if (kind := kind_of(name))}
         return [field.name for field in fields(SourceOptions) if field.name in kinds]
 
+    def indexed_files(self, store: Store) -> set[str]:
+        """Return the names of the files in the folders that an index has documents of.
+
+        Args:
+            store: The index.
+
+        Returns:
+            Absolute names, also of files that are not there.
+        """
+        stamps = store.stamps(list(store.ids()))
+        return {file_name(stamp.source) for id, stamp in stamps.items() if self.covers(id, stamp)}
+
     def _skip(self, name: str, exc: OSError) -> Reject:
         """A folder that was not read, as a Reject; nothing that came from there counts as gone."""
         self._unread.add(file_id(name))
         return _unreadable(name, exc)
+
+    def note_lost(self, seen: Collection[str], missing: Mapping[str, Stamp]) -> list[Reject]:
+        """Take notice of folders without files that an index has documents of; nothing that came from there is gone.
+
+        Args:
+            seen: The ids of all that was read.
+            missing: The stamps of the documents of the index that were not read.
+
+        Returns:
+            A Reject of each.
+        """
+        ids = [] if self._prune_empty else [file_id(folder) for folder in self.folders]
+        empty = [folder for folder in ids if not any(_is_in(id, folder) for id in seen)]
+        lost = [id for id in empty if any(_is_in(stamp.source, id) for stamp in missing.values())]
+        self._unread.update(lost)
+        return [lost_folder(id) for id in lost]
 
     @cached_property
     def _table_ids(self) -> frozenset[str]:
@@ -369,6 +402,15 @@ def _unreadable(name: str, exc: OSError) -> Reject:
     return Reject(file_id(name), "unreadable", message, Stamp("", file_id(name)))
 
 
+def lost_folder(folder: str) -> Reject:
+    """Return what is said of a folder without files that an index has documents of."""
+    message = (
+        f"{folder!r} has no files, and the index has documents of files in it: is its disk mounted? Nothing was "
+        "removed; `prune_empty` removes them"
+    )
+    return Reject(file_id(folder), "unreadable", CONTROLS.sub("?", message), Stamp("", file_id(folder)))
+
+
 def _is_table(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in TABLE_SUFFIXES
 
@@ -457,6 +499,11 @@ def file_id(name: str) -> str:
     So a ``%`` that could be the beginning of such a byte is written as ``%25``.
     """
     return _escape(remote_url(name) or os.path.abspath(name))
+
+
+def file_name(id: str) -> str:
+    """The absolute name of a file of this machine, from its id."""
+    return os.fsdecode(_ESCAPED.sub(lambda odd: bytes.fromhex(odd[1].decode()), os.fsencode(id)))
 
 
 def _escape(path: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,18 +33,27 @@ _TICK_MS = 500
 _STEP_MS = 200
 _BURST_MS = 2000
 _Signature = tuple[int, int, int, int]
+_UNKNOWN: _Signature = (0, 0, 0, 0)
+_Root = tuple[bool, int]
 
 
 @dataclass(frozen=True)
 class FileChanges:
-    """Files by their absolute names: those that are new or have changed, and those that are gone."""
+    """Files by their absolute names: those that are new or have changed, and those that are gone.
+
+    ``lost`` are folders whose files count as there although they are not: see `FolderWatch`.
+    """
 
     changed: tuple[str, ...]
     gone: tuple[str, ...]
+    lost: tuple[str, ...] = ()
 
 
 class FolderWatch:
     """Wait for changes in the folders of ``source``, from when this is made.
+
+    A folder is lost where it was a mount point and is none any more, or is another folder than before, without files:
+    a disk was unmounted. Its files count as there until it comes back.
 
     Args:
         source: Names folders and nothing else.
@@ -64,7 +73,18 @@ class FolderWatch:
         self._waiting: dict[str, float] = {}
         """Files that are being written, and since when that is known."""
         self._due = 0.0
+        self._roots = {folder: _root_of(folder) for folder in source.folders}
+        self._lost: set[str] = set()
         self._list_all()
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Have files looked for that an index has documents of: those that are not there are gone.
+
+        Args:
+            names: Their absolute names.
+        """
+        for name in names:
+            self._known.setdefault(name, _UNKNOWN)
 
     def changes(self, stop: Callable[[], bool] | None = None) -> Iterator[FileChanges]:
         """Wait for changes, and give those that came together.
@@ -93,7 +113,7 @@ class FolderWatch:
                 return
             is_due = time.monotonic() >= self._due or len(names) >= _MANY or self._is_about_folders(names)
             found = self._list_all() if is_due else self._look(names | self._waiting.keys())
-            if found.changed or found.gone:
+            if found.changed or found.gone or found.lost:
                 yield found
             was_not_told = not names and is_due and (found.changed or found.gone)
             if len(names) >= _MANY or was_not_told:
@@ -145,6 +165,8 @@ class FolderWatch:
             signature = _signature(name) if self._source.takes(name) else None
             if signature is not None:
                 changed += [name] if self._has_changed(name, signature) else []
+            elif self._is_lost(name):
+                continue
             elif os.access(os.path.dirname(name), os.R_OK | os.X_OK):  # else listing the folders decides
                 gone += [name] if name in self._known or name in self._waiting else []
                 self._forget([name])
@@ -162,12 +184,23 @@ class FolderWatch:
             if signature is not None:
                 there.add(found)
                 changed += [found] if self._has_changed(found, signature) else []
+        lost = {folder for folder, root in self._roots.items() if _has_gone(folder, root, there)}
+        unread += [folder + os.sep for folder in lost]
+        news, self._lost = lost - self._lost, lost
         missing = (self._known.keys() | self._waiting.keys()) - there
         gone = sorted(name for name in missing if not name.startswith(tuple(unread)))
         self._forget(gone)
         now = time.monotonic()
         self._due = now + max(_LISTED_EVERY, _LISTING_SHARE * (now - begun))
-        return FileChanges(tuple(changed), tuple(gone))
+        return FileChanges(tuple(changed), tuple(gone), tuple(sorted(news)))
+
+    def _is_lost(self, name: str) -> bool:
+        """Check whether a file is in a folder that is lost; it is looked at again, since this came unexpected."""
+        folder = next((folder for folder in self._roots if name.startswith(folder + os.sep)), None)
+        if folder is None or not _is_another(folder, self._roots[folder]):
+            return False
+        self._due = time.monotonic()  # the listing says whether it has files
+        return True
 
     def _forget(self, names: Collection[str]) -> None:
         for name in names:
@@ -186,6 +219,31 @@ class FolderWatch:
         del self._waiting[name]
         self._known[name] = signature
         return True
+
+
+def _root_of(folder: str) -> _Root | None:
+    """What a folder is known by: whether something is mounted there, and its inode; None where it is not there.
+
+    Its device is not: that of a disk may be another one after it was mounted again.
+    """
+    try:
+        return os.path.ismount(folder), os.stat(folder).st_ino
+    except (OSError, ValueError):
+        return None
+
+
+def _is_another(folder: str, root: _Root | None) -> bool:
+    now = _root_of(folder)
+    return root is not None and now is not None and now != root
+
+
+def _has_gone(folder: str, root: _Root | None, files: Collection[str]) -> bool:
+    """Check whether what was mounted at a folder is not any more, or another folder without files is in its place."""
+    if not _is_another(folder, root):
+        return False
+    was_mount = root is not None and root[0]
+    is_mount = os.path.ismount(folder)
+    return (was_mount and not is_mount) or not any(name.startswith(folder + os.sep) for name in files)
 
 
 def _signature(name: str) -> _Signature | None:

@@ -77,7 +77,7 @@ class ImageLimits:
 
     @property
     def process(self) -> ProcessLimits:
-        """The limits of a child process."""
+        """Return the limits of a child process."""
         return ProcessLimits(self.memory_bytes, self.cpu_seconds, self.seconds)
 
     def replace_from(self, text: str) -> ImageLimits:
