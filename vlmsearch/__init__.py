@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         Manifest,
         Match,
         Matches,
+        MetadataChange,
         Modality,
         Part,
         Record,
@@ -138,6 +139,7 @@ __all__ = [
     "Manifest",
     "Match",
     "Matches",
+    "MetadataChange",
     "MissingDependencyError",
     "Modality",
     "ModelUnavailableError",
@@ -206,8 +208,8 @@ _HOMES = {
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
         "Answer Citation Document DuplicateGroup Duplicates Field Hit ImageFile ImageSource IndexReport Labelled "
-        "Leg Manifest Match Matches Modality Part Record Reject RelevanceFit Role Scalar Space Stamp Vectors WordHits "
-        "part_of"
+        "Leg Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit Role Scalar Space Stamp "
+        "Vectors WordHits part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

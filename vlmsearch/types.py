@@ -306,6 +306,28 @@ class Record:
 
 
 @dataclass(frozen=True)
+class MetadataChange:
+    """Give a document other metadata, for as long as it is as it was read.
+
+    Attributes:
+        document: The document as it was read.
+        stamp: Its stamp as it was read.
+        metadata: The metadata that it has from then on.
+        digest: The digest that its stamp has from then on.
+
+    Example:
+        >>> read = Document("a", "a dog", metadata={"year": 2020})
+        >>> MetadataChange(read, Stamp("1a2b"), {"year": 2021}, "1a2b+3c").metadata["year"]
+        2021
+    """
+
+    document: Document
+    stamp: Stamp
+    metadata: Mapping[str, Scalar]
+    digest: str
+
+
+@dataclass(frozen=True)
 class Reject:
     """Report an input that could not be used, as the quarantine list of an index keeps it.
 

@@ -116,6 +116,25 @@ class MockChroma:
 
         return self._call("upsert", lambda: write(len(ids)), lambda: write(len(ids) // 2))
 
+    def _update(
+        self,
+        collection_id: UUID,
+        ids: Sequence[str],
+        embeddings: None = None,
+        metadatas: Sequence[Mapping[str, Any]] = (),
+        documents: None = None,
+        uris: Sequence[str] = (),
+        **_: object,
+    ) -> bool:
+        def write(count: int) -> bool:
+            rows = self._rows(collection_id).rows
+            for id, metadata, uri in list(zip(ids, metadatas, uris))[:count]:
+                if id in rows:
+                    rows[id] = _Row(rows[id].vector, {**(rows[id].metadata or {}), **metadata}, uri)
+            return True
+
+        return self._call("update", lambda: write(len(ids)), lambda: write(len(ids) // 2))
+
     def _add(
         self,
         ids: Sequence[str],

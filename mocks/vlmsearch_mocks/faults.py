@@ -20,7 +20,7 @@ OPERATIONS: Mapping[Server, tuple[str, ...]] = {
     ),
     "chroma": (
         "add", "count", "delete", "delete_collection", "get", "get_collection", "get_or_create_collection", "query",
-        "upsert",
+        "update", "upsert",
     ),
 }  # fmt: skip
 """What can fail: operations of MongoDB as pymongo names them, those of Chroma as its server does."""

@@ -15,11 +15,32 @@ from pathlib import Path
 import numpy as np
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.base import CheckReport, Store, check_manifest, check_records, check_tuning, dim_of
+from vlmsearch.stores.base import (
+    CheckReport,
+    Store,
+    changed_records,
+    check_changes,
+    check_manifest,
+    check_records,
+    check_tuning,
+    dim_of,
+)
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.samples import VectorSamples, sampling_key
 from vlmsearch.stores.words import FullText, most_score, words_of
-from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors, WordHits
+from vlmsearch.types import (
+    Document,
+    Field,
+    Hit,
+    Manifest,
+    MetadataChange,
+    Record,
+    Reject,
+    Space,
+    Stamp,
+    Vectors,
+    WordHits,
+)
 
 
 class MemoryStore(Store):
@@ -74,6 +95,14 @@ class MemoryStore(Store):
             self._rows.update(zip(kept, self._numbers))
             self._words.insert(self._database, ((self._rows[id], words_of(kept[id].document)) for id in kept))
             self._changed()
+
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, all at once; returns their ids."""
+        check_changes(changes)
+        with self._lock:
+            changed = changed_records(self.records([change.document.id for change in changes]), changes)
+            self._records.update((record.document.id, record) for record in changed)
+        return [record.document.id for record in changed]
 
     def _changed(self) -> None:
         self._tables.clear()

@@ -15,12 +15,14 @@ from vlmsearch import ConfigError, Document, Labelled, Pipeline, Scalar
 from vlmsearch._util import batching
 from vlmsearch.demo.scenes import SHAPES, make_scene
 from vlmsearch.indexing.copy import copy
+from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.registry import open_encoder
 from vlmsearch.search.label_keys import split_labels
 from vlmsearch.search.labels import PHOTO_TEMPLATES
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore
@@ -192,6 +194,61 @@ def test_what_another_replaces_meanwhile_is_not_written_to(small: Pipeline, monk
     assert written["3"]
     assert not written["1"]
     assert small.store.get(["1"]) == [Document("1", text="a green tree")]
+
+
+def interfere(monkeypatch: pytest.MonkeyPatch, store: Store, act: Callable[[], None]) -> None:
+    """Have another writer act once, right when a write of the store begins."""
+    assert isinstance(store, GenerationalStore)
+    check = store.check_in_use
+
+    def begin(*, to_read: bool = False) -> None:
+        if not to_read:
+            monkeypatch.undo()
+            act()
+        check(to_read=to_read)
+
+    monkeypatch.setattr(store, "check_in_use", begin)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_labels_bring_no_deleted_document_back_and_undo_no_update(
+    kind: str, make: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Pipeline(MockEncoder(), make(kind)) as pipeline:
+        pipeline.add(Document(id, text=text, metadata={"n": int(id)}) for id, text in TEXTS.items())
+
+        def act() -> None:
+            assert pipeline.delete(["1"]) == 1
+            assert pipeline.add(Document("2", text="a red bus", metadata={"n": 20})).updated == 1
+            assert change_metadata(pipeline.store, ["3"], {"n": 30}) == 1
+
+        interfere(monkeypatch, pipeline.store, act)
+        found = {each.document.id: each.written for each in pipeline.label(["dog"], min_score=0.0, write=True)}
+        assert found == {"1": False, "2": False, "3": False, "4": True}
+        assert pipeline.store.get(["1"]) == []
+        updated, changed, labelled = pipeline.store.get(["2", "3", "4"])
+        assert (updated.text, updated.metadata, changed.metadata) == ("a red bus", {"n": 20}, {"n": 30})
+        assert labelled.metadata["label"] == "dog"
+        assert pipeline.check().clean
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_metadata_are_set_in_what_others_wrote_meanwhile(
+    kind: str, make: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Pipeline(MockEncoder(), make(kind)) as pipeline:
+        pipeline.add(Document(id, text=text, metadata={"n": int(id)}) for id, text in TEXTS.items())
+
+        def act() -> None:
+            assert pipeline.delete(["1"]) == 1
+            assert pipeline.add(Document("2", text="a red bus", metadata={"n": 20})).updated == 1
+
+        interfere(monkeypatch, pipeline.store, act)
+        assert change_metadata(pipeline.store, ["1", "2", "3"], {"seen": True}) == 2
+        assert [(each.id, each.text, each.metadata) for each in pipeline.store.get(["1", "2", "3"])] == [
+            ("2", "a red bus", {"n": 20, "seen": True}),
+            ("3", TEXTS["3"], {"n": 3, "seen": True}),
+        ]
 
 
 def test_indexing_again_keeps_labels_until_the_file_changes_and_says_so(tmp_path: Path) -> None:

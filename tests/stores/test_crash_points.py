@@ -69,7 +69,7 @@ def make_real(mongo_address: str, chroma_address: str, tmp_path: Path) -> Callab
     return make
 
 
-@pytest.mark.parametrize("action", ["update"])
+@pytest.mark.parametrize("action", ["update", "relabel"])
 @pytest.mark.parametrize("kind", ["embedded", *KINDS])
 def test_some_points_on_real_servers(kind: Any, action: Action, make_real: Callable[[Any], World]) -> None:
     def make() -> World:

@@ -16,7 +16,7 @@ from vlmsearch import ConfigError, Document, InvalidInputError, Pipeline
 from vlmsearch.cli import cli
 from vlmsearch.stores.base import Quarantine, Store
 from vlmsearch.stores.filters import Filter
-from vlmsearch.types import Field, Hit, Manifest, Record, Space, Stamp, Vectors
+from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Stamp, Vectors
 
 
 class SmallStore(Store):
@@ -34,6 +34,9 @@ class SmallStore(Store):
 
     def upsert(self, records: Sequence[Record]) -> None:
         self._kept.upsert(records)
+
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        return self._kept.update_metadata(changes)
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
         return self._kept.search(field, vectors, limit=limit, where=where)

@@ -13,8 +13,10 @@ from tests.support.worlds import HALVED, AnyStore, Died, Moment, Process, World
 from vlmsearch import Record, Stamp
 from vlmsearch.stores.base import CheckReport, WordSearch
 from vlmsearch.stores.chroma.store import ChromaStore
+from vlmsearch.stores.filters import parse_filter
+from vlmsearch.types import MetadataChange
 
-Action = Literal["add", "update", "delete", "repair"]
+Action = Literal["add", "update", "relabel", "delete", "repair"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 
@@ -30,7 +32,17 @@ def stamped(records: Sequence[Record]) -> list[Record]:
 
 OLD = stamped(make_records(6, (IMAGE, TEXT)))
 NEW = stamped(make_records(8, (IMAGE, TEXT), seed=40, metadata=[{"number": -i - 1} for i in range(8)]))
-CHANGED = {"add": [6, 7], "update": [1, 2, 3], "delete": [1, 2, 3], "repair": [1, 2, 3, 6, 7]}
+LABELLED = [
+    replace(record, document=replace(record.document, metadata={"label": "cat"}), stamp=Stamp("labelled"))
+    for record in OLD
+]
+CHANGED = {
+    "add": [6, 7],
+    "update": [1, 2, 3],
+    "relabel": [1, 2, 3],
+    "delete": [1, 2, 3],
+    "repair": [1, 2, 3, 6, 7],
+}
 """The numbers of the documents that an action writes or deletes; all others stay as they are in OLD."""
 
 
@@ -45,6 +57,11 @@ def act(store: AnyStore, action: Action) -> None:
         store.delete([NEW[i].document.id for i in CHANGED["delete"]])
     elif action == "repair":
         store.check(repair=True)
+    elif action == "relabel":
+        changed = [(OLD[i], LABELLED[i]) for i in CHANGED["relabel"]]
+        store.update_metadata(
+            [MetadataChange(o.document, o.stamp, n.document.metadata, n.stamp.digest) for o, n in changed]
+        )
     else:
         store.upsert([NEW[i] for i in CHANGED[action]])
 
@@ -125,12 +142,12 @@ def check_documents(store: AnyStore, action: Action) -> None:
     if isinstance(store, WordSearch):
         for record in (*OLD, *NEW):
             hits = store.search_words(str(record.document.text), limit=20).hits
-            assert [hit.id for hit in hits] == [id for id, each in there.items() if each == record.document]
+            assert [hit.id for hit in hits] == [id for id, each in there.items() if each.text == record.document.text]
     for id, document in there.items():
-        assert document in [r.document for r in (*OLD, *NEW) if r.document.id == id]
+        assert document in [r.document for r in (*OLD, *NEW, *LABELLED) if r.document.id == id]
         if stamps[id].digest == "" and id in changed:
             continue  # indexing its source again writes it
-        (record,) = [r for r in (*OLD, *NEW) if r.document == document]
+        (record,) = [r for r in (*OLD, *NEW, *LABELLED) if r.document == document]
         assert stamps[id] == record.stamp
         for each in (IMAGE, TEXT):
             hits = store.search(each, record.vectors[each][None], limit=20)[0]
@@ -138,6 +155,8 @@ def check_documents(store: AnyStore, action: Action) -> None:
             assert hits[0].id == id, (id, each, hits)
             assert np.isclose(hits[0].score, 1.0, atol=1e-4)
             assert [hit.id for hit in hits].count(id) == 1
+            labelled = store.search(each, record.vectors[each][None], limit=20, where=parse_filter({"label": "cat"}))[0]
+            assert (id in [hit.id for hit in labelled]) == ("label" in document.metadata)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ Kind = Literal["mongodb", "mongodb+chroma", "chroma"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Moment = Literal["before", "half", "after", "late"]
 """``late``: the call is sent, and the server carries it out when the process is gone."""
-HALVED = ("bulk_write", "delete_many", "_upsert", "_add", "_delete")
+HALVED = ("bulk_write", "delete_many", "_upsert", "_update", "_add", "_delete")
 """The calls that a server can do half of."""
 _COLUMNS = ("ids", "embeddings", "metadatas", "uris")
 _NAMES = {
@@ -122,7 +122,7 @@ def _halve(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> tu
         query = arguments[0]
         ids = query.get("_id", {}).get("$in", [])
         return (({**query, "_id": {"$in": ids[: len(ids) // 2]}},), options)
-    if options.get("ids") and name in ("_upsert", "_add", "_delete"):
+    if options.get("ids") and name in ("_upsert", "_update", "_add", "_delete"):
         count = len(options["ids"]) // 2
         cut = {key: options[key][:count] for key in _COLUMNS if options.get(key) is not None}
         return ((), {**options, **cut}) if count else None

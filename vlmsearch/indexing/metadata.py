@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vlmsearch._util.batching import pages
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import BackendUnavailableError, ConfigError
 from vlmsearch.search.label_keys import with_labels
 from vlmsearch.stores.base import Store
-from vlmsearch.types import Record, Scalar, check_metadata
+from vlmsearch.types import MetadataChange, Scalar, check_metadata
+
+_TRIES = 20
+"""How often a document is read again that others have changed meanwhile."""
 
 
 def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, Scalar], unset: Collection[str] = ()) -> int:
     """Set and take off keys of documents' metadata.
 
     Indexing the source of a document again keeps what was changed while nothing of the source changes, as with labels.
-    A document that others replace meanwhile is not written to.
+    A document that others change meanwhile is read again, and the keys are set in what they wrote.
 
     Args:
         store: Where the documents are.
@@ -30,28 +32,57 @@ def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, Scala
     Raises:
         ConfigError: A key is both set and taken off.
         InvalidInputError: A document cannot have such metadata.
+        BackendUnavailableError: Others kept changing the documents: some may have their new metadata already.
         BackendError: The store failed.
     """
     both = sorted(values.keys() & unset)
     if both:
         raise ConfigError(f"the key {both[0]!r} is in `set` and in `unset`: give it in one of them")
     check_metadata(values)
-    changed = 0
-    for some in pages(ids):
-        stamps = store.stamps(some)
-        records: list[Record] = []
+
+    def changes(some: Sequence[str]) -> list[MetadataChange]:
+        found: list[MetadataChange] = []
         for record in store.records(some):
             before = record.document.metadata
             after = {key: value for key, value in {**before, **values}.items() if key not in unset}
-            if _form(after) == _form(before) or record.stamp != stamps.get(record.document.id):
-                continue  # as it is already, or another version by now
-            check_metadata(after)
-            stamp = replace(record.stamp, digest=with_labels(record.stamp.digest, after))
-            records.append(replace(record, document=replace(record.document, metadata=after), stamp=stamp))
-        if records:
-            store.upsert(records)
-        changed += len(records)
-    return changed
+            if _form(after) != _form(before):
+                digest = with_labels(record.stamp.digest, after)
+                found.append(MetadataChange(record.document, record.stamp, after, digest))
+        return found
+
+    return update_documents(store, ids, changes)
+
+
+def update_documents(store: Store, ids: Sequence[str], changes: Callable[[Sequence[str]], list[MetadataChange]]) -> int:
+    """Change the metadata of documents as they are now, and again where others changed them in between.
+
+    Args:
+        store: Where the documents are.
+        ids: Theirs; those that are not there are passed over.
+        changes: Reads some documents and returns what is to be changed.
+
+    Returns:
+        How many were changed.
+
+    Raises:
+        BackendUnavailableError: Others kept changing the documents: some may have their new metadata already.
+        BackendError: The store failed.
+    """
+    return sum(_update(store, some, changes) for some in pages(ids))
+
+
+def _update(store: Store, ids: Sequence[str], changes: Callable[[Sequence[str]], list[MetadataChange]]) -> int:
+    count = 0
+    for _ in range(_TRIES):
+        wanted = changes(ids)
+        changed = set(store.update_metadata(wanted)) if wanted else set()
+        count += len(changed)
+        ids = [change.document.id for change in wanted if change.document.id not in changed]
+        if not ids:
+            return count
+    raise BackendUnavailableError(
+        f"others changed {ids[0]!r} in {store.name} each time before its metadata were: try again when they are done"
+    )
 
 
 def _form(metadata: Mapping[str, Scalar]) -> dict[str, tuple[type, Scalar]]:

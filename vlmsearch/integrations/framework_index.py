@@ -24,6 +24,7 @@ from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.indexing.metadata import update_documents
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search.query import LONGEST_PAGE
@@ -35,6 +36,7 @@ from vlmsearch.types import (
     Field,
     ImageSource,
     Manifest,
+    MetadataChange,
     Record,
     Role,
     Scalar,
@@ -265,7 +267,7 @@ class FrameworkIndex(Closable):
         return Document(given.id, given.text, image, {**flat, **packed})
 
     def update_metadata(self, ids: Sequence[str], metadata: Mapping[str, Any]) -> int:
-        """Set keys of the metadata of documents. Nothing is encoded.
+        """Set keys of the metadata of documents. Nothing is encoded, and nothing that others write is undone.
 
         Args:
             ids: Those of the documents; unknown ones are ignored.
@@ -276,14 +278,13 @@ class FrameworkIndex(Closable):
 
         Raises:
             InvalidInputError: The metadata cannot be kept.
+            BackendUnavailableError: Others kept changing the documents.
         """
-        count = 0
-        for some in _pages(ids):
-            records = [_with_metadata(record, metadata) for record in self.store.records(some)]
-            if records:
-                self.store.upsert(records)
-            count += len(records)
-        return count
+
+        def changes(some: Sequence[str]) -> list[MetadataChange]:
+            return [_with_metadata(record, metadata) for record in self.store.records(some)]
+
+        return update_documents(self.store, ids, changes)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, with the files of their bytes.
@@ -600,8 +601,8 @@ def _embedding(record: Record) -> list[float] | None:
     return None if vector is None else [float(value) for value in vector.astype(np.float64) * norm]
 
 
-def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> Record:
-    """A record with some keys of its metadata set, and a stamp of its own: its source would bring the old ones back."""
+def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChange:
+    """The change that sets keys of metadata, with a digest of its own: the source would bring the old ones back."""
     document = record.document
     before = {key: value for key, value in document.metadata.items() if key != KEPT and key not in metadata}
     flat, rest = _split(metadata)
@@ -610,7 +611,7 @@ def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> Record:
     kept |= {"metadata": others | rest} if others or rest else {}
     packed = {KEPT: json.dumps(kept, ensure_ascii=False)} if kept else {}
     changed = replace(document, metadata={**before, **flat, **packed})
-    return replace(record, document=changed, stamp=Stamp(_digest(changed, record.vectors), record.stamp.source))
+    return MetadataChange(document, record.stamp, changed.metadata, _digest(changed, record.vectors))
 
 
 def _digest(document: Document, vectors: Mapping[Field, Vectors]) -> str:

@@ -22,7 +22,7 @@ from vlmsearch.search.engine import Sought, relevance_of
 from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.search.relevance import Judge
 from vlmsearch.stores.filters import parse_filter
-from vlmsearch.types import Document, Field, Labelled, Record, Scalar, Stamp, Vectors, check_metadata
+from vlmsearch.types import Document, Field, Labelled, MetadataChange, Scalar, Stamp, Vectors, check_metadata
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -80,7 +80,7 @@ class LabelOptions:
 def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
     """Yield each document with its labels, in the order of the ids; with ``write`` once they are in the index.
 
-    The ids are those of the beginning. A document that others replace meanwhile is not written to.
+    The ids are those of the beginning. A document that others change or delete meanwhile is not written to.
     """
     condition = None if options.where is None else parse_filter(options.where)
     sought = _encode(judge.encoder, options)
@@ -148,18 +148,16 @@ def _write(
     key: str,
 ) -> dict[str, Document]:
     """Put labels into the index where they are not there yet; the documents as they are in it from now on."""
-    wanted = {each.id: _relabelled(each, labels[each.id], key) for each in documents}
-    changed = [each.id for each in documents if each.metadata != wanted[each.id]]
-    records: list[Record] = []
-    for record in judge.store.records(changed) if changed else ():
-        id = record.document.id
-        if record.stamp == stamps.get(id):  # else it is another version by now, or lacks a vector
-            document = replace(record.document, metadata=wanted[id])
-            stamp = replace(record.stamp, digest=with_labels(record.stamp.digest, split_labels(wanted[id])[1]))
-            records.append(replace(record, document=document, stamp=stamp))
-    if records:
-        judge.store.upsert(records)
-    return {record.document.id: record.document for record in records}
+    changes: list[MetadataChange] = []
+    for document in documents:
+        wanted = _relabelled(document, labels[document.id], key)
+        if document.metadata != wanted and document.id in stamps:
+            stamp = stamps[document.id]
+            digest = with_labels(stamp.digest, split_labels(wanted)[1])
+            changes.append(MetadataChange(document, stamp, wanted, digest))
+    changed = set(judge.store.update_metadata(changes)) if changes else set()
+    new = (replace(change.document, metadata=change.metadata) for change in changes)
+    return {document.id: document for document in new if document.id in changed}
 
 
 def _relabelled(document: Document, labels: Mapping[str, float], key: str) -> dict[str, Scalar]:

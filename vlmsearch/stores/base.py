@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -23,6 +23,7 @@ from vlmsearch.types import (
     Field,
     Hit,
     Manifest,
+    MetadataChange,
     Record,
     Reject,
     Space,
@@ -90,6 +91,25 @@ class Store(Closable, ABC):
         Raises:
             InvalidBatchError: Some records do not fit; all of them are named, and nothing was written.
             ConfigError: The store was never bound.
+        """
+
+    @abstractmethod
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read; all else of them stays.
+
+        A document whose stamp or metadata are others by now, or that is gone, is left as it is: what others write
+        meanwhile is never undone. The comparison and the write are one step. Readers see a document either as it was
+        or as it will be.
+
+        Args:
+            changes: The changes; the ids of their documents are distinct. Stamps are those that `records` gave.
+
+        Returns:
+            The ids of the documents that were changed, in the order of ``changes``. When this returns, their metadata
+            are durable, and filters see them.
+
+        Raises:
+            InvalidBatchError: Some metadata do not fit; all of them are named, and nothing was written.
         """
 
     @abstractmethod
@@ -300,6 +320,41 @@ def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
                 )
 
     apply_to_each(check, records)
+
+
+def check_changes(changes: Sequence[MetadataChange]) -> list[Record]:
+    """Raise InvalidBatchError that names all changes to metadata which not every store could keep.
+
+    Returns:
+        The documents as the changes make them, without vectors.
+    """
+
+    def changed(change: MetadataChange) -> Record:
+        check_metadata(change.metadata)
+        stamp = replace(change.stamp, digest=change.digest)
+        return Record(replace(change.document, metadata=dict(change.metadata)), {}, stamp)
+
+    return apply_to_each(changed, changes)
+
+
+def changed_records(records: Iterable[Record], changes: Sequence[MetadataChange]) -> list[Record]:
+    """Return records as changes make them.
+
+    Args:
+        records: What a store has now, with or without vectors.
+        changes: The changes.
+
+    Returns:
+        Those whose documents are still as they were read for a change, with other metadata and digests.
+    """
+    wanted = {change.document.id: change for change in changes}
+    found: list[Record] = []
+    for record in records:
+        change = wanted[record.document.id]
+        if record.stamp == change.stamp and record.document.metadata == change.document.metadata:
+            document = replace(record.document, metadata=dict(change.metadata))
+            found.append(replace(record, document=document, stamp=replace(record.stamp, digest=change.digest)))
+    return found
 
 
 @runtime_checkable

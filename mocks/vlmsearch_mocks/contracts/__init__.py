@@ -15,13 +15,24 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"vlmsearch_mocks.contracts.{name}"
-        for name in ("documents", "quarantine", "search", "tuning", "words", "encoder", "generator", "reranker")
+        for name in (
+            "documents",
+            "metadata",
+            "quarantine",
+            "search",
+            "tuning",
+            "words",
+            "encoder",
+            "generator",
+            "reranker",
+        )
     )
 )
 
 from vlmsearch_mocks.contracts.documents import DocumentsSuite  # noqa: E402 - after asserts are made to explain
 from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
+from vlmsearch_mocks.contracts.metadata import MetadataSuite  # noqa: E402
 from vlmsearch_mocks.contracts.quarantine import QuarantineContract  # noqa: E402
 from vlmsearch_mocks.contracts.reranker import RerankerContract  # noqa: E402
 from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
@@ -29,7 +40,7 @@ from vlmsearch_mocks.contracts.tuning import TuningContract  # noqa: E402
 from vlmsearch_mocks.contracts.words import WordsContract  # noqa: E402
 
 
-class StoreContract(DocumentsSuite, SearchSuite):
+class StoreContract(DocumentsSuite, MetadataSuite, SearchSuite):
     """Every sentence of `Store`; ``durable`` and ``recall`` say what the store is.
 
     ``durable``: it finds what it had after `close`. ``recall``: the least share of the true neighbours among those

@@ -56,6 +56,7 @@ ACTIONS: dict[str, Callable[[SqliteStore], object]] = {
     "create": create,
     "add": lambda store: act(store, "add"),
     "update": lambda store: act(store, "update"),
+    "relabel": lambda store: act(store, "relabel"),
     "delete": lambda store: act(store, "delete"),
     "repair": lambda store: store.check(repair=True),
     "merge": merge,
@@ -89,10 +90,16 @@ def check_image(path: Path, name: str) -> None:
         changed = CHANGED[name] if name in ("add", "update", "delete") else []
         done = {NEW[i].document.id in ids and store.get([NEW[i].document.id]) == [NEW[i].document] for i in changed}
         gone = {OLD[i].document.id not in ids for i in changed if i < len(OLD)}
+        labelled = (
+            {"label" in store.get([OLD[i].document.id])[0].metadata for i in CHANGED["relabel"]}
+            if name == "relabel"
+            else ()
+        )
         assert len(done) <= 1
         assert len(gone) <= 1
+        assert len(labelled) <= 1
         assert store.check(repair=name == "repair").clean or name == "repair"
-        check_documents(store, "update" if name in ("add", "update") else "delete")
+        check_documents(store, "relabel" if name == "relabel" else "update" if name in ("add", "update") else "delete")
         check_words(store)
         for some in (MANY[:2], MANY[2:]):
             store.upsert(some)

@@ -139,14 +139,24 @@ class ChromaCollection:
         texts: Sequence[str] | None = None,
     ) -> None:
         """Write rows. ``texts`` go into Chroma's ``uris``: text that it neither indexes nor sends with the metadata."""
-        self._most = self._most or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
         sizes = np.full(len(ids), 2 * vectors[0].nbytes)
         if texts:
             sizes += [len(text) for text in texts]
         if metadata:
             sizes += [len(json.dumps(row)) for row in metadata]
-        for part in _parts(sizes.tolist(), self._most):
+        for part in _parts(sizes.tolist(), self._limit()):
             self._upsert(ids[part], vectors[part], metadata and metadata[part], texts and texts[part])
+
+    def update(self, ids: Sequence[str], metadata: Sequence[Mapping[str, str]], texts: Sequence[str]) -> None:
+        """Change rows, in the same parts as `upsert`; where there is none any more, none is made."""
+        sizes = [len(text) + len(json.dumps(row)) for text, row in zip(texts, metadata)]
+        for part in _parts(sizes, self._limit()):
+            some: Any = {"ids": ids[part], "metadatas": metadata[part], "uris": texts[part]}
+            self._rows(f"change {len(some['ids'])} rows", lambda rows, some=some: rows.update(**some), writes=True)  # type: ignore[misc]
+
+    def _limit(self) -> int:
+        self._most = self._most or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
+        return self._most
 
     def insert(self, id: str, text: str) -> None:
         """Write one row without a vector of its own, unless there is one with this id."""

@@ -5,6 +5,11 @@ name them. Whoever takes it for gone removes the entry first, then looks which r
 removes the others. Whichever of the two comes second sees what the other did: either the rows were there and nothing
 is removed, or the writer finds that its entry has gone, and writes once more. So taking a writer for gone that is only
 slow costs it time and loses nothing, and no clock is asked.
+
+A change of metadata must not undo what another writer names between its look at a row and its own write. Its entry has
+a version of its own kind. It looks for other entries once it has made its own, and takes that back where there are any.
+Other writers look for such entries before they name versions, and wait until there are none. So of the two, the one
+whose entry came second sees the first.
 """
 
 from __future__ import annotations
@@ -17,6 +22,9 @@ from dataclasses import dataclass
 from vlmsearch.stores.chroma.collections import UNSEARCHED_HNSW, ChromaCollection
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.writers import Life, at_work, life_of, new_version, this_process
+
+_CHANGE = "m"
+"""What the versions of changes of metadata begin with, and no other."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +46,9 @@ class ChromaJournal:
         self._rows = ChromaCollection(connection, f"{connection.prefix}.journal")
 
     @contextmanager
-    def writing(self, documents: int) -> Iterator[str]:
+    def writing(self, documents: int, *, changes_metadata: bool = False) -> Iterator[str]:
         """Make an entry and give its version; after an error it stays, for nobody knows what was written."""
-        version = new_version()
+        version = _CHANGE + new_version()[1:] if changes_metadata else new_version()
         if self._rows.find() is None:
             self._rows.create(UNSEARCHED_HNSW)
         with at_work(version):
@@ -50,6 +58,16 @@ class ChromaJournal:
     def has(self, version: str) -> bool:
         """Return whether the entry is still there."""
         return version in self._rows.get([version], "uris")
+
+    def others(self, version: str) -> bool:
+        """Return whether a process that may still be there has another entry."""
+        return any(each.version != version and each.life != "gone" for each in self.entries())
+
+    def changes(self) -> list[WriteEntry]:
+        """Return the entries of changes of metadata."""
+        if not any(version.startswith(_CHANGE) for version in self.versions()):
+            return []
+        return [entry for entry in self.entries() if entry.version.startswith(_CHANGE)]
 
     def remove(self, versions: Collection[str]) -> None:
         """Remove entries."""

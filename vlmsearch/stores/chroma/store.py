@@ -8,6 +8,7 @@ behind is never found.
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Self
 
-from vlmsearch.errors import InvalidInputError, apply_to_each
-from vlmsearch.stores.base import CheckReport, check_records, dim_of, drawn_ids
+from vlmsearch.errors import BackendUnavailableError, InvalidInputError, apply_to_each
+from vlmsearch.stores.base import CheckReport, changed_records, check_changes, check_records, dim_of, drawn_ids
 from vlmsearch.stores.chroma.audit import Discrepancies, State, compare, digest_version, row_names
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, connect, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection
@@ -26,9 +27,12 @@ from vlmsearch.stores.chroma.vectors import DocumentRow
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.writers import is_under_way
-from vlmsearch.types import Document, Field, Hit, Record, Stamp, Vectors
+from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Stamp, Vectors
 
 _WRITES = 1000
+_PATIENCE = 30.0
+"""For how many seconds changes of metadata and other writes to a server wait for one another."""
+_MOMENT = 0.02
 _LAST_GASP = 5.0
 """For how many seconds a server may still be carrying out what a writer sent before it found that its entry is gone."""
 
@@ -109,6 +113,7 @@ class ChromaStore(ChromaIndex):
         with self._journal.writing(len(records)) as version:
             versions = dict.fromkeys([record.document.id for record in records], version)
             self._vectors.write(records, versions)
+            self._wait_for_changes()
             if not self._journal.has(version):
                 return ""
             self._name(records, versions)
@@ -117,17 +122,86 @@ class ChromaStore(ChromaIndex):
             self._journal.remove([version])  # before the cleaning: of two writers, one sees what the other left
             return version
 
-    def _name(self, records: Sequence[Record], versions: Mapping[str, str]) -> None:
-        """Write the documents' rows, which name the versions of their vectors."""
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
+
+        BackendUnavailableError where others keep writing to the server.
+        """
+        wanted = check_changes(changes)
+        if self.as_opened() is None:
+            return []
+        changed: list[str] = []
+        with self.in_use():
+            if self._connection.most_bytes:
+                apply_to_each(self._check_size, wanted)
+            for start in range(0, len(changes), _WRITES):
+                some = changes[start : start + _WRITES]
+                changed += self._change_beside_others(some) if self._connection.is_shared else self._change_alone(some)
+        return changed
+
+    def _wait_for_changes(self) -> None:
+        """Return when no change of metadata is under way, so that none undoes what is about to be named."""
+        end = time.monotonic() + _PATIENCE
+        while changes := self._journal.changes():
+            over = [entry.version for entry in changes if entry.life == "gone" or time.monotonic() > end]
+            time.sleep(_LAST_GASP if over else _MOMENT)
+            self._journal.remove(over)
+
+    def _change_alone(self, changes: Sequence[MetadataChange]) -> list[str]:
+        with self._connection.writing():
+            records = changed_records(self.records([change.document.id for change in changes]), changes)
+            if records:
+                self._write_alone(records)
+        return [record.document.id for record in records]
+
+    def _change_beside_others(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Change metadata while no other writer names versions: see `ChromaJournal`."""
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            with self._connection.writing(), self._journal.writing(len(changes), changes_metadata=True) as version:
+                if not self._journal.others(version):
+                    return self._change_under(version, changes)
+                self._journal.remove([version])
+            time.sleep(secrets.randbelow(100) / 1000)  # of two, one comes first
+        raise BackendUnavailableError(
+            f"{self.name} was written to for {_PATIENCE:.0f} seconds, so no metadata were changed: try again when the "
+            "others are done; a write of a process that is gone ends with `vlmsearch fsck --repair`"
+        )
+
+    def _change_under(self, version: str, changes: Sequence[MetadataChange]) -> list[str]:
+        records = changed_records(self.records([change.document.id for change in changes]), changes)
+        ids = [record.document.id for record in records]
+        versions = dict.fromkeys(ids, version)
+        self._vectors.write(records, versions)
+        if not self._journal.has(version):
+            return []  # someone took this for gone
+        self._name(records, versions, only_there=True)
+        named = {id for id, state in self._states(ids).items() if state.version == version}
+        is_whole = self._journal.has(version)
+        self._journal.remove([version])
+        self._clean(ids)
+        if not is_whole:  # whoever took this for gone may have removed vectors
+            self._write_beside_others([record for record in records if record.document.id in named])
+        return [id for id in ids if id in named]
+
+    def _name(self, records: Sequence[Record], versions: Mapping[str, str], *, only_there: bool = False) -> None:
+        """Write the documents' rows, which name the versions of their vectors; or ``only_there``, no new ones."""
         self._write_documents(
             [record.document for record in records],
             [State(record.stamp, versions[record.document.id], tuple(map(str, record.vectors))) for record in records],
+            only_there=only_there,
         )
 
-    def _write_documents(self, documents: Sequence[Document], states: Sequence[State]) -> None:
+    def _write_documents(
+        self, documents: Sequence[Document], states: Sequence[State], *, only_there: bool = False
+    ) -> None:
         ids = [document.id for document in documents]
         rows = [{"state": state.dump()} for state in states]
-        self._documents.upsert(ids, placeholders(ids), rows, list(map(_dump_document, documents)))
+        texts = list(map(_dump_document, documents))
+        if only_there:
+            self._documents.update(ids, rows, texts)
+        else:
+            self._documents.upsert(ids, placeholders(ids), rows, texts)
 
     def _clean(self, ids: Collection[str]) -> None:
         """Remove those vectors of documents that no row names and no write under way is about to name."""

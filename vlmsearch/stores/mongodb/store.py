@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pymongo.operations import ReplaceOne
+from pymongo.operations import ReplaceOne, UpdateOne
 from typing_extensions import Self
 
 from vlmsearch._util.batching import pages
-from vlmsearch.stores.base import CheckReport, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, changed_records, check_changes, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.mongodb.atlas import VectorSearch
@@ -33,6 +33,7 @@ from vlmsearch.stores.mongodb.values import (
     document_of,
     escape,
     fields_of,
+    metadata_row,
     pack,
     rows_of,
     stamp_of,
@@ -41,7 +42,7 @@ from vlmsearch.stores.mongodb.values import (
 )
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
-from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
+from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Vectors
 
 _WRITES = 500
 _VECTOR_HEAD = 64
@@ -158,6 +159,36 @@ class MongoStore(MongoIndex):
                     left = writes[start : start + _WRITES]
                     while self._write(left) < len(left):
                         continue  # another writer inserted one of them at the same moment
+
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
+
+        Vectors and words stay where they are.
+        """
+        rows_of(check_changes(changes), "")  # refuses what MongoDB cannot keep
+        if self.as_opened() is None:
+            return []
+        changed: list[str] = []
+        with self.in_use(), self._changes.writing() as live:
+            for start in range(0, len(changes), _WRITES):
+                live()
+                changed += self._change_page(changes[start : start + _WRITES], new_version())
+        return changed
+
+    def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
+        there = self.rows([change.document.id for change in changes], {"vectors": 0, "words": 0})
+        now = [Record(document_of(row), {}, stamp_of(row)) for row in there.values()]
+        writes = [
+            UpdateOne(
+                {"_id": record.document.id, "version": there[record.document.id]["version"]},
+                {"$set": metadata_row(record, version)},
+            )
+            for record in changed_records(now, changes)
+        ]
+        if writes:
+            self.run("change metadata", lambda rows: bulk(rows, writes))
+        after = self.rows(there, {"version": 1}, {"version": version})
+        return [change.document.id for change in changes if change.document.id in after]
 
     def _write(self, writes: Sequence[ReplaceOne[Row]]) -> int:
         return self.run("write documents", lambda rows: bulk(rows, writes))

@@ -62,6 +62,12 @@ def row_of(record: Record, version: str) -> dict[str, Any]:
     return row
 
 
+def metadata_row(record: Record, version: str) -> dict[str, Any]:
+    """The part of a record's row that other metadata change."""
+    row = row_of(record, version)
+    return {name: row[name] for name in ("version", "digest", "metadata", "exact")}
+
+
 def document_of(row: Mapping[str, Any]) -> Document:
     """The document of a row."""
     exact: Mapping[str, int] = row["exact"]

@@ -22,7 +22,7 @@ from typing_extensions import Self
 
 from vlmsearch._util.batching import pages
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
-from vlmsearch.stores.base import CheckReport, DiskUse, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_changes, check_records, dim_of
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
 from vlmsearch.stores.chroma.connection import ChromaConnection, Subindex
@@ -42,7 +42,7 @@ from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
 from vlmsearch.stores.mongodb.values import document_of, fields_of, row_of, rows_of, stamp_of
 from vlmsearch.stores.mongodb_chroma.audit import Audit
-from vlmsearch.types import Field, Hit, Manifest, Record, Space, Vectors
+from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Vectors
 
 _WRITES = 500
 _CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "words", "draw")
@@ -171,14 +171,39 @@ class MongoChromaStore(MongoIndex):
                 while left:
                     left = self._write(left)
 
-    def _write(self, records: list[Record]) -> list[Record]:
-        """Write records under a new version; those that another writer was faster with are returned."""
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
+
+        It is a write of the same vectors, which is committed only where the version is the one that was compared.
+        """
+        rows_of(check_changes(changes), "")  # refuses what MongoDB cannot keep
+        if self.as_opened() is None:
+            return []
+        changed: list[str] = []
+        with self.in_use():
+            for start in range(0, len(changes), _WRITES):
+                some = changes[start : start + _WRITES]
+                versions = self._versions([change.document.id for change in some])  # before the records are read
+                there = [change.document.id for change in some if change.document.id in versions]
+                records = changed_records(self.records(there), some)
+                lost = {record.document.id for record in (self._write(records, versions) if records else ())}
+                changed += [record.document.id for record in records if record.document.id not in lost]
+        return changed
+
+    def _versions(self, ids: Sequence[str]) -> dict[str, str]:
+        return {id: row["version"] for id, row in self.rows(ids, {"version": 1}).items()}
+
+    def _write(self, records: list[Record], expected: Mapping[str, str] | None = None) -> list[Record]:
+        """Write records under a new version; those that another writer was faster with are returned.
+
+        ``expected`` are the versions that they may replace, any by default.
+        """
         ids = [record.document.id for record in records]
         with self._journal.writing("write", ids) as version:
             try:
                 self._announce(ids, version)
                 self.vectors().write(records, dict.fromkeys(ids, version))
-                replaced, lost = self._commit(records, version)
+                replaced, lost = self._commit(records, version, self._versions(ids) if expected is None else expected)
                 self._clean(replaced, lost, version)
             except BackendError as exc:
                 if not isinstance(exc, BackendUnavailableError):
@@ -195,13 +220,15 @@ class MongoChromaStore(MongoIndex):
         while self.run("begin to write documents", lambda rows: bulk(rows, writes)) < len(writes):
             continue  # another writer inserted one of them at the same moment
 
-    def _commit(self, records: Sequence[Record], version: str) -> tuple[dict[str, str], set[str]]:
-        """Change the rows; returns the versions that were there before, and the ids that could not be changed.
+    def _commit(
+        self, records: Sequence[Record], version: str, versions: Mapping[str, str]
+    ) -> tuple[dict[str, str], set[str]]:
+        """Change the rows that are of these ``versions``; returns what was replaced, and ids that were not changed.
 
         Those were changed by another writer meanwhile, or the version is not pending any more.
         """
         ids = [record.document.id for record in records]
-        before = {id: row["version"] for id, row in self.rows(ids, {"version": 1}).items()}
+        before = {id: versions[id] for id in ids if id in versions}
         writes: list[Any] = []
         for record in records:
             id = record.document.id
@@ -211,8 +238,8 @@ class MongoChromaStore(MongoIndex):
             writes.append(UpdateOne({"_id": id, "version": before.get(id), "pending": version}, update))
         if self.run("commit documents", lambda rows: bulk(rows, writes)) == len(records):
             return before, set()
-        now = self.rows(ids, {"version": 1})
-        lost = {id for id in ids if id not in now or now[id]["version"] != version}
+        now = self._versions(ids)
+        lost = {id for id in ids if now.get(id) != version}
         return {id: old for id, old in before.items() if id not in lost}, lost
 
     def _clean(self, replaced: Mapping[str, str], lost: Collection[str], version: str) -> None:

@@ -17,7 +17,7 @@ from typing_extensions import Self
 from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.stores.base import CheckReport, DiskUse, check_records, dim_of
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_changes, check_records, dim_of
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
@@ -27,7 +27,19 @@ from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, stri
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.words import check_language, most_score
-from vlmsearch.types import Document, Field, Hit, Manifest, Record, Reject, Space, Stamp, Vectors, WordHits
+from vlmsearch.types import (
+    Document,
+    Field,
+    Hit,
+    Manifest,
+    MetadataChange,
+    Record,
+    Reject,
+    Space,
+    Stamp,
+    Vectors,
+    WordHits,
+)
 
 _IDS = 1000
 _TIED = 4
@@ -169,6 +181,22 @@ class SqliteStore(GenerationalStore):
                     tables.write(db, records)
                     tables.tidy(db)
 
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, in one transaction; returns their ids.
+
+        A changed document gets another row, with its vectors bit for bit: rows never change.
+        """
+        check_changes(changes)
+        if self.as_opened() is None:
+            return []
+        with self.in_use(), self._writing("change metadata") as (db, tables):
+            there = self._records(db, tables, [change.document.id for change in changes])
+            changed = changed_records(there, changes)
+            if changed:
+                tables.write(db, changed)
+                tables.tidy(db)
+        return [record.document.id for record in changed]
+
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents with all that belongs to them; returns how many were there."""
         if self.as_opened() is None:
@@ -263,22 +291,25 @@ class SqliteStore(GenerationalStore):
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """The documents with these ids, their vectors and stamps, in the order of ``ids``; unknown ids are left out."""
-        manifest = self.as_opened()
-        if manifest is None:
+        if self.as_opened() is None:
             return []
-        found: dict[str, Record] = {}
         with self._reading("read documents") as (db, tables):
-            for some in pages(ids):
-                rows = tables.rows(db, some)
-                names = {row.row: id for id, row in rows.items()}
-                vectors: dict[str, dict[Field, Any]] = {id: {} for id in rows}
-                for field in tables.fields:
-                    for number, vector in zip(*tables.vectors(db, field, names)):
-                        vectors[names[number]][field] = vector
-                for id, row in rows.items():
-                    is_whole = len(vectors[id]) == len(parsed(row.fields))
-                    stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
-                    found[id] = Record(row.document, vectors[id], stamp, manifest.fingerprint)
+            return self._records(db, tables, ids)
+
+    def _records(self, db: sqlite3.Connection, tables: Tables, ids: Sequence[str]) -> list[Record]:
+        fingerprint = self.needed().fingerprint
+        found: dict[str, Record] = {}
+        for some in pages(ids):
+            rows = tables.rows(db, some)
+            names = {row.row: id for id, row in rows.items()}
+            vectors: dict[str, dict[Field, Any]] = {id: {} for id in rows}
+            for field in tables.fields:
+                for number, vector in zip(*tables.vectors(db, field, names)):
+                    vectors[names[number]][field] = vector
+            for id, row in rows.items():
+                is_whole = len(vectors[id]) == len(parsed(row.fields))
+                stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
+                found[id] = Record(row.document, vectors[id], stamp, fingerprint)
         return [found[id] for id in ids if id in found]
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
