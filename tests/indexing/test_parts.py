@@ -18,6 +18,7 @@ from vlmsearch import (
     Document,
     ImageLimits,
     IndexReport,
+    MetadataChange,
     Paths,
     Pipeline,
     Record,
@@ -219,6 +220,10 @@ class Failing(MemoryStore):
         self._count()
         super().upsert(records)
 
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        self._count()
+        return super().update_metadata(changes)
+
     def delete(self, ids: Sequence[str]) -> int:
         self._count()
         return super().delete(ids)
@@ -269,6 +274,38 @@ def test_a_run_that_is_broken_off_at_any_write_is_completed_by_the_next(
             break
     assert is_done
     assert writes > 2
+
+
+def test_a_file_that_is_put_back_after_its_successor_was_interrupted_is_whole_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "STORED_TOGETHER", 1)
+    monkeypatch.setattr(flow, "BATCH", 2)
+    path = tmp_path / "a.pdf"
+    for writes in range(40):
+        store = Failing()
+        pipeline = Pipeline(MockEncoder(), store)
+        write_pdf(path, ["one", "two", "three"])
+        run(pipeline, tmp_path)
+        old = path.read_bytes()
+        write_pdf(path, [f"another {page}" for page in range(8)])
+        store.left = writes
+        try:
+            run(pipeline, tmp_path)
+            is_done = True
+        except BackendError:
+            is_done = False
+        store.left = 10**9
+        path.write_bytes(old)
+        run(pipeline, tmp_path, prune=True)
+        pages = [f"{path}#page={page}" for page in (1, 2, 3)]
+        assert set(store.ids()) == {str(path), *pages}, writes
+        assert [document.text for document in store.get(pages)] == ["one", "two", "three"], writes
+        assert counts(run(pipeline, tmp_path, prune=True)) == (0, 0, 1, 0)
+        if is_done:
+            break
+    assert is_done
+    assert writes > 3
 
 
 _CHILD = """

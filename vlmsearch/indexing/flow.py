@@ -11,8 +11,8 @@ Only so many documents are under way at once, so memory does not grow with their
 is counted: whenever the flow ends, by Ctrl-C, by an error or with the process, the next run completes it.
 
 The document of a whole file is stored after those of its parts, and where the file was in the index before, after the
-parts that it no longer has were deleted: an index that has the whole file in a version has all of that version, and
-nothing else.
+parts that it no longer has were deleted. Before the first part of another version is stored, the stamp of the whole
+file is blanked. So an index that has the whole file in a version has all of that version, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar, Union
 
@@ -48,6 +48,7 @@ from vlmsearch.types import (
     CONTROLS,
     ImageSource,
     IndexReport,
+    MetadataChange,
     Record,
     Reject,
     Stamp,
@@ -67,8 +68,8 @@ _READ_CHARS = 4
 """What each byte of an image counts that was read already, such as that of a page: there are many to come."""
 _READ_TOGETHER = 16
 """Documents that one thread reads before it takes others."""
-_IMAGES_READ = 4
-"""Groups with images in memory that the workers may have yet to look at, 16 MiB each."""
+_READ_BYTES = 2**26
+"""Images that were read already, and are not encoded yet: as much of them is in memory at a time."""
 STORED_TOGETHER = 512
 STORED_EVERY = 1.0
 """Stores take many records at once far more cheaply: so many, or what came within so many seconds."""
@@ -147,7 +148,7 @@ class Flow:
         self._encoder = encoder
         self._store = store
         self._options = options
-        self._examined: BoundedQueue[list[Future[list[Outcome]]]] = BoundedQueue(_UNDER_WAY)
+        self._examined: BoundedQueue[tuple[list[Future[list[Outcome]]], int]] = BoundedQueue(_UNDER_WAY)
         self._encoded: BoundedQueue[tuple[list[Record], list[Outcome]]] = BoundedQueue(2)
         self._under_way: Counter[str] = Counter()
         self._counted: set[str] = set()
@@ -160,8 +161,10 @@ class Flow:
         self._waits = 0
         """How many inputs the workers look at that are not queued to be encoded."""
         self._put_at = 0.0
-        self._with_images: deque[Future[list[Outcome]]] = deque()
-        """What the workers look at whose images are in memory."""
+        self._read_bytes = 0
+        """The images that were read already, and are not encoded yet."""
+        self._waiting_bytes = 0
+        self._encoding = threading.Condition()
         self._bad_parts: dict[str, list[Reject]] = {}
         """The parts of each file that were in quarantine before the run."""
         self._replaced: dict[str, set[str]] = {}
@@ -228,6 +231,8 @@ class Flow:
 
     def _stop(self) -> None:
         self._is_over = True
+        with self._encoding:
+            self._encoding.notify_all()
         self._examined.stop()
         self._encoded.stop()
 
@@ -245,17 +250,17 @@ class Flow:
         """Have a group looked at, and the parts of those files among it that the index does not have like this."""
         containers = {item.id: item for item in group if isinstance(item, Container)}
         inputs: list[Input] = [item for item in group if not isinstance(item, Container)]
-        changed: list[tuple[Container, bool]] = []
+        changed: list[Container] = []
         if containers:
             with querying(self._store.name, "stamps"):
                 stamps = self._store.stamps([id for id in containers if is_id(id)])
             for id, container in containers.items():
                 same = self._same(container, stamps.get(id))
                 inputs += same
-                changed += [] if same else [(container, id in stamps)]
+                changed += [] if same else [container]
         self._examine_later(workers, self._look_up(inputs))
-        for container, is_known in changed:
-            self._open(workers, container, is_known=is_known)
+        for container in changed:
+            self._open(workers, container, stamps.get(container.id))
 
     def _same(self, container: Container, known: Stamp | None) -> list[Unchanged | Reject]:
         """What is to be said of a file that the index has like this, or could not use; empty for any other."""
@@ -269,16 +274,19 @@ class Flow:
             return [old, *bad]
         return []
 
-    def _open(self, workers: ThreadPoolExecutor, container: Container, *, is_known: bool) -> None:
+    def _open(self, workers: ThreadPoolExecutor, container: Container, known: Stamp | None) -> None:
         """Have the parts of a file looked at."""
         ids, whole = set[str](), list[Sourced | Reject]()
+        if known and not self._examiner.is_known(known, Stamp(container.version, container.source)):
+            self._blank(container.id, known)
+        is_known = known is not None or container.id in self._files_of_parts
         for group in groups(container.parts(self._reading)):
             parts = [part for part in group if id_of(part) != container.id]
             whole += [part for part in group if id_of(part) == container.id]
             ids.update(map(id_of, parts))
-            known = self._look_up(parts)
-            is_known = is_known or any(stamp is not None for _, stamp, _ in known)
-            self._examine_later(workers, known)
+            looked_up = self._look_up(parts)
+            is_known = is_known or any(stamp is not None for _, stamp, _ in looked_up)
+            self._examine_later(workers, looked_up)
         if not is_known:
             self._examine_later(workers, self._look_up(whole))
             return
@@ -286,11 +294,22 @@ class Flow:
         if not any(isinstance(each, Reject) and each.code == "unreadable" for each in whole):
             self._replaced[container.id] = ids
 
+    @cached_property
+    def _files_of_parts(self) -> set[str]:
+        """The files that the index has parts of; those of a run that was interrupted have no document of the whole."""
+        return {part.of for id in self._store.ids() if (part := part_of(id))}
+
+    def _blank(self, id: str, known: Stamp) -> None:
+        """Make the index forget which version of a file it has; what it says of labels stays."""
+        labels = known.digest[len(without_labels(known.digest)) :]
+        changes = [MetadataChange(read, known, read.metadata, labels) for read in self._store.get([id])]
+        self._store.update_metadata(changes)
+
     def _drop_parts(self) -> None:
         """Delete the parts that files no longer have."""
-        gone = [id for id in self._store.ids() if self._is_dropped(id)]
-        stamps = self._store.stamps(gone)
-        self._tally.pruned += self._store.delete([id for id in gone if stamps[id].source in self._replaced])
+        dropped = [id for id in self._store.ids() if self._is_dropped(id)]
+        gone = [id for id, stamp in self._store.stamps(dropped).items() if stamp.source in self._replaced]
+        self._tally.pruned += self._store.delete(gone)
         self._saver.release([id for id in list(self._examiner.quarantined) if self._is_dropped(id)])
 
     def _is_dropped(self, id: str) -> bool:
@@ -313,20 +332,33 @@ class Flow:
         """Have the workers look at inputs; what they find is encoded together with that of others, if it is little."""
         for start in range(0, len(known), BATCH):
             some = known[start : start + BATCH]
+            size = sum(_image_bytes(item) for item, _, _ in some)
+            if size:
+                self._wait_for_room(size)
             futures = self._submit(workers, some)
-            if any(isinstance(item, Sourced) and item.image is not None for item, _, _ in some):
-                self._with_images.extend(futures)
-                while len(self._with_images) > _IMAGES_READ:
-                    wait([self._with_images.popleft()])
             self._waiting += futures
+            self._waiting_bytes += size
             self._waits += len(some)
             if self._waits >= BATCH or time.monotonic() - self._put_at > STORED_EVERY:
                 self._put()
 
+    def _wait_for_room(self, size: int) -> None:
+        """Wait until so much of images can be in memory; StoppedError where nothing matters any more."""
+        if self._read_bytes + size > _READ_BYTES:
+            self._put()  # so that room is made
+        with self._encoding:
+            self._encoding.wait_for(
+                lambda: self._is_over or not self._read_bytes or self._read_bytes + size <= _READ_BYTES
+            )
+            if self._is_over:
+                raise StoppedError
+            self._read_bytes += size
+
     def _put(self) -> None:
         waiting, self._waiting, self._waits = self._waiting, [], 0
+        size, self._waiting_bytes = self._waiting_bytes, 0
         if waiting:
-            self._examined.put(waiting)
+            self._examined.put((waiting, size))
         self._put_at = time.monotonic()
 
     def _submit(self, workers: ThreadPoolExecutor, batch: Sequence[Known]) -> list[Future[list[Outcome]]]:
@@ -346,10 +378,13 @@ class Flow:
         records: dict[str, Record] = {}
         outcomes: list[Outcome] = []
         begun = time.monotonic()
-        for futures in self._examined:
+        for futures, size in self._examined:
             examined = [outcome for future in futures for outcome in future.result()]
             ready = [outcome for outcome in examined if isinstance(outcome, Ready)]
             encoded, rejects = encode(self._encoder, ready)
+            with self._encoding:
+                self._read_bytes -= size
+                self._encoding.notify_all()
             bad = {reject.id for reject in rejects}
             records.update((record.document.id, record) for record in encoded)
             outcomes += [o for o in examined if not (isinstance(o, Ready) and o.document.id in bad)]
@@ -568,13 +603,19 @@ def groups(items: Iterable[T]) -> Iterator[list[T]]:
         yield group
 
 
+def _image_bytes(item: Input) -> int:
+    """The size of an image that was read already."""
+    if not isinstance(item, Sourced) or item.image is None:
+        return 0
+    return len(item.image) if isinstance(item.image, bytes) else 3 * item.image.width * item.image.height
+
+
 def _chars(item: Item) -> int:
     """How much of memory an input takes, in characters; an image counts as one of middle size."""
     if not isinstance(item, Sourced):
         return 0
     document = item.document
     if item.image is not None:
-        size = len(item.image) if isinstance(item.image, bytes) else 3 * item.image.width * item.image.height
-        return _READ_CHARS * size
+        return _READ_CHARS * _image_bytes(item)
     image = 0 if isinstance(document.image, (Path, type(None))) else _HEAVY_CHARS
     return image + (len(document.text) if isinstance(document.text, str) else 0)
