@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,13 @@ from vlmsearch import (
     OverloadedError,
     Pipeline,
     Query,
+    RemoteImage,
     RemotePipeline,
     connect,
 )
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.server.settings import IndexSettings, ServerSettings
+from vlmsearch.wire import Json, document_json, match_json
 
 FOUND = json.dumps({"matches": [], "cursor": None, "threshold": 0.3}).encode()
 
@@ -71,19 +72,9 @@ def writable(tmp_path: Path) -> Iterator[RunningService]:
         yield running
 
 
-def rounded(found: Matches) -> list[Match]:
-    """The matches with the six digits that are sent."""
-    return [
-        replace(
-            match,
-            score=round(match.score, 6),
-            legs={
-                name: replace(leg, score=round(leg.score, 6), evidence=round(leg.evidence, 6))
-                for name, leg in match.legs.items()
-            },
-        )
-        for match in found
-    ]
+def forms(found: Iterable[Match]) -> list[Json]:
+    """The matches as they are sent: with six digits, and images by the server's names of them."""
+    return list(map(match_json, found))
 
 
 def picture(here: Pipeline) -> Path:
@@ -108,7 +99,7 @@ def test_a_search_finds_what_the_pipeline_there_finds(
 ) -> None:
     expected, found = here.search(**options), there.search(**options)
     assert found
-    assert list(found) == rounded(expected)
+    assert forms(found) == forms(expected)
     assert (found.cursor, found.total, found.facets, found.threshold) == (
         expected.cursor,
         expected.total,
@@ -125,20 +116,21 @@ def test_pages_follow_each_other(there: RemotePipeline) -> None:
     ]
 
 
-def test_an_image_is_searched_by_as_a_file_as_bytes_and_decoded(here: Pipeline, there: RemotePipeline) -> None:
+def test_an_image_is_searched_by_as_a_file_as_bytes_decoded_and_as_the_servers(
+    running_service: RunningService, here: Pipeline, there: RemotePipeline
+) -> None:
     path = picture(here)
     with Image.open(path) as decoded:
         decoded.load()
-    for image in (path, path.read_bytes(), decoded):
-        assert there.search(image=image)[0].document == Document(str(path), image=path)
-    assert list(there.search("dog", without=path, min_score=0)) == rounded(
-        here.search("dog", without=path, min_score=0)
-    )
+    kept = RemoteImage(running_service.url, "notes", str(path), str(path))
+    for image in (path, path.read_bytes(), decoded, kept):
+        assert there.search(image=image)[0].document == Document(str(path), image=kept)
+    assert forms(there.search("dog", without=path, min_score=0)) == forms(here.search("dog", without=path, min_score=0))
 
 
 def test_the_reranker_of_the_server_judges(here: Pipeline, there: RemotePipeline) -> None:
-    assert list(there.search("dog", rerank=True)) == rounded(here.search("dog", rerank="mock:"))
-    assert list(there.search("dog", rerank=True)) != list(there.search("dog"))
+    assert forms(there.search("dog", rerank=True)) == forms(here.search("dog", rerank="mock:"))
+    assert forms(there.search("dog", rerank=True)) != forms(there.search("dog"))
 
 
 def test_several_queries_go_in_one_request(here: Pipeline, there: RemotePipeline) -> None:
@@ -148,8 +140,8 @@ def test_several_queries_go_in_one_request(here: Pipeline, there: RemotePipeline
         Query("dog", without=[Query("snow")]),
         Query(image=picture(here)),
     ]
-    assert list(map(list, there.search_many(queries, limit=3))) == [
-        rounded(found) for found in here.search_many(queries, limit=3)
+    assert list(map(forms, there.search_many(queries, limit=3))) == [
+        forms(found) for found in here.search_many(queries, limit=3)
     ]
     with pytest.raises(ConfigError, match="leaves out one text"):
         there.search_many([Query("dog", without=[Query("snow"), Query("rain")])])
@@ -166,7 +158,7 @@ def test_an_answer_and_a_stream_of_it(here: Pipeline, there: RemotePipeline) -> 
     expected = here.ask("Which dog?", limit=2)
     answer = there.ask("Which dog?", limit=2)
     assert (answer.text, answer.citations) == (expected.text, expected.citations)
-    assert list(answer.matches) == rounded(Matches(expected.matches))
+    assert forms(answer.matches) == forms(expected.matches)
     with there.ask("Which dog?", limit=2, stream=True) as parts:
         pieces = list(parts)
         assert parts.answer() == answer
@@ -295,7 +287,7 @@ def test_files_of_the_server_are_indexed_labelled_compared_and_measured(
 
         found = list(pipeline.label(["lake", "car"], min_score=0, write=True, on_progress=steps["label"].append))
         expected = list(here.label(["lake", "car"], min_score=0))
-        assert [each.document for each in found] == [each.document for each in expected]
+        assert [document_json(each.document) for each in found] == [document_json(each.document) for each in expected]
         assert [each.labels for each in found] == [
             {name: round(value, 4) for name, value in each.labels.items()} for each in expected
         ]
@@ -347,9 +339,9 @@ def test_a_job_that_is_given_up_is_cancelled(writable: RunningService, tmp_path:
 
 
 def test_many_threads_share_a_client(running_service: RunningService, here: Pipeline) -> None:
-    expected = rounded(here.search("dog snow"))
+    expected = forms(here.search("dog snow"))
     with connect(running_service.url, index="notes") as pipeline, ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda _: list(pipeline.search("dog snow")), range(80)))
+        found = list(threads.map(lambda _: forms(pipeline.search("dog snow")), range(80)))
     assert all(each == expected for each in found)
 
 

@@ -1,14 +1,16 @@
 """The JSON forms of the public types: what is written is read back."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from vlmsearch import Document, Pipeline
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.types import Answer, Citation, IndexReport, Match, Matches, Reject
+from vlmsearch.types import Answer, Citation, IndexReport, Match, Matches, Reject, RemoteImage
 from vlmsearch.wire import (
+    Origin,
     answer_from,
     answer_json,
     check_from,
@@ -24,6 +26,8 @@ from vlmsearch.wire import (
     report_from,
     report_json,
 )
+
+ORIGIN = Origin("http://127.0.0.1:1", "photos")
 
 
 @pytest.fixture
@@ -48,13 +52,16 @@ def sent(form: object) -> dict[str, object]:
 @pytest.mark.parametrize("text", [None, "a dog \u2603"])
 def test_documents_are_read_back(text: str | None, image: Path | None) -> None:
     document = Document("a/b", text, image, {"n": 1, "x": 1.5, "ok": True, "s": "\ud800"})
-    assert document_from(sent(document_json(document))) == document
+    there = None if image is None else RemoteImage("http://127.0.0.1:1", "photos", "a/b", "/photos/a.jpg")
+    read = document_from(sent(document_json(document)), ORIGIN)
+    assert read == replace(document, image=there)
+    assert document_json(read) == document_json(document)
 
 
 def test_matches_are_read_back(pipeline: Pipeline) -> None:
     with pipeline:
         found = pipeline.search("dog", limit=1, count=True, facets=["n", "ok"])
-    read = matches_from(sent(matches_json(found)))
+    read = matches_from(sent(matches_json(found)), ORIGIN)
     assert (read.cursor, read.total, read.threshold) == (found.cursor, found.total, found.threshold)
     assert {key: dict(values) for key, values in read.facets.items()} == {
         key: dict(values) for key, values in found.facets.items()
@@ -67,14 +74,14 @@ def test_matches_are_read_back(pipeline: Pipeline) -> None:
 
 
 def test_matches_without_a_count_have_none() -> None:
-    read = matches_from(sent(matches_json(Matches(threshold=0.3))))
+    read = matches_from(sent(matches_json(Matches(threshold=0.3))), ORIGIN)
     assert (list(read), read.total, dict(read.facets), read.threshold) == ([], None, {}, 0.3)
 
 
 def test_answers_are_read_back() -> None:
     matches = (Match(Document("a"), 0.5, {}), Match(Document("b", text="x"), 0.25, {}))
     answer = Answer("Yes [1].", (Citation(1, "a"),), matches, matches[1:], (3, 4))
-    assert answer_from(sent(answer_json(answer))) == answer
+    assert answer_from(sent(answer_json(answer)), ORIGIN) == answer
 
 
 @pytest.mark.parametrize("id", ["a", "c", "nowhere", "large"])
@@ -82,7 +89,10 @@ def test_explanations_are_read_back(pipeline: Pipeline, tmp_path: Path, id: str)
     id = str(tmp_path / "large.png") if id == "large" else id
     with pipeline:
         found = pipeline.explain("dog -rain", id, where={"n": {"$lt": 2}}, parts=True)
-    assert explanation_from(sent(explanation_json(found))) == found
+    document = found.document
+    if document is not None and document.image is not None:
+        found = replace(found, document=replace(document, image=ORIGIN.image(id, id)))
+    assert explanation_from(sent(explanation_json(found)), ORIGIN) == found
 
 
 def test_reports_are_read_back() -> None:
@@ -93,11 +103,11 @@ def test_reports_are_read_back() -> None:
 def test_copies_are_read_back(pipeline: Pipeline) -> None:
     with pipeline:
         found = pipeline.duplicates(threshold=0)
-    read = duplicates_from(sent(duplicates_json(found)))
+    read = duplicates_from(sent(duplicates_json(found)), ORIGIN)
     assert (read.compared, read.unread) == (found.compared, found.unread)
     [[one], [other]] = read.groups, found.groups
-    assert [(f.id, f.path, f.width, f.bytes) for f in one.files] == [
-        (f.id, f.path, f.width, f.bytes) for f in other.files
+    assert [(f.id, str(f.path), f.width, f.bytes) for f in one.files] == [
+        (f.id, str(f.path), f.width, f.bytes) for f in other.files
     ]
     assert one.files[0].modified == int(other.files[0].modified)
 

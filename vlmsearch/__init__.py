@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         Record,
         Reject,
         RelevanceFit,
+        RemoteImage,
         Role,
         Scalar,
         Space,
@@ -162,6 +163,7 @@ __all__ = [
     "RejectCode",
     "RelevanceFit",
     "RemoteAnswerStream",
+    "RemoteImage",
     "RemotePipeline",
     "Replaceable",
     "Reranker",
@@ -208,8 +210,8 @@ _HOMES = {
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
         "Answer Citation Document DuplicateGroup Duplicates Field Hit ImageFile ImageSource IndexReport Labelled "
-        "Leg Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit Role Scalar Space Stamp "
-        "Vectors WordHits part_of"
+        "Leg Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit RemoteImage Role Scalar Space "
+        "Stamp Vectors WordHits part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
 from http import HTTPStatus
-from http.client import HTTPResponse
+from http.client import HTTPResponse, IncompleteRead
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, overload
@@ -34,6 +34,7 @@ from vlmsearch.errors import (
     VlmsearchError,
 )
 from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
+from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, split_text
 from vlmsearch.types import (
     Answer,
@@ -46,10 +47,13 @@ from vlmsearch.types import (
     Match,
     Matches,
     Reject,
+    RemoteImage,
     check_id,
     check_metadata,
+    local_image,
 )
 from vlmsearch.wire import (
+    Origin,
     answer_from,
     document_from,
     duplicates_from,
@@ -76,7 +80,16 @@ _BATCH_DOCUMENTS = 256
 _BATCH_BYTES = 8 * 2**20
 """Of the images, texts and metadata that one request carries."""
 _BATCH_IDS = 100
-_PAGE = 500
+_PAGE = 100
+_JSON_BYTES = 128 * 2**20
+"""Of an answer, and of a line in a stream: a page of documents, of a MiB of text each."""
+_RESULT_BYTES = 512 * 2**20
+"""Of a line in the events of a job, whose result may name each document of the index."""
+_THUMBNAIL_BYTES = 16 * 2**20
+_ERROR_BYTES = 2**20
+_TEXT_CHARS = 2**24
+"""Of all pieces of a streamed answer."""
+_CHUNK = 2**20
 _CODES = frozenset(get_args(RejectCode))
 T = TypeVar("T")
 
@@ -139,6 +152,7 @@ class RemotePipeline(Closable):
     ) -> None:
         self._server = HttpConnections(url, timeout=timeout)
         self._index = index
+        self._origin = Origin(self._server.url, index)
         self._timeout = timeout
         token = os.environ.get(TOKEN) if token is None else token
         if token and not (self._server.is_encrypted or allow_plain_http):
@@ -156,9 +170,9 @@ class RemotePipeline(Closable):
         self,
         text: str | None = None,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
+        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
         where: Mapping[str, object] | None = None,
         limit: int = 10,
         offset: int = 0,
@@ -178,7 +192,7 @@ class RemotePipeline(Closable):
 
         Args:
             text: What to look for.
-            image: What to look for: a path here, encoded bytes or a decoded image.
+            image: What to look for: a path here, encoded bytes, a decoded image, or the image of a document there.
             like: Ids of documents whose vectors to look for.
             without: What the matches must not be.
             where: A filter on metadata.
@@ -197,13 +211,13 @@ class RemotePipeline(Closable):
             rerank_seconds: After how long it reads no more.
 
         Returns:
-            The matches. The image of a document is a path on the server; `image` fetches what is there.
+            The matches. The image of a document is a `RemoteImage`; `image` fetches what is there.
 
         Raises:
             VlmsearchError: As for `Pipeline.search`.
         """
         form = {
-            **_query_form(text, image, like, without),
+            **self._query_form(text, image, like, without),
             "where": where,
             "limit": limit,
             "offset": offset,
@@ -219,7 +233,7 @@ class RemotePipeline(Closable):
             "rerank_first": rerank_first,
             "rerank_seconds": rerank_seconds,
         }
-        return matches_from(self._post("search", form))
+        return matches_from(self._post("search", form), self._origin)
 
     def search_many(
         self,
@@ -264,7 +278,7 @@ class RemotePipeline(Closable):
         if isinstance(queries, (str, Query)):
             raise TypeError("search_many takes a list of queries; `search` takes one")
         form = {
-            "queries": [{"text": each} if isinstance(each, str) else _form_of(each) for each in queries],
+            "queries": [{"text": each} if isinstance(each, str) else self._form_of(each) for each in queries],
             "where": where,
             "limit": limit,
             "sort": sort,
@@ -278,16 +292,16 @@ class RemotePipeline(Closable):
             "rerank_first": rerank_first,
             "rerank_seconds": rerank_seconds,
         }
-        return [matches_from(found) for found in self._post("search_many", form)["results"]]
+        return [matches_from(found, self._origin) for found in self._post("search_many", form)["results"]]
 
     def explain(
         self,
         text: str | None,
         id: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         like: str | Iterable[str] = (),
-        without: str | ImageSource | Sequence[str] | None = None,
+        without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
         where: Mapping[str, object] | None = None,
         limit: int = 10,
         min_score: float | None = None,
@@ -323,7 +337,7 @@ class RemotePipeline(Closable):
             VlmsearchError: As for `Pipeline.explain`.
         """
         form = {
-            **_query_form(text, image, like, without),
+            **self._query_form(text, image, like, without),
             "id": id,
             "where": where,
             "limit": limit,
@@ -335,14 +349,14 @@ class RemotePipeline(Closable):
             "parts": parts,
             "seconds": seconds,
         }
-        return explanation_from(self._post("explain", form))
+        return explanation_from(self._post("explain", form), self._origin)
 
     @overload
     def ask(
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         limit: int = 5,
         where: Mapping[str, object] | None = None,
         stream: Literal[False] = False,
@@ -355,7 +369,7 @@ class RemotePipeline(Closable):
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         limit: int = 5,
         where: Mapping[str, object] | None = None,
         stream: Literal[True],
@@ -367,7 +381,7 @@ class RemotePipeline(Closable):
         self,
         question: str,
         *,
-        image: ImageSource | None = None,
+        image: ImageSource | RemoteImage | None = None,
         limit: int = 5,
         where: Mapping[str, object] | None = None,
         stream: bool = False,
@@ -393,15 +407,16 @@ class RemotePipeline(Closable):
         """
         form = {
             "question": question,
-            "image": image if image is None else _encoded(image),
+            "image": image if image is None else self._encoded(image),
             "limit": limit,
             "where": where,
             "options": options and asdict(options),
             "template": template,
         }
         if stream:
-            return RemoteAnswerStream(self._events("POST", self._path("ask"), {**form, "stream": True}))
-        return answer_from(self._post("ask", form))
+            events = self._events("POST", self._path("ask"), {**form, "stream": True}, most=_JSON_BYTES)
+            return RemoteAnswerStream(events, self._origin)
+        return answer_from(self._post("ask", form), self._origin)
 
     # ----------------------------------------------------------------------------------------------------- documents
 
@@ -414,6 +429,8 @@ class RemotePipeline(Closable):
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
         """Index documents, as `Pipeline.add` does; their images are sent along, in requests of a few MiB.
+
+        A document of this server may be sent back changed: its image is fetched from there.
 
         Args:
             documents: One document, or any number of them; they are read as they are needed.
@@ -429,7 +446,7 @@ class RemotePipeline(Closable):
             VlmsearchError: As for `Pipeline.add`.
         """
         whole = IndexReport()
-        for batch, rejects in _batches([documents] if isinstance(documents, Document) else documents):
+        for batch, rejects in self._batches([documents] if isinstance(documents, Document) else documents):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
             if batch and not (strict and rejects):
                 form = {"documents": batch, "retry_failed": retry_failed}
@@ -502,7 +519,7 @@ class RemotePipeline(Closable):
         found: dict[str, Document] = {}
         for batch in _chunks(given, _BATCH_IDS):
             forms = self._get("documents", [("id", id) for id in batch])["documents"]
-            found |= {form["id"]: document_from(form) for form in forms}
+            found |= {form["id"]: document_from(form, self._origin) for form in forms}
         return [found[id] for id in given if id in found]
 
     def documents(self) -> Iterator[Document]:
@@ -517,7 +534,7 @@ class RemotePipeline(Closable):
         after: str | None = None
         while True:
             page = self._get("documents", [("limit", str(_PAGE)), *([("after", after)] if after is not None else [])])
-            yield from map(document_from, page["documents"])
+            yield from [document_from(form, self._origin) for form in page["documents"]]
             after = page["after"]
             if after is None:
                 return
@@ -535,7 +552,7 @@ class RemotePipeline(Closable):
             ConfigError: The document is not there, or has no image.
             VlmsearchError: The server refused, or cannot be reached.
         """
-        return self._fetch("image", [("id", id)])
+        return self._fetch(self._path("image"), [("id", id)], MAX_FILE_BYTES)
 
     def thumbnail(self, id: str, *, size: int = 256) -> bytes:
         """Return the image of a document, scaled.
@@ -551,7 +568,7 @@ class RemotePipeline(Closable):
             ConfigError: The document is not there, or has no image.
             VlmsearchError: The server refused, or cannot be reached.
         """
-        return self._fetch("thumbnail", [("id", id), ("size", str(size))])
+        return self._fetch(self._path("thumbnail"), [("id", id), ("size", str(size))], _THUMBNAIL_BYTES)
 
     # --------------------------------------------------------------------------------------------------- whole index
 
@@ -627,7 +644,8 @@ class RemotePipeline(Closable):
         Raises:
             VlmsearchError: As for `Pipeline.duplicates`.
         """
-        return duplicates_from(self._job("duplicates", {"threshold": threshold, "where": where}, on_progress))
+        found = self._job("duplicates", {"threshold": threshold, "where": where}, on_progress)
+        return duplicates_from(found, self._origin)
 
     def evaluate(
         self,
@@ -655,7 +673,7 @@ class RemotePipeline(Closable):
             {
                 "id": each.id,
                 "query": each.text,
-                "image": None if each.image is None else _encoded(each.image),
+                "image": None if each.image is None else self._encoded(each.image),
                 "relevant": dict(each.relevant),
             }
             for each in queries
@@ -697,14 +715,85 @@ class RemotePipeline(Closable):
         """
         return [reject_from(form) for form in self._get("rejects", [])["rejects"]]
 
+    # ---------------------------------------------------------------------------------------------------------- forms
+
+    def _query_form(
+        self,
+        text: str | None,
+        image: ImageSource | RemoteImage | None,
+        like: str | Iterable[str],
+        without: str | ImageSource | RemoteImage | Sequence[str] | None,
+    ) -> dict[str, object]:
+        """A query as it is sent, with what it leaves out."""
+        left_out: object = without
+        if isinstance(without, Sequence) and not isinstance(without, (str, bytes)):
+            left_out = list(without)
+        elif without is not None and not isinstance(without, str):
+            left_out = {"image": self._encoded(without)}
+        return {
+            "text": text,
+            "image": None if image is None else self._encoded(image),
+            "like": [like] if isinstance(like, str) else list(like),
+            "without": left_out,
+        }
+
+    def _form_of(self, query: Query) -> dict[str, object]:
+        """A `Query` as it is sent; ConfigError where it leaves out more than one thing."""
+        left_out = query.without[0] if query.without else None
+        parts = [] if left_out is None else [left_out.text, left_out.image, left_out.like or None]
+        given = [part for part in parts if part is not None]
+        if len(query.without) > 1 or len(given) > 1 or (query.text and split_text(query.text)[1]):
+            raise ConfigError(
+                "a server takes a query that leaves out one text, one image or ids: give `without` only once"
+            )
+        return self._query_form(query.text, query.image, query.like, given[0] if given else None)
+
+    def _encoded(self, image: ImageSource | RemoteImage) -> str:
+        """An image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
+        if isinstance(image, RemoteImage) and image.server == self._server.url:
+            return _base64(self._fetch(self._path("image", image.index), [("id", image.id)], MAX_FILE_BYTES))
+        return _encoded(local_image(image))
+
+    def _document_form(self, document: Document) -> dict[str, object]:
+        if not isinstance(document, Document):
+            raise TypeError(f"a Document is added, not {type(document).__name__}: Document(id, text=..., image=...)")
+        check_id(document.id)
+        check_metadata(document.metadata)
+        return {
+            "id": document.id,
+            "text": document.text,
+            "image": None if document.image is None else self._encoded(document.image),
+            "metadata": dict(document.metadata),
+        }
+
+    def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[dict[str, object]], list[Reject]]]:
+        """The forms of documents that one request carries, and which could not be sent."""
+        batch: list[dict[str, object]] = []
+        rejects: list[Reject] = []
+        size = 0
+        for document in documents:
+            try:
+                form = self._document_form(document)
+            except InvalidInputError as exc:
+                rejects.append(Reject(document.id, exc.code, str(exc)))
+                continue
+            length = len(str(form["image"] or "")) + len(json.dumps({**form, "image": None}))
+            if batch and (size + length > _BATCH_BYTES or len(batch) == _BATCH_DOCUMENTS):
+                yield batch, rejects
+                batch, rejects, size = [], [], 0
+            batch.append(form)
+            size += length
+        if batch or rejects:
+            yield batch, rejects
+
     # ------------------------------------------------------------------------------------------------------ transport
 
     def close(self) -> None:
         """Close the connections."""
         self._server.close()
 
-    def _path(self, verb: str) -> str:
-        return f"{_API}/indexes/{quote(self._index, safe='')}" + (f"/{verb}" if verb else "")
+    def _path(self, verb: str, index: str | None = None) -> str:
+        return f"{_API}/indexes/{quote(index or self._index, safe='')}" + (f"/{verb}" if verb else "")
 
     def _post(self, verb: str, form: Mapping[str, object]) -> Any:
         return self._json("POST", self._path(verb), form)
@@ -712,24 +801,29 @@ class RemotePipeline(Closable):
     def _get(self, verb: str, query: Sequence[tuple[str, str]]) -> Any:
         return self._json("GET", _with_query(self._path(verb), query))
 
-    def _fetch(self, verb: str, query: Sequence[tuple[str, str]]) -> bytes:
-        return self._send("GET", _with_query(self._path(verb), query))
+    def _fetch(self, path: str, query: Sequence[tuple[str, str]], most: int) -> bytes:
+        return self._send("GET", _with_query(path, query), most=most)
 
     def _json(self, method: str, target: str, form: Mapping[str, object] | None = None, **options: bool) -> Any:
-        said = self._send(method, target, form, **options)
-        try:
-            return json.loads(said)
-        except ValueError as exc:
-            raise BackendError(f"{self._server.url} answers with something else than JSON: is it vlmsearch?") from exc
+        return _parsed(self._send(method, target, form, most=_JSON_BYTES, **options), self._server.url)
 
     def _send(
-        self, method: str, target: str, form: Mapping[str, object] | None = None, *, is_repeatable: bool = True
+        self,
+        method: str,
+        target: str,
+        form: Mapping[str, object] | None = None,
+        *,
+        most: int,
+        is_repeatable: bool = True,
     ) -> bytes:
-        """The body of the answer, after as many attempts as it takes; the server's error where there is one."""
+        """The body of the answer, after as many attempts as it takes; the server's error where there is one.
+
+        BackendError for more than ``most`` bytes.
+        """
 
         def attempt() -> bytes:
             with self._exchange(method, target, form) as response:
-                return response.read()
+                return _body(response, most, self._server.url)
 
         return self._retrying(attempt, is_repeatable=is_repeatable)
 
@@ -747,7 +841,8 @@ class RemotePipeline(Closable):
             if response.status >= HTTPStatus.BAD_REQUEST:
                 said = response.headers.get("Retry-After", "")
                 wait = float(said) if said.isdecimal() else None
-                error = _error(response.status, response.read(), self._server.url, wait or 0.0)
+                body = _body(response, _ERROR_BYTES, self._server.url)
+                error = _error(response.status, body, self._server.url, wait or 0.0)
                 raise error if wait is None else _RefusedError(error, wait, response.status)
             yield response
 
@@ -767,8 +862,11 @@ class RemotePipeline(Closable):
                 time.sleep(pause)
         raise AssertionError
 
-    def _events(self, method: str, target: str, form: Mapping[str, object] | None = None) -> _Events:
-        return self._retrying(lambda: _Events(self._exchange(method, target, form)), is_repeatable=True)
+    def _events(self, method: str, target: str, form: Mapping[str, object] | None = None, *, most: int) -> _Events:
+        def attempt() -> _Events:
+            return _Events(self._exchange(method, target, form), most, self._server.url)
+
+        return self._retrying(attempt, is_repeatable=True)
 
     def _job(self, kind: str, form: Mapping[str, object], on_progress: Callable[[int], None] | None) -> Any:
         """The result of a job, which is cancelled where this is given up."""
@@ -778,12 +876,12 @@ class RemotePipeline(Closable):
             return self._follow(path, on_progress)
         except BaseException:
             with suppress(VlmsearchError):
-                self._send("DELETE", path)
+                self._send("DELETE", path, most=_JSON_BYTES)
             raise
 
     def _follow(self, path: str, on_progress: Callable[[int], None] | None) -> Any:
         while True:
-            with self._events("GET", f"{path}/events") as events:
+            with self._events("GET", f"{path}/events", most=_RESULT_BYTES) as events:
                 for kind, data in events:
                     if kind == "progress" and on_progress is not None:
                         on_progress(data["done"])
@@ -814,8 +912,9 @@ class RemoteAnswerStream(Closable, Iterator[Union[str, Citation]]):
         BackendUnavailableError
     """
 
-    def __init__(self, events: _Events) -> None:
+    def __init__(self, events: _Events, origin: Origin) -> None:
         self._events = events
+        self._origin = origin
         self.matches: tuple[Match, ...] = ()
         self._text: list[str] = []
         self._answer: Answer | None = None
@@ -838,14 +937,18 @@ class RemoteAnswerStream(Closable, Iterator[Union[str, Citation]]):
         return self._answer or Answer("".join(self._text), (), self.matches)
 
     def _run(self) -> Iterator[str | Citation]:
+        length = 0
         for kind, data in self._events:
             if kind == "matches":
-                self.matches = tuple(map(match_from, data["matches"]))
+                self.matches = tuple(match_from(match, self._origin) for match in data["matches"])
             elif kind == "token":
                 self._text.append(data["text"])
+                length += len(data["text"])
+                if length > _TEXT_CHARS:
+                    raise BackendError(f"{self._origin.server} answers with a text that does not end")
                 yield data["text"]
             elif kind == "answer":
-                self._answer = answer_from(data)
+                self._answer = answer_from(data, self._origin)
                 yield from self._answer.citations
                 return
             elif kind == "error":
@@ -864,7 +967,9 @@ class _Events(Closable, Iterator[tuple[str, Any]]):
     As the WHATWG's HTML standard has them (9.2), from a server that writes an event's data on one line.
     """
 
-    def __init__(self, exchange: AbstractContextManager[HTTPResponse]) -> None:
+    def __init__(self, exchange: AbstractContextManager[HTTPResponse], most: int, url: str) -> None:
+        self._most = most
+        self._url = url
         self._entered = ExitStack()
         self._response = self._entered.enter_context(exchange)
 
@@ -872,18 +977,48 @@ class _Events(Closable, Iterator[tuple[str, Any]]):
         kind = ""
         with ExitStack() as stack:  # an error ends the exchange, which says what it was about
             stack.push(self._entered.__exit__)
-            for line in self._response:
-                name, _, value = line.decode().rstrip("\r\n").partition(":")
+            while line := self._response.readline(self._most + 1):
+                if len(line) > self._most:
+                    raise _too_long(self._url, self._most)
+                name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
                 if name == "event":
                     kind = value.strip()
                 elif name == "data":
                     stack.pop_all()
-                    return kind, json.loads(value)
+                    return kind, _parsed(value, self._url)
         raise StopIteration
 
     def close(self) -> None:
         """Close the connection, which the server takes for having been given up."""
         self._entered.close()
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+def _body(response: HTTPResponse, most: int, url: str) -> bytes:
+    """The body of an answer; BackendError for more than ``most`` bytes."""
+    pieces: list[bytes] = []
+    left = most
+    while piece := response.read(min(_CHUNK, left + 1)):
+        left -= len(piece)
+        if left < 0:
+            raise _too_long(url, most)
+        pieces.append(piece)
+    if response.length:  # it ended before what it said
+        raise IncompleteRead(b"", response.length)
+    return b"".join(pieces)
+
+
+def _too_long(url: str, most: int) -> BackendError:
+    return BackendError(f"{url} answers with more than {most:,} bytes, the most that is read: ask for fewer documents")
+
+
+def _parsed(said: str | bytes, url: str) -> Any:
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError) as exc:
+        raise BackendError(f"{url} answers with something else than JSON: is it vlmsearch?") from exc
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
@@ -893,36 +1028,6 @@ def _with_query(path: str, query: Sequence[tuple[str, str]]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _query_form(
-    text: str | None,
-    image: ImageSource | None,
-    like: str | Iterable[str],
-    without: str | ImageSource | Sequence[str] | None,
-) -> dict[str, object]:
-    """A query as it is sent, with what it leaves out."""
-    left_out: object = without
-    if isinstance(without, Sequence) and not isinstance(without, (str, bytes)):
-        left_out = list(without)
-    elif without is not None and not isinstance(without, str):
-        left_out = {"image": _encoded(without)}
-    return {
-        "text": text,
-        "image": None if image is None else _encoded(image),
-        "like": [like] if isinstance(like, str) else list(like),
-        "without": left_out,
-    }
-
-
-def _form_of(query: Query) -> dict[str, object]:
-    """A `Query` as it is sent; ConfigError where it leaves out more than one thing."""
-    left_out = query.without[0] if query.without else None
-    parts = [] if left_out is None else [left_out.text, left_out.image, left_out.like or None]
-    given = [part for part in parts if part is not None]
-    if len(query.without) > 1 or len(given) > 1 or (query.text and split_text(query.text)[1]):
-        raise ConfigError("a server takes a query that leaves out one text, one image or ids: give `without` only once")
-    return _query_form(query.text, query.image, query.like, given[0] if given else None)
-
-
 def _keys(facets: Collection[str]) -> list[str]:
     if isinstance(facets, str):
         raise ConfigError(f"`facets` is a list of keys of the metadata, such as [{facets!r}]")
@@ -930,7 +1035,7 @@ def _keys(facets: Collection[str]) -> list[str]:
 
 
 def _encoded(image: ImageSource) -> str:
-    """An image in Base64: the bytes of its file, or a PNG of what is decoded."""
+    """An image of this machine in Base64: the bytes of its file, or a PNG of what is decoded."""
     if isinstance(image, Path):
         try:
             data = image.read_bytes()
@@ -946,41 +1051,11 @@ def _encoded(image: ImageSource) -> str:
         buffer = BytesIO()
         image.save(buffer, "PNG")
         data = buffer.getvalue()
+    return _base64(data)
+
+
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _document_form(document: Document) -> dict[str, object]:
-    if not isinstance(document, Document):
-        raise TypeError(f"a Document is added, not {type(document).__name__}: Document(id, text=..., image=...)")
-    check_id(document.id)
-    check_metadata(document.metadata)
-    return {
-        "id": document.id,
-        "text": document.text,
-        "image": None if document.image is None else _encoded(document.image),
-        "metadata": dict(document.metadata),
-    }
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[tuple[list[dict[str, object]], list[Reject]]]:
-    """The forms of documents that one request carries, and which could not be sent."""
-    batch: list[dict[str, object]] = []
-    rejects: list[Reject] = []
-    size = 0
-    for document in documents:
-        try:
-            form = _document_form(document)
-        except InvalidInputError as exc:
-            rejects.append(Reject(document.id, exc.code, str(exc)))
-            continue
-        length = len(str(form["image"] or "")) + len(json.dumps({**form, "image": None}))
-        if batch and (size + length > _BATCH_BYTES or len(batch) == _BATCH_DOCUMENTS):
-            yield batch, rejects
-            batch, rejects, size = [], [], 0
-        batch.append(form)
-        size += length
-    if batch or rejects:
-        yield batch, rejects
 
 
 def _chunks(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
@@ -1023,7 +1098,7 @@ def _error(status: int, body: bytes, url: str, seconds: float) -> VlmsearchError
     """The error that an answer stands for."""
     try:
         return _error_of(json.loads(body)["error"], seconds)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         kind = BackendUnavailableError if status in (429, 502, 503, 504) else BackendError
         return kind(f"{url} answers {status}, and not as vlmsearch does: is it something else, or a proxy before it?")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, Union
+from urllib.parse import quote, urlencode
 
 from vlmsearch.errors import InvalidInputError, RejectCode
 
@@ -235,6 +236,51 @@ def part_of(id: str) -> Part | None:
 
 
 @dataclass(frozen=True)
+class RemoteImage:
+    """Name the image of a document on a server. Only a `RemotePipeline` of that server fetches it.
+
+    It is no path: what a server says never names a file of this machine.
+
+    Attributes:
+        server: The URL of the server.
+        index: The name of the index there.
+        id: The document's.
+        path: The server's own name of the file, to be shown to people; `str` gives it.
+
+    Example:
+        >>> image = RemoteImage("http://127.0.0.1:8080", "photos", "a", "/srv/photos/a.jpg")
+        >>> image.name, image.url
+        ('a.jpg', 'http://127.0.0.1:8080/api/v1/indexes/photos/image?id=a')
+    """
+
+    server: str
+    index: str
+    id: str
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def name(self) -> str:
+        """Return the last part of the path."""
+        return re.split(r"[/\\]", self.path)[-1]
+
+    @property
+    def url(self) -> str:
+        """Return where the server has the bytes; a server with tokens asks for one."""
+        return f"{self.server}/api/v1/indexes/{quote(self.index, safe='')}/image?{urlencode({'id': self.id})}"
+
+
+def local_image(image: ImageSource | RemoteImage) -> ImageSource:
+    """Return an image that can be read here; InvalidInputError ``unreadable`` for one on a server."""
+    if isinstance(image, RemoteImage):
+        advice = "give the bytes that `RemotePipeline.image` of that server fetches"
+        raise InvalidInputError("unreadable", f"the image of {image.id!r} is on {image.server}, not here: {advice}")
+    return image
+
+
+@dataclass(frozen=True)
 class Document:
     """Hold what is indexed and found: a text, an image or both.
 
@@ -244,7 +290,8 @@ class Document:
         id: Names the document in an index: 1 to 1,024 bytes without control characters.
         text: What it says.
         image: What it shows. A document that comes out of a store has its image only where that was given as a path.
-            A path may name a part of a file, as `Part` writes it: a page of a PDF, or a region of an image.
+            A path may name a part of a file, as `Part` writes it: a page of a PDF, or a region of an image. That of
+            a document on a server is a `RemoteImage`.
         metadata: What searches can filter on: at most 1,000 keys of 128 characters, and 1 MiB of keys and strings.
 
     Example:
@@ -255,7 +302,7 @@ class Document:
 
     id: str
     text: str | None = None
-    image: ImageSource | None = None
+    image: ImageSource | RemoteImage | None = None
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -578,7 +625,7 @@ class ImageFile:
 
     Attributes:
         id: The document's.
-        path: Where the file is.
+        path: Where the file is; a `RemoteImage` where that is a server.
         width: In pixels, as the image lies in the file.
         height: In pixels, as the image lies in the file.
         bytes: The size of the file.
@@ -590,7 +637,7 @@ class ImageFile:
     """
 
     id: str
-    path: Path
+    path: Path | RemoteImage
     width: int
     height: int
     bytes: int

@@ -1,15 +1,14 @@
 """The JSON forms of the public types, both ways: what ``--json`` prints, the server answers and the client reads.
 
 ``X_json`` makes the form of an X, and ``X_from`` the X of a form. Scores have six digits after the point, so what is
-read back is equal within 1e-6. Images are written as the paths that an index keeps.
+read back is equal within 1e-6. Images are written as the paths that an index keeps, and read as a `RemoteImage`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vlmsearch.types import (
@@ -25,6 +24,7 @@ from vlmsearch.types import (
     Match,
     Matches,
     Reject,
+    RemoteImage,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +38,18 @@ Read: TypeAlias = Mapping[str, Any]
 _DIGITS = 6
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Name the index that forms come from: the URL of its server, and its name there."""
+
+    server: str
+    index: str
+
+    def image(self, id: str, path: str) -> RemoteImage:
+        """Return the image of a document of the index."""
+        return RemoteImage(self.server, self.index, id, path)
+
+
 def document_json(document: Document) -> Json:
     """Return the form of a document."""
     return {
@@ -48,10 +60,10 @@ def document_json(document: Document) -> Json:
     }
 
 
-def document_from(form: Read) -> Document:
+def document_from(form: Read, origin: Origin) -> Document:
     """Return the document of a form."""
-    image = form.get("image")
-    return Document(form["id"], form.get("text"), Path(image) if image is not None else None, form["metadata"])
+    id, image = form["id"], form.get("image")
+    return Document(id, form.get("text"), None if image is None else origin.image(id, image), form["metadata"])
 
 
 def match_json(match: Match) -> Json:
@@ -69,10 +81,11 @@ def match_json(match: Match) -> Json:
     }
 
 
-def match_from(form: Read) -> Match:
+def match_from(form: Read, origin: Origin) -> Match:
     """Return the match of a form."""
     legs = {name: Leg(leg["rank"], leg["score"], leg["evidence"]) for name, leg in form["legs"].items()}
-    return Match(document_from(form), form["score"], legs, {part["id"]: part["score"] for part in form["parts"]})
+    parts = {part["id"]: part["score"] for part in form["parts"]}
+    return Match(document_from(form, origin), form["score"], legs, parts)
 
 
 def matches_json(matches: Matches) -> Json:
@@ -92,12 +105,12 @@ def matches_json(matches: Matches) -> Json:
     return found
 
 
-def matches_from(form: Read) -> Matches:
+def matches_from(form: Read, origin: Origin) -> Matches:
     """Return the matches of a form."""
     counted = form.get("facets", {})
     facets = {key: {each["value"]: each["count"] for each in values} for key, values in counted.items()}
     return Matches(
-        map(match_from, form["matches"]),
+        [match_from(match, origin) for match in form["matches"]],
         cursor=form["cursor"],
         total=form.get("total"),
         facets=facets,
@@ -116,13 +129,13 @@ def answer_json(answer: Answer) -> Json:
     }
 
 
-def answer_from(form: Read) -> Answer:
+def answer_from(form: Read, origin: Origin) -> Answer:
     """Return the answer of a form."""
     return Answer(
         form["text"],
         tuple(Citation(each["number"], each["id"]) for each in form["citations"]),
-        tuple(map(match_from, form["matches"])),
-        tuple(map(match_from, form["dropped"])),
+        tuple(match_from(match, origin) for match in form["matches"]),
+        tuple(match_from(match, origin) for match in form["dropped"]),
         tuple(form["removed"]),
     )
 
@@ -139,14 +152,14 @@ def explanation_json(found: Explanation) -> Json:
     return plain
 
 
-def explanation_from(form: Read) -> Explanation:
+def explanation_from(form: Read, origin: Origin) -> Explanation:
     """Return the explanation of a form."""
     from vlmsearch.search.explanation import Explanation, LegEvidence, PassageEvidence, Regions, WordEvidence
     from vlmsearch.search.relevance import Basis
 
     document, regions = form["document"], form["regions"]
     given: dict[str, Any] = dict(form)
-    given["document"] = document and document_from({"id": form["id"], **document})
+    given["document"] = document and document_from({"id": form["id"], **document}, origin)
     given["legs"] = {
         name: LegEvidence(**{**leg, "basis": leg["basis"] and Basis(**leg["basis"])})
         for name, leg in form["legs"].items()
@@ -224,9 +237,9 @@ def duplicates_json(found: Duplicates) -> Json:
     }
 
 
-def duplicates_from(form: Read) -> Duplicates:
+def duplicates_from(form: Read, origin: Origin) -> Duplicates:
     """Return the near-duplicate images of a form; times have whole seconds."""
-    groups = (DuplicateGroup(tuple(map(_file_from, group["files"]))) for group in form["groups"])
+    groups = (DuplicateGroup(tuple(_file_from(file, origin) for file in group["files"])) for group in form["groups"])
     unread = tuple((each["id"], each["message"]) for each in form["unread"])
     return Duplicates(tuple(groups), form["compared"], unread)
 
@@ -242,9 +255,10 @@ def _file_json(file: ImageFile) -> Json:
     }
 
 
-def _file_from(form: Read) -> ImageFile:
+def _file_from(form: Read, origin: Origin) -> ImageFile:
     modified = datetime.fromisoformat(form["modified"]).timestamp()
-    return ImageFile(form["id"], Path(form["path"]), form["width"], form["height"], form["bytes"], modified)
+    path = origin.image(form["id"], form["path"])
+    return ImageFile(form["id"], path, form["width"], form["height"], form["bytes"], modified)
 
 
 def check_json(report: CheckReport) -> Json:

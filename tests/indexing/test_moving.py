@@ -183,7 +183,9 @@ def test_a_service_moves_to_another_model_without_a_failed_search(
         assert len(late) > 10
         assert found == {document.id: document.text for document in kept} | late | {"new": "newer"}
         assert service.check().missing == ()
-        legs = {match.document.id: match.legs for match in service.search(image=kept[7].image, limit=300, min_score=0)}
+        image = kept[7].image
+        assert isinstance(image, Path)
+        legs = {match.document.id: match.legs for match in service.search(image=image, limit=300, min_score=0)}
         found_by = legs["7"][f"{service.encoder.spaces[0].name}/image"]
         assert found_by.rank == 1
         assert found_by.score == pytest.approx(1, abs=1e-3)

@@ -62,7 +62,7 @@ def test_one_call_tells_what_is_bad_and_good_items_get_their_own_vectors(compute
         for i in GOOD:
             document = given[i]
             assert document.text is not None
-            assert document.image is not None
+            assert isinstance(document.image, PIL.Image.Image)
             for field, vectors in (
                 (Field("clip", "image"), plain.encode_images([document.image])["clip"]),
                 (Field("clip", "text"), plain.encode_texts([document.text])["clip"]),

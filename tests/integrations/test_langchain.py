@@ -6,9 +6,11 @@ import asyncio
 import base64
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
+import httpx
 import numpy as np
 import PIL.Image
 import pytest
@@ -27,6 +29,7 @@ from vlmsearch import (
     InvalidInputError,
     Paths,
     Pipeline,
+    RemoteImage,
     SourceOptions,
     Store,
     connect,
@@ -38,8 +41,10 @@ from vlmsearch.integrations.langchain import (
     VlmsearchRetriever,
     VlmsearchVectorStore,
     image_block,
+    to_langchain,
 )
 from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.types import Document as DocumentOfIndex
 
 TEXTS = ["a dog in the snow", "a blue car", "a dog of 2021", "two cats on a sofa"]
 
@@ -115,12 +120,9 @@ def test_an_image_becomes_a_part_of_a_message(vectors: VlmsearchVectorStore, pic
 def test_an_image_on_a_server_becomes_a_part_of_a_message(running_service: RunningService) -> None:
     with connect(running_service.url, index="notes") as remote:
         found = VlmsearchRetriever(pipeline=remote, min_score=0).invoke("", image=make_scene(1).draw(64), k=1)[0]
-        Path(found.metadata["image"]).rename(found.metadata["image"] + ".gone")
-        try:
-            with pytest.raises(InvalidInputError):
-                image_block(found)
-        finally:
-            Path(found.metadata["image"] + ".gone").rename(found.metadata["image"])
+        assert httpx.get(found.metadata["image"]).content == Path(str(found.id)).read_bytes()
+        with pytest.raises(InvalidInputError):
+            image_block(found)
         block = image_block(found, server=remote, edge=48)
     with PIL.Image.open(BytesIO(base64.b64decode(block["base64"]))) as picture:
         assert max(picture.size) == 48
@@ -435,3 +437,13 @@ def test_nothing_else_imports_langchain() -> None:
     code = "import sys, vlmsearch.cli, vlmsearch.pipeline, vlmsearch.integrations; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"langchain_core", "pydantic"} & set(loaded)
+
+
+def test_the_metadata_of_an_index_name_no_image() -> None:
+    named = DocumentOfIndex("a", text="a dog", metadata={"image": "/home/me/private.png", "year": 2024})
+    assert to_langchain(named).metadata == {"year": 2024}
+    there = replace(named, image=RemoteImage("http://127.0.0.1:1", "photos", "a", "/home/me/private.png"))
+    assert to_langchain(there).metadata == {
+        "year": 2024,
+        "image": "http://127.0.0.1:1/api/v1/indexes/photos/image?id=a",
+    }

@@ -124,7 +124,7 @@ def test_files_are_measured_and_the_largest_is_first(tmp_path: Path) -> None:
     assert group.files[0].path.name == "large.png"
     assert group.oldest.path.name == "old.jpg"
     assert group.oldest.modified == 10**9
-    assert all(file.bytes == file.path.stat().st_size for file in group.files)
+    assert all(file.bytes == Path(str(file.path)).stat().st_size for file in group.files)
 
 
 def test_what_is_gone_or_was_never_a_file_is_named_and_in_no_group(tmp_path: Path) -> None:

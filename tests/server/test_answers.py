@@ -6,9 +6,10 @@ import pytest
 
 from tests.support.service import RunningService
 from vlmsearch.search.query import make_query
-from vlmsearch.wire import answer_from, answer_json, explanation_from, explanation_json, matches_json
+from vlmsearch.wire import Origin, answer_from, answer_json, explanation_from, explanation_json, matches_json
 
 NOTES = "/api/v1/indexes/notes"
+ORIGIN = Origin("http://127.0.0.1:1", "notes")
 
 
 def events(text: str) -> list[tuple[str, dict[str, object]]]:
@@ -24,7 +25,7 @@ def test_a_question_is_answered_with_citations(running_service: RunningService) 
     found = running_service.http.post(f"{NOTES}/ask", json={"question": "Where is the dog?", "limit": 2})
     assert found.json() == answer_json(pipeline.ask("Where is the dog?", limit=2))
     assert found.json()["citations"]
-    assert answer_json(answer_from(found.json())) == found.json()
+    assert answer_json(answer_from(found.json(), ORIGIN)) == found.json()
 
 
 def test_a_streamed_answer_is_the_same_piece_by_piece(running_service: RunningService) -> None:
@@ -84,7 +85,7 @@ def test_an_explanation_is_the_pipelines(running_service: RunningService, id: st
     found = running_service.http.post(f"{NOTES}/explain", json=request)
     explained = pipeline.explain("a dog -car", id, where={"n": {"$lt": 1}}, parts=True)
     assert found.json() == json.loads(json.dumps(explanation_json(explained)))
-    assert explanation_from(found.json()) == explained
+    assert explanation_from(found.json(), ORIGIN) == explained
 
 
 def test_several_queries_have_one_answer(running_service: RunningService) -> None:

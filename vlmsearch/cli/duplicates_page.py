@@ -6,13 +6,15 @@ import html
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeAlias, Union
 
 from vlmsearch.cli.common import short_path
 from vlmsearch.cli.page import picture, write_page
-from vlmsearch.types import DuplicateGroup, Duplicates, ImageFile, ImageSource
+from vlmsearch.types import DuplicateGroup, Duplicates, ImageFile, ImageSource, RemoteImage
 
 _MOST = 500
 """Groups on the page: each picture in it has about 20 KiB."""
+ImageOf: TypeAlias = Callable[[ImageFile], Union[ImageSource, RemoteImage, None]]
 _STYLE = """
 h1 { margin: 0 0 .2rem; font-size: 1.6rem; font-weight: 600; letter-spacing: -.01em; }
 h2 { margin: 2.5rem 0 .8rem; font-size: 1.05rem; font-weight: 600; }
@@ -30,7 +32,7 @@ b { display: inline-block; margin: .35rem .35rem 0 0; padding: 0 .5rem; border-r
 """
 
 
-def write_duplicates(path: Path, found: Duplicates, image_of: Callable[[ImageFile], ImageSource | None]) -> None:
+def write_duplicates(path: Path, found: Duplicates, image_of: ImageOf) -> None:
     """Write the page with the images of the files; ConfigError where it cannot be written."""
     shown = found.groups[:_MOST]
     said = f"groups: {len(found.groups)}, among {found.compared} images"
@@ -40,12 +42,12 @@ def write_duplicates(path: Path, found: Duplicates, image_of: Callable[[ImageFil
     write_page(path, f"<h1>Copies</h1>\n<p>{said}</p>\n{sections}", title="Copies", style=_STYLE)
 
 
-def _section(number: int, group: DuplicateGroup, image_of: Callable[[ImageFile], ImageSource | None]) -> str:
+def _section(number: int, group: DuplicateGroup, image_of: ImageOf) -> str:
     cards = "\n".join(_card(group, file, image_of(file)) for file in group.files)
     return f"<section>\n<h2>{number} · {len(group.files)} images</h2>\n<ol>\n{cards}\n</ol>\n</section>"
 
 
-def _card(group: DuplicateGroup, file: ImageFile, image: ImageSource | None) -> str:
+def _card(group: DuplicateGroup, file: ImageFile, image: ImageSource | RemoteImage | None) -> str:
     name = html.escape(short_path(str(file.path)))
     facts = f"{file.width} x {file.height} · {file.bytes / 1024:,.0f} KiB · {written_on(file)}"
     badges = "".join(f"<b>{mark}</b>" for mark in marks(group, file))

@@ -29,7 +29,7 @@ from vlmsearch.cli.common import (
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
-from vlmsearch.types import Document, IndexReport, Reject
+from vlmsearch.types import Document, IndexReport, Reject, local_image
 from vlmsearch.wire import report_json
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _to_send(item: Sourced) -> Document:
     if not item.ocr or document.text or document.image is None:
         return document
     try:
-        return with_image_text(document, document.image, DEFAULT_LIMITS)
+        return with_image_text(document, local_image(document.image), DEFAULT_LIMITS)
     except InvalidInputError:
         return document
 

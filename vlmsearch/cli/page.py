@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.images import thumbnail
-from vlmsearch.types import ImageSource
+from vlmsearch.types import ImageSource, RemoteImage, local_image
 
 EDGE = 360
 """The longer side of a thumbnail, in pixels; shown at half of it or less, sharp on dense screens too."""
@@ -53,10 +53,10 @@ def write_page(path: Path, body: str, *, title: str, style: str) -> None:
         raise ConfigError(f"cannot write {path}: {exc.strerror}") from exc
 
 
-def picture(source: ImageSource, alt: str, *, edge: int = EDGE) -> str:
+def picture(source: ImageSource | RemoteImage, alt: str, *, edge: int = EDGE) -> str:
     """A thumbnail in the page itself; nothing where the file is gone or damaged."""
     try:
-        data = base64.b64encode(thumbnail(source, edge=edge)).decode()
+        data = base64.b64encode(thumbnail(local_image(source), edge=edge)).decode()
     except InvalidInputError:
         return ""
     return f'<img src="data:image/jpeg;base64,{data}" alt="{html.escape(alt[:200], quote=True)}" loading="lazy">'

@@ -15,7 +15,7 @@ from vlmsearch.indexing.items import Sourced
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.models.bundle import Tower, data_folder
 from vlmsearch.models.recipe import Recipe
-from vlmsearch.types import ImageSource
+from vlmsearch.types import ImageSource, local_image
 
 CALIBRATION_SEED = 20_000_000
 """The first seed of the drawn scenes used here; those of training and of evaluation are smaller."""
@@ -114,7 +114,7 @@ def _own(paths: Sequence[Path], *, images: bool) -> tuple[list[ImageSource], lis
     if not paths:
         return [], []
     documents = [item.document for item in Paths(paths) if isinstance(item, Sourced)]
-    pictures = [document.image for document in documents if images and document.image is not None]
+    pictures = [local_image(document.image) for document in documents if images and document.image is not None]
     lines = (line.strip() for document in documents for line in (document.text or "").splitlines())
     texts = list(dict.fromkeys(line for line in lines if line))
     for found, what in ((pictures, "images"), (texts, "texts")):

@@ -55,6 +55,7 @@ from vlmsearch.types import (
     check_id,
     check_metadata,
     is_id,
+    local_image,
     part_of,
 )
 
@@ -437,6 +438,7 @@ class Examiner:
             check_metadata(document.metadata)
             limits = self.options.image_limits
             image = document.image if item.image is None else item.image
+            image = None if image is None else local_image(image)
             image = read_image(image, limits) if isinstance(image, Path) else image
             stamp = Stamp(item.digest or digest(document, image, limits, content=item.content), item.source)
             is_read = item.ocr and not document.text and image is not None

@@ -20,7 +20,7 @@ from vlmsearch.errors import BackendError, InvalidBatchError, InvalidInputError
 from vlmsearch.media.images import copy_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.label_keys import split_labels, with_labels
-from vlmsearch.types import HALVES, Document, Field, ImageSource, Modality, Record, Reject, Stamp, Vectors
+from vlmsearch.types import HALVES, Document, Field, ImageSource, Modality, Record, Reject, RemoteImage, Stamp, Vectors
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def check_types(document: Document) -> None:
     """Raise InvalidInputError where a part of a document is of another type than it is said to be."""
     parts = (
         ("text is a string", document.text, (str, type(None))),
-        ("image is a Path, bytes or a PIL image", document.image, (Path, bytes, Image, type(None))),
+        ("image is a Path, bytes or a PIL image", document.image, (Path, bytes, Image, RemoteImage, type(None))),
         ("metadata are a mapping", document.metadata, Mapping),
     )
     for said, value, kinds in parts:

@@ -43,7 +43,7 @@ from vlmsearch.registry import DEFAULT_STORE, open_store
 from vlmsearch.search.arrange import diversify
 from vlmsearch.stores.base import Store, check_manifest
 from vlmsearch.stores.filters import parse_filter
-from vlmsearch.types import Document, ImageSource, Match, Role, Scalar, Space, Vectors, check_metadata
+from vlmsearch.types import Document, ImageSource, Match, RemoteImage, Role, Scalar, Space, Vectors, check_metadata
 
 IMAGE_KEY = "image"
 """Where the metadata of a LangChain document have the path of its image."""
@@ -97,7 +97,8 @@ def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> Langchain
 
     Args:
         document: The document.
-        image_key: Under which key of the metadata to put the path of its image.
+        image_key: Under which key of the metadata to put the path of its image, the URL where it is on a server, and
+            nothing else.
 
     Returns:
         The text, "" where there is none, with the metadata and the id.
@@ -108,7 +109,10 @@ def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> Langchain
     """
     metadata: dict[str, Any] = dict(document.metadata)
     metadata.update(json.loads(metadata.pop(OTHERS_KEY, "{}")))
-    if isinstance(document.image, Path):
+    metadata.pop(image_key, None)
+    if isinstance(document.image, RemoteImage):
+        metadata[image_key] = document.image.url
+    elif isinstance(document.image, Path):
         metadata[image_key] = str(document.image)
     return LangchainDocument(document.text or "", id=document.id, metadata=metadata)
 

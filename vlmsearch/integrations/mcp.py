@@ -23,7 +23,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.media.images import thumbnail
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.search.info import index_info
-from vlmsearch.types import Document, Match, Matches, Scalar
+from vlmsearch.types import Document, Match, Matches, Scalar, local_image
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -277,7 +277,7 @@ def _picture(pipeline: Pipeline | RemotePipeline, document: Document, size: int)
         raise InvalidInputError("empty", f"{document.id!r} has no picture; its text is in the resource of its id")
     if isinstance(pipeline, RemotePipeline):
         return pipeline.thumbnail(document.id, size=size)
-    return thumbnail(document.image, edge=size, limits=pipeline.image_limits)
+    return thumbnail(local_image(document.image), edge=size, limits=pipeline.image_limits)
 
 
 def _info(pipeline: Pipeline | RemotePipeline) -> dict[str, Any]:

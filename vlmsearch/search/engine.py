@@ -26,7 +26,21 @@ from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.versions import compare_again, read_documents
 from vlmsearch.stores.words import LANGUAGES, query_words
-from vlmsearch.types import WORDS, Document, Field, Hit, ImageSource, Leg, Match, Matches, Modality, Record, Vectors
+from vlmsearch.types import (
+    WORDS,
+    Document,
+    Field,
+    Hit,
+    ImageSource,
+    Leg,
+    Match,
+    Matches,
+    Modality,
+    Record,
+    RemoteImage,
+    Vectors,
+    local_image,
+)
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -235,12 +249,12 @@ def check_images(encoder: Encoder, queries: Sequence[Query], limits: ImageLimits
         _prepared(encoder, images, limits)
 
 
-def _prepared(encoder: Encoder, images: Sequence[ImageSource], limits: ImageLimits) -> list[ImageSource]:
+def _prepared(encoder: Encoder, images: Sequence[ImageSource | RemoteImage], limits: ImageLimits) -> list[ImageSource]:
     """What the encoder takes of images that are within the limits."""
     from vlmsearch.encoders.base import prepared_image
 
     with stage("decode", {"vlmsearch.count": len(images)}):
-        return apply_to_each(lambda image: prepared_image(encoder, image, limits), images)
+        return apply_to_each(lambda image: prepared_image(encoder, local_image(image), limits), images)
 
 
 def _records(store: Store, ids: Iterable[str]) -> dict[str, Record]:

@@ -31,7 +31,7 @@ from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch, quarantine_of
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.words import K1, LEAST_IDF, query_terms, spans_of
-from vlmsearch.types import WORDS, Document, Modality, Scalar, is_id
+from vlmsearch.types import WORDS, Document, Modality, Scalar, is_id, local_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -274,7 +274,7 @@ def _parts(
             return _worth(encoder.encode_images(images), found, by_image)
 
         try:
-            image = open_image(document.image, limits=limits)
+            image = open_image(local_image(document.image), limits=limits)
         except InvalidInputError as exc:
             notes.append(f"Its image cannot be read now: {exc}")
         else:

@@ -18,7 +18,7 @@ from pathlib import Path
 from vlmsearch.errors import ConfigError
 from vlmsearch.search.arrange import file_of_part
 from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
-from vlmsearch.types import ImageSource, Match
+from vlmsearch.types import ImageSource, Match, RemoteImage, local_image
 
 _ID_BYTES = 6
 """How much of a digest stands for an id: among 10,000 that are shown, two in three million searches confuse two."""
@@ -88,7 +88,8 @@ def _identity(query: Query) -> tuple[object, ...]:
     return query.text, _image_identity(query.image), query.like
 
 
-def _image_identity(image: ImageSource | None) -> str:
+def _image_identity(image: ImageSource | RemoteImage | None) -> str:
+    image = None if image is None else local_image(image)
     if image is None or isinstance(image, Path):
         return str(image)
     data = image if isinstance(image, bytes) else repr(image.size).encode() + image.tobytes()

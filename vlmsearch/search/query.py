@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.types import ImageSource
+from vlmsearch.types import ImageSource, RemoteImage
 
 if TYPE_CHECKING:
     from vlmsearch.rerankers.base import Reranker
@@ -31,7 +31,7 @@ class Query:
 
     Attributes:
         text: A text, taken as it is; `Pipeline.search` and `Pipeline.search_many` take ``-word`` out of strings only.
-        image: A path, encoded bytes or a decoded image.
+        image: A path, encoded bytes or a decoded image; for a `RemotePipeline` also the image of a document there.
         like: Ids of documents: more like these, which are not in the result themselves.
         without: What the matches must not be, each a query of its own that has no ``without``.
 
@@ -45,7 +45,7 @@ class Query:
     """
 
     text: str | None = None
-    image: ImageSource | None = None
+    image: ImageSource | RemoteImage | None = None
     like: Sequence[str] = ()
     without: Sequence[Query] = ()
 
