@@ -1,10 +1,12 @@
 """Long work over HTTP: started, followed, cancelled."""
 
+import base64
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from tests.support.service import RunningService, serving
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.server.jobs import Job, Jobs
+from vlmsearch.server.service import Service
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.server.tokens import TokenFile
 from vlmsearch.wire import Json
@@ -100,6 +103,39 @@ def test_links_and_tables_do_not_lead_out_of_an_allowed_folder(service: RunningS
     assert {each["id"] for each in result["rejects"]} == {str(photos / "broken.png"), "out", "through"}
     ids = {each["id"] for each in service.http.get("/api/v1/indexes/default/documents").json()["documents"]}
     assert ids == {"in", *(str(photos / f"{n}.png") for n in (1, 2, 3))}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "chroma"])
+def test_what_is_the_services_own_is_not_read_below_an_allowed_folder(kind: str, tmp_path: Path) -> None:
+    root, link = tmp_path / "root", tmp_path / "link"
+    root.mkdir()
+    link.symlink_to(root)
+    make_scene(1).draw(64).save(root / "mine.png")
+    settings = ServerSettings(
+        indexes={
+            "default": IndexSettings(f"{kind}:{root / 'index.txt'}", "mock:", allow=(str(link),)),
+            "other": IndexSettings(f"sqlite:{link / 'other.txt'}", "mock:"),
+        },
+        uploads=str(root / "up"),
+    )
+    with serving(settings) as service:
+        picture = base64.b64encode((root / "mine.png").read_bytes()).decode()
+        sent = {"documents": [{"id": "secret of another", "image": picture}]}
+        assert service.http.post("/api/v1/indexes/other/documents", json=sent).json()["added"] == 1
+        [upload] = (root / "up").rglob("*.png")
+        for path in (upload, upload.parent, "up", "index.txt", "other.txt"):
+            assert service.http.post(JOBS, json={"kind": "index", "paths": [str(path)]}).status_code == 400
+        (root / "table.jsonl").write_text(json.dumps({"id": "row", "image": str(upload.relative_to(root))}))
+        job = start(service, {"kind": "index", "paths": [".", "table.jsonl"]})
+        result = follow(service, job["id"])[-1][1]["result"]
+        assert [each["id"] for each in result["rejects"]] == ["row"]
+        found = service.http.get("/api/v1/indexes/default/documents").json()["documents"]
+        assert {Path(each["id"]).name for each in found} == {"mine.png"}
+    guarded = replace(settings, tokens=str(link / "tokens"), tls_cert=str(root / "cert"), tls_key=str(root / "key"))
+    with Service.open(guarded) as opened:
+        assert {str(root / name) for name in ("tokens", "key", "up", "index.txt", "other.txt")} == set(
+            opened.private_places()
+        )
 
 
 def test_an_index_without_allowed_folders_reads_none(service: RunningService) -> None:

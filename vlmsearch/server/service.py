@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -128,6 +129,13 @@ class Service(Closable):
     def _note_batch(self, batch: Batch) -> None:
         for listener in self.on_batch:
             listener(batch)
+
+    def private_places(self) -> list[str]:
+        """Return the files and folders, links followed, that are the service's own: no index job reads them."""
+        places = [Path(each) for each in (self.settings.uploads, self.settings.tokens, self.settings.tls_key) if each]
+        for index in self.indexes.values():
+            places += index.pipeline.store.places()
+        return list(map(os.path.realpath, places))
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function returns that may take long: it runs in a thread, never on the event loop.

@@ -31,7 +31,8 @@ class IndexSettings:
         encoder: The URL of the encoder; None for what built the index.
         generator: The URL of what writes answers; "" for none.
         reranker: The URL of what `rerank` asks; None for none.
-        allow: Folders of this machine that index jobs may read.
+        allow: Folders of this machine that index jobs may read, but for what is the service's own in them: uploads,
+            indexes, the file of tokens and the key.
 
     Example:
         >>> IndexSettings(store="sqlite:./photos", allow=("photos",)).generator

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -256,6 +257,14 @@ class Store(Closable, ABC):
     @abstractmethod
     def __len__(self) -> int:
         """Return how many documents there are."""
+
+    def places(self) -> tuple[Path, ...]:
+        """Return the files and folders of this machine that hold the index; empty where a server has it.
+
+        Returns:
+            The paths, which no index job of a service reads.
+        """
+        return ()
 
 
 def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequence[Space]) -> None:

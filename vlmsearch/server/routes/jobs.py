@@ -19,6 +19,7 @@ from vlmsearch.indexing.items import Item, Sourced, SourceOptions
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import file_of
 from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.remote import remote_url
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Right
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right, find_index
@@ -49,7 +50,7 @@ async def start(
     if isinstance(wanted, IndexJob):
         check_right(caller, "write")
         right, details = "write", {"paths": wanted.paths}
-        work = _index(index, wanted, await service.call(_allowed, index, wanted))
+        work = _index(index, wanted, await service.call(_allowed, index, wanted, service.private_places()))
     else:
         if isinstance(wanted, CheckJob) and wanted.repair:
             right = "admin"
@@ -91,37 +92,57 @@ def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJo
 class AllowedPaths(Paths):
     """Paths below the folders that the operator allowed.
 
-    Links in folders are not followed, and a row of a table whose image is elsewhere is not read.
+    Links in folders are not followed, what is the service's own is left out of folders, and a row of a table whose
+    image is there or elsewhere is not read.
 
     Args:
         paths: The paths, which are below those folders.
         allowed: The folders, without links.
+        private: The files and folders of the service, without links.
         options: What is taken of files beside images, texts and tables.
         limits: What reading a table may take.
     """
 
-    def __init__(self, paths: list[Path], allowed: list[str], options: SourceOptions, limits: ImageLimits) -> None:
+    def __init__(
+        self, paths: list[Path], allowed: list[str], private: list[str], options: SourceOptions, limits: ImageLimits
+    ) -> None:
         super().__init__(paths, follow_links=False, options=options, limits=limits)
         self._allowed = allowed
+        self._private = private
+
+    def _walk(self, folder: str) -> Iterator[str | tuple[str, OSError]]:
+        real = os.path.realpath(folder)
+        for found in super()._walk(folder):
+            name = found if isinstance(found, str) else found[0]
+            place = os.path.join(real, name[len(folder) :].lstrip(os.sep))  # no link was followed below the folder
+            if not _is_in(place, self._private):
+                yield found
 
     def __iter__(self) -> Iterator[Item]:
         """Iterate as Paths do, with a Reject for each image elsewhere."""
         for item in super().__iter__():
             image = item.document.image if isinstance(item, Sourced) else None
-            if isinstance(item, Sourced) and isinstance(image, Path) and not is_below(image, self._allowed):
+            if isinstance(item, Sourced) and isinstance(image, Path) and not self._may_read(image):
                 message = f"{item.document.id}: its image is not in a folder that the operator allowed"
                 yield Reject(item.document.id, "unreadable", message, Stamp("", item.source))
             else:
                 yield item
 
-
-def is_below(path: Path, folders: list[str]) -> bool:
-    """Return whether a path, links followed, is one of some folders or below one."""
-    real = os.path.realpath(file_of(path))
-    return any(real == folder or real.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+    def _may_read(self, image: Path) -> bool:
+        return remote_url(image) is None and is_allowed(file_of(image), self._allowed, self._private)
 
 
-def _allowed(index: OpenIndex, wanted: IndexJob) -> Paths:
+def is_allowed(path: Path, allowed: list[str], private: list[str]) -> bool:
+    """Return whether a path, links followed, is an allowed folder or below one, and not one of the service."""
+    real = os.path.realpath(path)
+    return _is_in(real, allowed) and not _is_in(real, private)
+
+
+def _is_in(real: str, places: list[str]) -> bool:
+    return any(real == place or real.startswith(place.rstrip(os.sep) + os.sep) for place in places)
+
+
+def _allowed(index: OpenIndex, wanted: IndexJob, private: list[str]) -> Paths:
     """The paths of a request; ConfigError for one that is not below a folder that the operator allowed."""
     folders = [os.path.abspath(expand_home(Path(each))) for each in index.settings.allow]
     if not folders:
@@ -132,11 +153,11 @@ def _allowed(index: OpenIndex, wanted: IndexJob) -> Paths:
         if "\0" in path:
             raise ConfigError(f"no file is called {path!r}")
         places = [Path(os.path.abspath(os.path.join(folder, path))) for folder in folders]
-        place = next((each for each in places if is_below(each, real) and os.path.exists(each)), None)
+        place = next((each for each in places if is_allowed(each, real, private) and os.path.exists(each)), None)
         if place is None:
             raise ConfigError(f"{path!r} is not there, or not below {' or '.join(folders)}")
         found.append(place)
-    return AllowedPaths(found, real, wanted.options, index.pipeline.image_limits)
+    return AllowedPaths(found, real, private, wanted.options, index.pipeline.image_limits)
 
 
 @router.get("/jobs", response_model=JobsAnswer)

@@ -118,6 +118,10 @@ class ChromaConnection(ABC):
         """How many bytes the database takes, and how many are left for it; None where nobody says."""
         return None
 
+    def places(self) -> tuple[Path, ...]:
+        """The folders of this machine that hold the database."""
+        return ()
+
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
         """The rows of a collection with the vectors that were written, where they are kept beside the graph too."""
         yield from ()
@@ -246,6 +250,10 @@ class Subindex(ChromaConnection):
     def disk_use(self) -> tuple[int, int] | None:
         """How many bytes the database takes, and how many are left for it."""
         return self._inner.disk_use()
+
+    def places(self) -> tuple[Path, ...]:
+        """The folders of this machine that hold the database."""
+        return self._inner.places()
 
     def note_garbage(self, rows: int) -> None:
         """Rows have been replaced or deleted."""

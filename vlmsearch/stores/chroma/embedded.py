@@ -116,6 +116,10 @@ class EmbeddedChroma(ChromaConnection):
         """Remove the log and the HNSW files of a collection that is dropped meanwhile: Chroma leaves them there."""
         return self._folder().dropping(collection)
 
+    def places(self) -> tuple[Path, ...]:
+        """The folder."""
+        return (self._path,)
+
     def disk_use(self) -> tuple[int, int]:
         """How many bytes the folder takes, and how many are left on its disk and within its files."""
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from vlmsearch.errors import ConfigError
@@ -124,6 +125,10 @@ class ChromaIndex(GenerationalStore):
             return None
         collections = map(self._documents_of, self.kept_generations())
         return DiskUse(found[0], sum(len(each) for each in collections if each.find() is not None), found[1])
+
+    def places(self) -> tuple[Path, ...]:
+        """Return the folder; nothing for a server."""
+        return self._connection.places()
 
     def vector_bytes(self, dim: int) -> int:
         """About how many bytes a vector takes: in the graph, and in Chroma's log of it."""

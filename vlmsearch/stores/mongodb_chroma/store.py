@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,10 @@ class MongoChromaStore(MongoIndex):
             return replace(documents, bytes=documents.bytes + documents.documents * sum(map(self.vector_bytes, dims)))
         free = folder[1] if documents.free is None else min(documents.free, folder[1])
         return DiskUse(documents.bytes + folder[0], documents.documents, free)
+
+    def places(self) -> tuple[Path, ...]:
+        """Return the folder of the vectors; nothing where a server has them."""
+        return self._chroma.places()
 
     def vector_bytes(self, dim: int) -> int:
         """About how many bytes a vector takes in Chroma."""

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import compress, islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -356,6 +357,10 @@ class SqliteStore(GenerationalStore):
             return 0
         with self._reading("count documents") as (db, tables):
             return tables.state(db).documents
+
+    def places(self) -> tuple[Path, ...]:
+        """Return the file."""
+        return (self._database.path,)
 
     def disk_use(self) -> DiskUse:
         """What all generations take of the file, and what is left on its disk."""
