@@ -474,7 +474,7 @@ class RemotePipeline(Closable):
             paths: Folders, files and tables of the server, absolute or relative to an allowed folder.
             prune: Remove the documents that came from these folders and tables and are there no longer.
             retry_failed: Try those in quarantine again, too.
-            options: What to take of files beside images, texts and tables.
+            options: What to take of files; links are never followed there.
             on_progress: Called with the number of inputs that are done.
 
         Returns:
@@ -486,6 +486,7 @@ class RemotePipeline(Closable):
         """
         given = [paths] if isinstance(paths, (str, Path)) else paths
         form = {"paths": [str(path) for path in given], "prune": prune, "retry_failed": retry_failed, **asdict(options)}
+        del form["follow_links"]
         return report_from(self._job("index", form, on_progress))
 
     def delete(self, ids: str | Iterable[str]) -> int:

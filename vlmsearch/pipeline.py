@@ -218,7 +218,7 @@ class Pipeline(Closable):
 
         Args:
             paths: One path or several. Links to files are followed, also out of a folder, unless this is
-                ``Paths([...], follow_links=False)``.
+                ``Paths([...], options=SourceOptions(follow_links=False))``.
             prune: Remove the documents that came from these folders and tables and are there no longer; never one
                 from below a folder that could not be read.
             retry_failed: Try those in quarantine again, too.

@@ -56,6 +56,19 @@ def documents(pipeline: Pipeline) -> dict[str, Document]:
 # ----------------------------------------------------------------------------------------------------------- films
 
 
+def test_subtitles_that_are_a_link_are_taken_where_links_are_followed(
+    pipeline: Pipeline, folder: Path, tmp_path: Path
+) -> None:
+    path = film(folder / "holiday.mp4", (3,))
+    (tmp_path / "private.srt").write_text("1\n00:00:00,000 --> 00:00:02,000\nthe salaries\n\n")
+    (folder / "holiday.srt").symlink_to(tmp_path / "private.srt")
+    assert counts(pipeline, folder, video=True, follow_links=False)[0] == 2
+    assert not any("salaries" in (each.text or "") for each in documents(pipeline).values())
+    assert counts(pipeline, folder, video=True)[1] == 2
+    assert documents(pipeline)["holiday.mp4#t=0.000"].text == "the salaries"
+    assert video.subtitles_beside(path, follow_links=False) is None
+
+
 def test_a_film_gives_a_document_a_scene_and_one_for_the_whole(pipeline: Pipeline, folder: Path) -> None:
     path = film(folder / "holiday.mp4", (3, 4, 3), subtitles=[(3.5, 5, "A dog runs in the snow")])
     sign(folder / "note.png", "market")

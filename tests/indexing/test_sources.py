@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.folders import shut
 from vlmsearch import ConfigError, Document, Reject, Stamp
-from vlmsearch.indexing.items import Sourced, id_of
+from vlmsearch.indexing.items import Sourced, SourceOptions, id_of
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.types import CONTROLS
@@ -133,10 +133,10 @@ def test_links_to_files_are_followed_unless_they_are_not_to_be(tmp_path: Path) -
     (tmp_path / "photos/folder").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "photos/gone.txt").symlink_to(tmp_path / "nowhere.txt")
     assert [doc.text for doc in documents(tmp_path / "photos")[:2]] == ["here", "secret"]
-    source = Paths([tmp_path / "photos"], follow_links=False)
+    source = Paths([tmp_path / "photos"], options=SourceOptions(follow_links=False))
     assert [item.document.text for item in source if isinstance(item, Sourced)] == ["here"]
     assert len(source) == len(list(source)) == 1
-    (named,) = Paths([tmp_path / "photos/link.txt"], follow_links=False)
+    (named,) = Paths([tmp_path / "photos/link.txt"], options=SourceOptions(follow_links=False))
     assert isinstance(named, Sourced)
     assert named.document.text == "secret"
 

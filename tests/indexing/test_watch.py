@@ -19,7 +19,15 @@ from PIL import Image
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from tests.support.cli import assert_one_line, run
-from vlmsearch import AsyncPipeline, ConfigError, Document, IndexReport, MissingDependencyError, Pipeline
+from vlmsearch import (
+    AsyncPipeline,
+    ConfigError,
+    Document,
+    IndexReport,
+    MissingDependencyError,
+    Pipeline,
+    SourceOptions,
+)
 from vlmsearch.indexing import watch as watching
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.indexing.watch import FolderWatch
@@ -43,7 +51,8 @@ class Watched:
         self.folders = folders
         self.stop = threading.Event()
         self.failure: BaseException | None = None
-        self.thread = threading.Thread(target=self._watch, args=(Paths(folders, follow_links=follow_links),))
+        source = Paths(folders, options=SourceOptions(follow_links=follow_links))
+        self.thread = threading.Thread(target=self._watch, args=(source,))
 
     def _watch(self, source: Paths) -> None:
         try:

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.films import film
 from tests.support.service import RunningService, serving
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.server.jobs import Job, Jobs
@@ -103,6 +104,17 @@ def test_links_and_tables_do_not_lead_out_of_an_allowed_folder(service: RunningS
     assert {each["id"] for each in result["rejects"]} == {str(photos / "broken.png"), "out", "through"}
     ids = {each["id"] for each in service.http.get("/api/v1/indexes/default/documents").json()["documents"]}
     assert ids == {"in", *(str(photos / f"{n}.png") for n in (1, 2, 3))}
+
+
+def test_subtitles_that_are_a_link_do_not_lead_out_of_an_allowed_folder(
+    service: RunningService, tmp_path: Path
+) -> None:
+    film(tmp_path / "photos" / "holiday.mp4", (3,))
+    (tmp_path / "secret" / "private.srt").write_text("1\n00:00:00,000 --> 00:00:02,000\nthe salaries\n\n")
+    (tmp_path / "photos" / "holiday.srt").symlink_to(tmp_path / "secret" / "private.srt")
+    job = start(service, {"kind": "index", "paths": ["holiday.mp4"], "video": True})
+    assert follow(service, job["id"])[-1][1]["result"]["added"] == 2
+    assert "salaries" not in service.http.get("/api/v1/indexes/default/documents").text
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "chroma"])

@@ -139,7 +139,7 @@ def index(
     from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
 
-    options = SourceOptions(pdf=pdf, video=video, office=office, ocr=ocr)
+    options = SourceOptions(pdf=pdf, video=video, office=office, ocr=ocr, follow_links=not no_follow)
     if cluster is not None and (server is not None or strict):
         raise click.UsageError("--on runs here and stops at no file: leave out --server and --strict")
     if server is None and upload:
@@ -152,13 +152,13 @@ def index(
     elif server is not None:
         if prune or prune_empty:
             raise click.UsageError("--prune looks for the files of the server: leave out --upload")
-        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits, prune_empty=prune_empty)
+        source = Paths(paths, options=options, limits=image_limits, prune_empty=prune_empty)
         with server.connect() as remote, progress(source, quiet=as_json) as advance:
             report = _upload(remote, source, retry_failed=retry_failed, strict=strict, on_progress=advance)
     elif cluster is not None:
         from vlmsearch.integrations.ray import index as index_on_ray
 
-        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits, prune_empty=prune_empty)
+        source = Paths(paths, options=options, limits=image_limits, prune_empty=prune_empty)
         url = encoder or _usual_encoder_of(store)
         with progress(None, quiet=as_json) as advance, redirect_stdout(sys.stderr):  # Ray writes there
             report = index_on_ray(
@@ -172,7 +172,7 @@ def index(
                 options=cluster,
             )
     else:
-        source = Paths(paths, follow_links=not no_follow, options=options, limits=image_limits, prune_empty=prune_empty)
+        source = Paths(paths, options=options, limits=image_limits, prune_empty=prune_empty)
         with (
             open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
             progress(source, quiet=as_json) as advance,

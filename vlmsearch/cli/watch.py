@@ -37,9 +37,10 @@ def watch(
     It starts as `vlmsearch index --prune` does. Files that come or change are indexed a second after the last write to
     them, and what is deleted is removed from the index. With --json, each line is what one step did.
     """
+    from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
 
-    source = Paths(folders, follow_links=not no_follow, limits=image_limits)
+    source = Paths(folders, options=SourceOptions(follow_links=not no_follow), limits=image_limits)
     with open_index(store, encoder, create=True, image_limits=image_limits) as pipeline:
         with progress(source, quiet=as_json) as advance:
             reports = pipeline.watch(source, retry_failed=retry_failed, on_progress=advance)

@@ -35,12 +35,13 @@ _COVER = 0.1
 
 @dataclass(frozen=True)
 class File:
-    """A file of several documents: its absolute path, its id, its version, and whether text in images is read."""
+    """A file of several documents: its absolute path, its id, its version, and what decides how it is read."""
 
     path: Path
     id: str
     version: str
     ocr: bool = False
+    follow_links: bool = True
 
     def part(self, fragment: str, text: str | None, image: bytes | None, metadata: dict[str, Scalar]) -> Sourced:
         """The document of a part, whose image is named by the path with the same fragment."""
@@ -58,7 +59,8 @@ class Kind:
     """A kind of files: what it is called, how its files end, the option, what of the options decides, and how to read.
 
     ``edition`` is raised where the same file gives other documents than before. ``beside`` finds another file that
-    belongs to it. Where its parts have images, the text in these may be read; the version then has the mark of that.
+    belongs to it, and is told whether that may be a link. Where its parts have images, the text in these may be read;
+    the version then has the mark of that.
     """
 
     name: str
@@ -67,24 +69,27 @@ class Kind:
     decided_by: tuple[str, ...]
     edition: int
     read: Read
-    beside: Callable[[Path], Path | None] = lambda _: None
+    beside: Callable[[Path, bool], Path | None] = lambda *_: None
     has_images: bool = True
 
 
 def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Container:
     """A file of a kind; InvalidInputError ``unreadable`` where its bytes cannot be read."""
     chosen = [kind.option, kind.edition, *(getattr(options, each) for each in kind.decided_by)]
-    beside = kind.beside(Path(name))
+    beside = kind.beside(Path(name), options.follow_links)
     digests = [_digest(name), *([_digest(str(beside))] if beside else [])]
     version = hashlib.sha256(json.dumps([*digests, chosen]).encode()).hexdigest()
     ocr = options.ocr and kind.has_images
     version = with_mark(version) if ocr else version
-    return Container(id, id, version, partial(_read_parts, kind.option, File(Path(name), id, version, ocr)))
+    return Container(
+        id, id, version, partial(_read_parts, kind.option, File(Path(name), id, version, ocr, options.follow_links))
+    )
 
 
 def _read_parts(option: str, file: File, reading: Reading) -> Iterator[PartItem]:
     """Read the parts of a file in a child process; where that fails, the file is rejected."""
     value = {"option": option, "path": str(file.path), "id": file.id, "version": file.version, "ocr": file.ocr}
+    value["follow_links"] = file.follow_links
     try:
         yield from received(f"{__name__}:child_parts", value, reading, name=repr(str(file.path)))
     except InvalidInputError as exc:
@@ -93,7 +98,8 @@ def _read_parts(option: str, file: File, reading: Reading) -> Iterator[PartItem]
 
 def child_parts(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[object, list[Bytes]]]:
     """Read the parts of a file; runs in a child process."""
-    file, reading = File(Path(value["path"]), value["id"], value["version"], value["ocr"]), reading_of(value)
+    file = File(Path(value["path"]), value["id"], value["version"], value["ocr"], value["follow_links"])
+    reading = reading_of(value)
     kind = next(kind for kind in KINDS if kind.option == value["option"])
     yield from sent(kind.read(file, reading.limits), reading)
 
@@ -144,7 +150,7 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
     count, is_past = 0, False
     try:
         about = video.describe(file.path)
-        for frame in video.scenes(file.path, limits=limits):
+        for frame in video.scenes(file.path, limits=limits, follow_links=file.follow_links):
             fragment, image = f"#t={frame.seconds:.3f}", video.as_bmp(frame.image)
             if count == 0 or (not is_past and frame.seconds >= _COVER * (about.duration or 0.0)):
                 cover, is_past = (fragment, image), count > 0

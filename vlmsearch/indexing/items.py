@@ -70,7 +70,7 @@ Item: TypeAlias = Union[Sourced, Reject, Container]
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Say what is taken of files beside images, texts and tables: it costs time, so it is off by default.
+    """Say what is taken of files; what is beside images, texts and tables costs time, so it is off by default.
 
     Attributes:
         pdf: Take each page of PDF files, as its text and its image. Needs the extra ``pdf``.
@@ -78,6 +78,8 @@ class SourceOptions:
             ``video``.
         office: Take the text of office documents, e-books and web pages. Needs the extra ``office``.
         ocr: Read the text in images, pages and frames that have none beside them. Needs the extra ``ocr``.
+        follow_links: Take files that are symbolic links, which may lead out of the folders, and subtitles that are one.
+            Files that are named themselves are always taken. A server follows no links.
 
     Example:
         >>> SourceOptions(pdf=True).pdf
@@ -88,6 +90,7 @@ class SourceOptions:
     video: bool = False
     office: bool = False
     ocr: bool = False
+    follow_links: bool = True
 
 
 NO_OPTIONS = SourceOptions()

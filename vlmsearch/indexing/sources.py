@@ -2,8 +2,8 @@
 
 ========================  ==========================================================================================
 a folder                  every image and text file below it, hidden ones left out; the id is the absolute path. A
-                          link to a file is that file, wherever it is, unless ``follow_links`` is off; links to
-                          folders are left out
+                          link to a file is that file, wherever it is, unless `SourceOptions.follow_links` is off;
+                          links to folders are left out
 a file, a glob            the same for what it names
 ``.pdf``                  with `SourceOptions.pdf`: a document a page, whose id ends in ``#page=3``, and one for the
                           whole file, whose id is the absolute path
@@ -84,9 +84,7 @@ class Paths:
 
     Args:
         paths: Folders, files, globs and tables.
-        follow_links: Take files that are symbolic links, which may lead out of the folders; those that are named
-            themselves are always taken.
-        options: What is taken of files beside images, texts and tables.
+        options: What is taken of files.
         limits: What reading a table may take.
         prune_empty: Let the files of a folder that has none count as gone. Otherwise its disk counts as not mounted.
 
@@ -105,7 +103,6 @@ class Paths:
         self,
         paths: Sequence[str | Path],
         *,
-        follow_links: bool = True,
         options: SourceOptions = NO_OPTIONS,
         limits: ImageLimits = DEFAULT_LIMITS,
         prune_empty: bool = False,
@@ -116,7 +113,6 @@ class Paths:
         self.options = options
         self._limits = limits
         self._prune_empty = prune_empty
-        self._follow_links = follow_links
         self.folders: list[str] = []
         self.tables: list[str] = []
         self._files: list[str] = []
@@ -186,7 +182,7 @@ class Paths:
             return False
         parts = os.path.relpath(name, folder).split(os.sep)
         below = [os.path.join(folder, *parts[:count]) for count in range(1, len(parts) + 1)]
-        links = below[:-1] if self._follow_links else below
+        links = below[:-1] if self.options.follow_links else below
         is_hidden = any(part.startswith(".") for part in parts)
         kind = kind_of(name)
         is_taken = Path(name).suffix.lower() in _SUFFIXES and (kind is None or getattr(self.options, kind.option))
@@ -244,7 +240,7 @@ class Paths:
 
     def _walk(self, folder: str) -> Iterator[_Found]:
         """What is taken of a folder."""
-        for found in _walk(folder, self._follow_links):
+        for found in _walk(folder, self.options.follow_links):
             kind = kind_of(found) if isinstance(found, str) else None
             if kind is None or getattr(self.options, kind.option):
                 yield found

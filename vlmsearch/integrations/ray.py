@@ -156,7 +156,7 @@ def index(
     started = time.monotonic()
     given = [paths] if isinstance(paths, (str, Path)) else paths
     source = given if isinstance(given, Paths) else Paths(list(given))
-    if source.options != NO_OPTIONS:
+    if replace(source.options, follow_links=True) != NO_OPTIONS:
         raise ConfigError("a cluster reads images, texts and tables: index files of several documents on one machine")
     settings = _Settings(
         encoder, store, os.getcwd(), IndexOptions(retry_failed=retry_failed, image_limits=image_limits)

@@ -116,7 +116,12 @@ class _Cue:
 
 
 def scenes(
-    path: Path, *, least: float = 2.0, most: float = 30.0, limits: ImageLimits = DEFAULT_LIMITS
+    path: Path,
+    *,
+    least: float = 2.0,
+    most: float = 30.0,
+    limits: ImageLimits = DEFAULT_LIMITS,
+    follow_links: bool = True,
 ) -> Generator[Frame, None, None]:
     """Yield a frame of each scene of a film, in the order of their times; one frame is in memory at a time.
 
@@ -130,6 +135,7 @@ def scenes(
         least: The shortest distance of two frames, in seconds: cuts that follow sooner are not taken.
         most: The longest distance of two frames, in seconds.
         limits: How large a frame may be.
+        follow_links: Whether the file with the subtitles may be a symbolic link.
 
     Yields:
         At least one frame.
@@ -150,7 +156,7 @@ def scenes(
     if not 0 < least <= most:
         raise ConfigError(f"`least` is above 0 and at most `most`, not {least:g} and {most:g}")
     with _opened(path, limits) as film:
-        cues = _cues_beside(path)
+        cues = _cues_beside(path, follow_links)
         taken: _Taken | None = None
         for one in _choose(film, least, most):
             if taken:
@@ -205,10 +211,11 @@ def describe(path: Path) -> FilmHeader:
         return FilmHeader(film.duration, film.title)
 
 
-def subtitles_beside(path: Path) -> Path | None:
+def subtitles_beside(path: Path, follow_links: bool = True) -> Path | None:
     """Return the file with the subtitles of a film, None for none: ``film.srt`` before ``film.en.srt``."""
     try:
         beside = [each for each in path.parent.iterdir() if each.suffix.lower() in _TEXT_SUFFIXES]
+        beside = [each for each in beside if follow_links or not each.is_symlink()]
     except OSError:
         return None
     same = sorted(each for each in beside if each.stem == path.stem)
@@ -413,11 +420,11 @@ def _plain(dialogue: bytes) -> str:
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-def _cues_beside(path: Path) -> list[_Cue] | None:
+def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
     """The subtitles in a file beside a film; None where there is none, or none that can be read."""
     import av
 
-    beside = subtitles_beside(path)
+    beside = subtitles_beside(path, follow_links)
     if beside is None:
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
 from annotated_types import GroupedMetadata
@@ -262,8 +262,8 @@ class IndexJob(StrictForm):
 
     @property
     def options(self) -> SourceOptions:
-        """Return what is taken of files beside images, texts and tables."""
-        return SourceOptions(**{field.name: getattr(self, field.name) for field in fields(SourceOptions)})
+        """Return what is taken of files; links are never followed."""
+        return SourceOptions(pdf=self.pdf, video=self.video, office=self.office, ocr=self.ocr, follow_links=False)
 
 
 class LabelJob(LabelForm):

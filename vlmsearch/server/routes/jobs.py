@@ -99,14 +99,14 @@ class AllowedPaths(Paths):
         paths: The paths, which are below those folders.
         allowed: The folders, without links.
         private: The files and folders of the service, without links.
-        options: What is taken of files beside images, texts and tables.
+        options: What is taken of files.
         limits: What reading a table may take.
     """
 
     def __init__(
         self, paths: list[Path], allowed: list[str], private: list[str], options: SourceOptions, limits: ImageLimits
     ) -> None:
-        super().__init__(paths, follow_links=False, options=options, limits=limits)
+        super().__init__(paths, options=options, limits=limits)
         self._allowed = allowed
         self._private = private
 
