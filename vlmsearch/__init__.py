@@ -210,8 +210,8 @@ _HOMES = {
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
         "Answer Citation Document DuplicateGroup Duplicates Field Hit ImageFile ImageSource IndexReport Labelled "
-        "Leg Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit RemoteImage Role Scalar Space "
-        "Stamp Vectors WordHits part_of"
+        "Leg Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit RemoteImage Role Scalar "
+        "Space Stamp Vectors WordHits part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

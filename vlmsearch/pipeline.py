@@ -73,7 +73,8 @@ class Pipeline(Closable):
         generator: What writes answers; only `ask` needs one.
         next_encoders: What to go on with where `vlmsearch reindex` puts an index of one of them in the place of this
             one: no search fails meanwhile. All of them are open as long as the pipeline is.
-        image_limits: How large images may be, both those that are indexed and those of queries.
+        image_limits: How large images may be, both those that are indexed and those of queries, and whether those in
+            object storage are read that an index, a table or a query names.
 
     Raises:
         TypeError: A back end is a string.
@@ -356,7 +357,7 @@ class Pipeline(Closable):
         self._check_process()
         encoder, store = self._follow()
         store.bind(encoder.fingerprint, encoder.spaces)
-        options = IndexOptions(retry_failed, strict, on_progress, self.image_limits)
+        options = IndexOptions(retry_failed, strict, on_progress, self.image_limits, has_remote_sources=True)
         try:
             with operation("index"):
                 return Flow(encoder, store, options).run(items)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
+from tests.support.cli import ok
 from tests.support.object_storage import client, put, put_folder
 from tests.support.shards import png, write_parquet, write_tar
-from vlmsearch import ConfigError, Document, Pipeline, Reject
+from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline, Reject
 from vlmsearch.indexing.items import Sourced
+from vlmsearch.indexing.reindex import reindex
 from vlmsearch.indexing.sources import Paths
 from vlmsearch.media.images import open_image, thumbnail
+from vlmsearch.registry import open_encoder
 
+REMOTE = ImageLimits(remote=True)
 pytestmark = pytest.mark.usefixtures("storage")
 
 
@@ -48,7 +53,7 @@ def test_tables_name_images_beside_them_and_elsewhere(tmp_path: Path) -> None:
     assert near.image == far.image == unnamed.image
     assert unnamed.id == "s3://photos/tables/a.png"
     assert isinstance(near.image, Path)
-    assert open_image(near.image).size == (96, 96)
+    assert open_image(near.image, limits=REMOTE).size == (96, 96)
     here = tmp_path / "rows.jsonl"
     here.write_bytes(lines)
     assert documents(here)[1].image == far.image
@@ -81,7 +86,7 @@ def test_a_picture_is_read_from_there_and_what_is_gone_is_pruned(tmp_path: Path)
     assert pipeline.index("s3://photos/prune").added == 2
     (found,) = pipeline.store.get([first])
     assert isinstance(found.image, Path)
-    assert thumbnail(found.image, edge=32).startswith(b"\xff\xd8")
+    assert thumbnail(found.image, edge=32, limits=REMOTE).startswith(b"\xff\xd8")
     client().delete_object(Bucket="photos", Key="prune/1.png")
     assert pipeline.index("s3://photos/prune", prune=True).pruned == 1
     assert list(pipeline.store.ids()) == [second]
@@ -95,3 +100,67 @@ def test_what_cannot_be_read_there_is_rejected(tmp_path: Path) -> None:
     assert {id: reject.code for id, reject in found.items()} == {"a": "unreadable", empty: "empty"}
     assert isinstance(found["a"], Reject)
     assert gone in found["a"].message
+
+
+def requested(prefix: str, log: pytest.LogCaptureFixture) -> list[str]:
+    """The paths below a prefix that the storage was asked for."""
+    return [record.getMessage() for record in log.records if f"/photos/{prefix}" in record.getMessage()]
+
+
+def test_a_table_leads_to_no_other_place_in_object_storage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    secret = put("private/a.png", png(1))
+    below = put("shared/below/b.png", png(2))
+    rows = [
+        {"id": "absolute", "image": secret},
+        {"id": "up", "image": "../private/a.png"},
+        {"id": "below", "image": below},
+        {"id": "beside", "image": "below/b.png"},
+    ]
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    there, here = put("shared/rows.jsonl", lines), tmp_path / "rows.jsonl"
+    here.write_bytes(lines)
+    caplog.set_level("INFO", "werkzeug")
+    caplog.clear()
+    report = Pipeline(MockEncoder(), MemoryStore()).index(there)
+    assert (report.added, {reject.id: reject.code for reject in report.rejects}) == (
+        2,
+        {"absolute": "unreadable", "up": "unreadable"},
+    )
+    assert requested("shared/below", caplog)
+    report = Pipeline(MockEncoder(), MemoryStore()).index(here)
+    assert {reject.id for reject in report.rejects} == {"absolute", "up", "below", "beside"}
+    assert "is in object storage" in report.rejects[0].message
+    assert not requested("private", caplog)
+    with Pipeline(MockEncoder(), MemoryStore(), image_limits=REMOTE) as pipeline:
+        assert {reject.id for reject in pipeline.index(here).rejects} == {"up", "beside"}
+    assert requested("private", caplog)
+
+
+def test_an_index_from_elsewhere_leads_to_no_place_in_object_storage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = put("private/dog.png", png(1))
+    store = f"sqlite:{tmp_path / 'index'}"
+    with Pipeline.open(encoder="mock:", store=store) as pipeline:
+        pipeline.index(secret)
+    page = tmp_path / "page.html"
+    caplog.set_level("INFO", "werkzeug")
+    caplog.clear()
+    with Pipeline.open(encoder="mock:", store=store) as pipeline:
+        [match] = pipeline.search("dog", min_score=0)
+        assert isinstance(match.document.image, Path)
+        with pytest.raises(InvalidInputError, match="is in object storage"):
+            pipeline.search(image=match.document.image)
+        assert "object storage" in pipeline.explain("dog", secret, min_score=0, parts=True).notes[0]
+        pipeline.duplicates()
+        list(pipeline.label(["dog"], min_score=0))
+        [reject] = pipeline.add(replace(match.document, id="again")).rejects
+        assert reject.code == "unreadable"
+        moved = reindex(pipeline.store, open_encoder("onnx:demo"))
+        assert moved.lost == (secret,)
+    ok("search", "dog", "--min-score", "0", "--store", store, "--encoder", "mock:", "--html", page)
+    assert not requested("private", caplog)
+    assert "data:image" not in page.read_text()
+    limits = ("--image-limits", "remote")
+    ok("search", "dog", "--min-score", "0", "--store", store, "--encoder", "mock:", "--html", page, *limits)
+    assert "data:image" in page.read_text()

@@ -261,6 +261,7 @@ def test_a_pipeline_keeps_to_its_limits() -> None:
         ("pixels=50M", ImageLimits(pixels=50_000_000)),
         ("decoded=2Gi,encoded=100Mi", ImageLimits(decoded_bytes=2 * 2**30, encoded_bytes=100 * 2**20)),
         ("encoded=7, pixels=3k", ImageLimits(pixels=3000, encoded_bytes=7)),
+        ("remote,encoded=7", ImageLimits(encoded_bytes=7, remote=True)),
     ],
 )
 def test_limits_are_written_as_text(text: str, expected: ImageLimits) -> None:

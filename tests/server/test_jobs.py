@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.support.films import film
+from tests.support.object_storage import object_storage, put
 from tests.support.service import RunningService, serving
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.server.jobs import Job, Jobs
@@ -104,6 +105,19 @@ def test_links_and_tables_do_not_lead_out_of_an_allowed_folder(service: RunningS
     assert {each["id"] for each in result["rejects"]} == {str(photos / "broken.png"), "out", "through"}
     ids = {each["id"] for each in service.http.get("/api/v1/indexes/default/documents").json()["documents"]}
     assert ids == {"in", *(str(photos / f"{n}.png") for n in (1, 2, 3))}
+
+
+def test_a_table_leads_to_no_object_storage(
+    service: RunningService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "photos")  # where a path that looks like a URL is one below the folder
+    with object_storage():
+        row = {"id": "there", "image": put("a.png", (tmp_path / "secret" / "4.png").read_bytes())}
+        (tmp_path / "photos" / "table.jsonl").write_text(json.dumps(row))
+        job = start(service, {"kind": "index", "paths": ["table.jsonl"]})
+        [reject] = follow(service, job["id"])[-1][1]["result"]["rejects"]
+    assert (reject["id"], reject["code"]) == ("there", "unreadable")
+    assert "not in a folder that the operator allowed" in reject["message"]
 
 
 def test_subtitles_that_are_a_link_do_not_lead_out_of_an_allowed_folder(

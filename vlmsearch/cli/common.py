@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -18,8 +18,9 @@ import click
 from typing_extensions import TypeIs
 
 from vlmsearch._util.text import visible
-from vlmsearch.errors import ConfigError, VlmsearchError
+from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.remote import remote_url
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS
 from vlmsearch.stores.filters import TOO_DEEP
@@ -239,7 +240,7 @@ def limits_option(default: ImageLimits) -> Callable[[Function], Function]:
         default=default,
         show_default=str(default),
         metavar="LIMITS",
-        help="The largest images: pixels=N,decoded=BYTES,encoded=BYTES or some of these.",
+        help="The largest images: pixels=N,decoded=BYTES,encoded=BYTES or some of these; remote reads object storage.",
     )
 
 
@@ -364,10 +365,16 @@ def is_remote(pipeline: Pipeline | RemotePipeline) -> TypeIs[RemotePipeline]:
 
 
 def with_picture(pipeline: Pipeline | RemotePipeline, document: Document) -> Document:
-    """A document with its picture at hand: of one on a server, the bytes of a smaller one."""
-    if document.image is None or not is_remote(pipeline):
-        return document
-    return replace(document, image=pipeline.thumbnail(document.id, size=_PICTURE))
+    """A document with its picture at hand: of one on a server or in object storage, the bytes of a smaller one."""
+    if is_remote(pipeline):
+        has_image = document.image is not None
+        return replace(document, image=pipeline.thumbnail(document.id, size=_PICTURE)) if has_image else document
+    if isinstance(document.image, Path) and remote_url(document.image) and pipeline.image_limits.remote:
+        from vlmsearch.media.images import thumbnail
+
+        with suppress(InvalidInputError):
+            return replace(document, image=thumbnail(document.image, edge=_PICTURE, limits=pipeline.image_limits))
+    return document
 
 
 def count_of(pipeline: Pipeline | RemotePipeline) -> int:

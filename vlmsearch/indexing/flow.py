@@ -37,9 +37,10 @@ from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, 
 from vlmsearch.indexing.image_text import with_image_text, with_mark, without_mark
 from vlmsearch.indexing.items import Container, Item, Reading, Sourced, id_of
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
-from vlmsearch.indexing.sources import Paths
+from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.remote import remote_url
 from vlmsearch.models.inputs import available_cores
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.label_keys import has_labels, without_labels
@@ -98,7 +99,9 @@ class IndexOptions:
     """How to run: look at quarantined inputs again, fail at the first bad input, and whom to tell of progress.
 
     ``on_progress`` is called with the number of inputs done so far, from another thread. ``image_limits`` is how
-    large an image may be. With ``keep_labels`` a document without labels is unchanged where the index has it with some.
+    large an image may be. With ``has_remote_sources`` an image is read that lies beside or below the file of object
+    storage which its document comes from. With ``keep_labels`` a document without labels is unchanged where the index
+    has it with some.
     """
 
     retry_failed: bool = False
@@ -106,6 +109,7 @@ class IndexOptions:
     on_progress: Callable[[int], None] | None = None
     image_limits: ImageLimits = DEFAULT_LIMITS
     keep_labels: bool = True
+    has_remote_sources: bool = False
 
 
 @dataclass
@@ -439,7 +443,9 @@ class Examiner:
             limits = self.options.image_limits
             image = document.image if item.image is None else item.image
             image = None if image is None else local_image(image)
-            image = read_image(image, limits) if isinstance(image, Path) else image
+            if isinstance(image, Path):
+                is_asked = self.options.has_remote_sources and _is_beside(image, item.source)
+                image = read_image(image, replace(limits, remote=limits.remote or is_asked))
             stamp = Stamp(item.digest or digest(document, image, limits, content=item.content), item.source)
             is_read = item.ocr and not document.text and image is not None
             if is_read:
@@ -475,6 +481,12 @@ class Examiner:
         unlabelled = without_labels(known.digest)
         is_same = stamp.digest in (unlabelled, without_mark(unlabelled))
         return known.source == stamp.source and is_same and stamp.digest != ""
+
+
+def _is_beside(image: Path, source: str) -> bool:
+    """Whether an image is in the folder of a file of object storage, or below it."""
+    id = file_id(str(image))
+    return bool(remote_url(source)) and id.startswith(f"{source.rpartition('/')[0]}/") and ".." not in image.parts
 
 
 class Saver:

@@ -19,7 +19,8 @@ films                     with `SourceOptions.video`: a document a scene, whose 
 
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
 numbers, ``true`` and ``false`` are read as such, and a column without a name, as pandas writes one, is left out. A
-table may name images anywhere on this machine, and in object storage.
+table may name images anywhere on this machine; those in object storage are read only where they are beside or below
+the table, or where `ImageLimits.remote` says so.
 """
 
 from __future__ import annotations

@@ -159,7 +159,10 @@ def index(
     if replace(source.options, follow_links=True) != NO_OPTIONS:
         raise ConfigError("a cluster reads images, texts and tables: index files of several documents on one machine")
     settings = _Settings(
-        encoder, store, os.getcwd(), IndexOptions(retry_failed=retry_failed, image_limits=image_limits)
+        encoder,
+        store,
+        os.getcwd(),
+        IndexOptions(retry_failed=retry_failed, image_limits=image_limits, has_remote_sources=True),
     )
     tally, seen = Tally(), set[str]()
     with _connected(options.address), _own_errors():

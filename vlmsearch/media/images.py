@@ -77,11 +77,16 @@ _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|un
 def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
     """The bytes of an image file, or those of a BMP of the part of a file that a path names; see `part_of`.
 
-    Errors as `read_regular`; for a part also those of `open_image`.
+    Errors as `read_regular`, ``unreadable`` also for one in object storage without ``limits.remote``; for a part also
+    those of `open_image`.
     """
     part = named_part(path)
     if part is not None:
         return _read_part(part, limits)
+    url = remote_url(path)
+    if url and not limits.remote:
+        only = "images of there are read only where `image_limits` have `remote`"
+        raise InvalidInputError("unreadable", f"{url!r} is in object storage: {only}")
     data = read_regular(path, "an image")
     check_count(len(data), "bytes", limits.encoded_bytes, repr(str(path)))
     return data

@@ -36,7 +36,7 @@ _OPTION = re.compile(rf"({'|'.join(_NAMES)})=([0-9]+)({'|'.join(_FACTORS)})")
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """Say how large an image may be, and what reading a file of another kind may take.
+    """Say how large an image may be, and where, and what reading a file of another kind may take.
 
     A larger image is rejected as ``too_large`` before it is decoded. Files of other kinds (PDF, films, office
     documents, tables), and images in AVIF and HEIC, are read in a child process with the last three limits, each of
@@ -50,6 +50,8 @@ class ImageLimits:
         memory_bytes: The private memory of the child process. Linux alone enforces it.
         cpu_seconds: The processor time in the child process. Not enforced on Windows.
         seconds: The time to wait for the child process.
+        remote: Whether images are read from object storage, with the credentials of this process, because an index, a
+            table or a document names them there. Those of a folder or a table of object storage that is indexed are.
 
     Raises:
         ConfigError: A limit is below 1, or ``encoded_bytes`` above 512 MiB.
@@ -65,15 +67,17 @@ class ImageLimits:
     memory_bytes: int = 2**31
     cpu_seconds: int = 300
     seconds: int = 300
+    remote: bool = False
 
     def __post_init__(self) -> None:
-        if min(getattr(self, field.name) for field in fields(self)) < 1:
+        if min(getattr(self, field) for field in _NAMES.values()) < 1:
             raise ConfigError(f"the limits of images are at least 1, not {self}")
         if self.encoded_bytes > MAX_FILE_BYTES:
             raise ConfigError(f"files of more than {MAX_FILE_BYTES:,} bytes are not read: {self}")
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={getattr(self, field)}" for name, field in _NAMES.items())
+        given = [f"{name}={getattr(self, field)}" for name, field in _NAMES.items()]
+        return ",".join([*given, "remote"] if self.remote else given)
 
     @property
     def process(self) -> ProcessLimits:
@@ -84,8 +88,8 @@ class ImageLimits:
         """Return these limits with those that a string names.
 
         Args:
-            text: Such as ``pixels=50M,decoded=2Gi,encoded=100Mi``, or some of these; k, M and G are powers of 1000,
-                Ki, Mi and Gi of 1024.
+            text: Such as ``pixels=50M,decoded=2Gi,encoded=100Mi,remote``, or some of these; k, M and G are powers of
+                1000, Ki, Mi and Gi of 1024.
 
         Returns:
             New limits.
@@ -95,11 +99,14 @@ class ImageLimits:
         """
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         for part in text.split(","):
+            if part.strip() == "remote":
+                found["remote"] = True
+                continue
             option = _OPTION.fullmatch(part.strip())
             if not option:
                 known = ", ".join(filter(None, _FACTORS))
                 raise ConfigError(
-                    f"limits are written {'=N,'.join(_NAMES)}=N, any of them, with a number and "
+                    f"limits are written {'=N,'.join(_NAMES)}=N,remote, any of them, with a number and "
                     f"perhaps {known} as N, not {text!r}"
                 )
             found[_NAMES[option[1]]] = int(option[2]) * _FACTORS[option[3]]
