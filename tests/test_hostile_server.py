@@ -162,11 +162,11 @@ def test_the_command_shows_pictures_of_the_server_and_none_of_the_client(
     assert "data:image/jpeg" not in page.read_text()
 
 
-@pytest.mark.parametrize("verb", ["thumbnail", "image", "search", "documents", "label", "stream", "text"])
+@pytest.mark.parametrize("verb", ["thumbnail", "image", "like", "search", "documents", "label", "stream", "text"])
 def test_no_answer_takes_more_memory_than_one_of_its_kind(
     verb: str, hostile: HostileServer, remote: RemotePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = ("_JSON_BYTES", "_RESULT_BYTES", "_THUMBNAIL_BYTES", "MAX_FILE_BYTES", "_TEXT_CHARS")
+    limits = ("_JSON_BYTES", "_RESULT_BYTES", "_THUMBNAIL_BYTES", "_RESENT_BYTES", "MAX_FILE_BYTES", "_TEXT_CHARS")
     for name in limits:
         assert getattr(vlmsearch.client, name) <= 512 * MIB
         monkeypatch.setattr(vlmsearch.client, name, 8 * MIB)
@@ -176,18 +176,20 @@ def test_no_answer_takes_more_memory_than_one_of_its_kind(
     tracemalloc.start()
     try:
         with pytest.raises(BackendError, match=r"8,388,608 bytes|text that does not end"):
-            ask_for(verb, remote)
+            ask_for(verb, remote, hostile.url)
         assert tracemalloc.get_traced_memory()[1] < 40 * MIB
     finally:
         tracemalloc.stop()
 
 
-def ask_for(verb: str, remote: RemotePipeline) -> None:
+def ask_for(verb: str, remote: RemotePipeline, url: str) -> None:
     if verb in ("stream", "text"):
         with remote.ask("which?", stream=True) as parts:
             list(parts)
     elif verb == "label":
         list(remote.label(["dog"]))
+    elif verb == "like":
+        remote.search(image=RemoteImage(url, "default", "holiday", "a.jpg"))
     elif verb == "search":
         remote.search("dog")
     elif verb == "documents":

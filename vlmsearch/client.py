@@ -86,6 +86,8 @@ _JSON_BYTES = 128 * 2**20
 _RESULT_BYTES = 512 * 2**20
 """Of a line in the events of a job, whose result may name each document of the index."""
 _THUMBNAIL_BYTES = 16 * 2**20
+_RESENT_BYTES = 64 * 2**20
+"""Of an image that is fetched to be sent back: what a server takes in a request."""
 _ERROR_BYTES = 2**20
 _TEXT_CHARS = 2**24
 """Of all pieces of a streamed answer."""
@@ -752,7 +754,7 @@ class RemotePipeline(Closable):
     def _encoded(self, image: ImageSource | RemoteImage) -> str:
         """An image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
         if isinstance(image, RemoteImage) and image.server == self._server.url:
-            return _base64(self._fetch(self._path("image", image.index), [("id", image.id)], MAX_FILE_BYTES))
+            return _base64(self._fetch(self._path("image", image.index), [("id", image.id)], _RESENT_BYTES))
         return _encoded(local_image(image))
 
     def _document_form(self, document: Document) -> dict[str, object]:
@@ -1012,7 +1014,7 @@ def _body(response: HTTPResponse, most: int, url: str) -> bytes:
 
 
 def _too_long(url: str, most: int) -> BackendError:
-    return BackendError(f"{url} answers with more than {most:,} bytes, the most that is read: ask for fewer documents")
+    return BackendError(f"{url} answers with more than {most:,} bytes, the most that is read of such an answer")
 
 
 def _parsed(said: str | bytes, url: str) -> Any:
