@@ -23,7 +23,7 @@ from vlmsearch.cli import cli
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.indexing import sources
-from vlmsearch.indexing.items import Reading
+from vlmsearch.indexing.items import ReadOptions
 from vlmsearch.indexing.reading import received
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.images import IMAGE_SUFFIXES
@@ -461,7 +461,7 @@ def test_an_index_is_listed_once_where_no_bar_is_drawn(tmp_path: Path, monkeypat
         reads.append(str(path))
         return scandir(path)
 
-    def note_table(function: str, value: dict[str, str], reading: Reading, *, name: str) -> object:
+    def note_table(function: str, value: dict[str, str], reading: ReadOptions, *, name: str) -> object:
         reads.append(value["table"])
         return received(function, value, reading, name=name)
 

@@ -201,14 +201,14 @@ def _upload(
     on_progress: Callable[[int], None] | None,
 ) -> IndexReport:
     """Send what the files here hold."""
-    from vlmsearch.indexing.items import Container, Reading
+    from vlmsearch.indexing.items import Container, ReadOptions
 
     rejects: list[Reject] = []
 
     def documents(items: Iterable[Item]) -> Iterator[Document]:
         for item in items:
             if isinstance(item, Container):
-                yield from documents(item.parts(Reading()))
+                yield from documents(item.parts(ReadOptions()))
             elif not isinstance(item, Reject):
                 yield _to_send(item)
             elif strict:

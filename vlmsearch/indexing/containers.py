@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.image_text import with_mark
-from vlmsearch.indexing.items import Container, PartItem, Reading, Sourced, SourceOptions
+from vlmsearch.indexing.items import Container, PartItem, ReadOptions, Sourced, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.media.office import OFFICE_SUFFIXES
@@ -86,7 +86,7 @@ def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Contain
     )
 
 
-def _read_parts(option: str, file: File, reading: Reading) -> Iterator[PartItem]:
+def _read_parts(option: str, file: File, reading: ReadOptions) -> Iterator[PartItem]:
     """Read the parts of a file in a child process; where that fails, the file is rejected."""
     value = {"option": option, "path": str(file.path), "id": file.id, "version": file.version, "ocr": file.ocr}
     value["follow_links"] = file.follow_links

@@ -35,7 +35,7 @@ from vlmsearch._util.tracing import querying, stage
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
 from vlmsearch.indexing.image_text import with_image_text, with_mark, without_mark
-from vlmsearch.indexing.items import Container, Item, Reading, Sourced, id_of
+from vlmsearch.indexing.items import Container, Item, ReadOptions, Sourced, id_of
 from vlmsearch.indexing.records import Ready, check_types, digest, encode
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.images import read_image
@@ -193,7 +193,7 @@ class Flow:
         sees = bool(image_fields(self._encoder.spaces))
         prepare = partial(prepared_image, self._encoder, limits=limits) if sees else None
         preprocess = self._encoder.preprocess if isinstance(self._encoder, ResizesImages) else None
-        self._reading = Reading(limits, preprocess)
+        self._reading = ReadOptions(limits, preprocess)
         self._examiner = Examiner(self._encoder.fingerprint, prepare, self._options, quarantined)
         self._saver = Saver(self._store, quarantined, strict=self._options.strict)
         for reject in quarantined.values():

@@ -37,7 +37,7 @@ PartItem: TypeAlias = Union[Sourced, Reject]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How files of several documents are read.
 
     Attributes:
@@ -62,7 +62,7 @@ class Container:
     id: str
     source: str
     version: str
-    parts: Callable[[Reading], Iterator[PartItem]]
+    parts: Callable[[ReadOptions], Iterator[PartItem]]
 
 
 Item: TypeAlias = Union[Sourced, Reject, Container]

@@ -18,9 +18,9 @@ import PIL.Image
 from vlmsearch._util.isolation import stream
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.indexing.items import PartItem, Reading, Sourced
+from vlmsearch.indexing.items import PartItem, ReadOptions, Sourced
 from vlmsearch.media.images import Preprocess
-from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.limits import ImageLimits, process_limits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.types import Document, Reject, Stamp
 
@@ -29,7 +29,7 @@ _TOGETHER = 64
 _TOGETHER_BYTES = 2**18
 
 
-def received(function: str, value: Mapping[str, object], reading: Reading, *, name: str) -> Iterator[PartItem]:
+def received(function: str, value: Mapping[str, object], reading: ReadOptions, *, name: str) -> Iterator[PartItem]:
     """Yield what a function gives by `sent`, which runs in a child process.
 
     Args:
@@ -44,20 +44,20 @@ def received(function: str, value: Mapping[str, object], reading: Reading, *, na
     """
     preprocess = None if reading.preprocess is None else asdict(reading.preprocess)
     request = {**value, "reading": {"limits": asdict(reading.limits), "preprocess": preprocess}}
-    for items, data in stream(function, request, reading.limits.process, name=name):
+    for items, data in stream(function, request, process_limits(reading.limits), name=name):
         blobs = iter(data)
         for item in items if isinstance(items, list) else ():
             yield _decoded(item, blobs)
 
 
-def reading_of(value: Mapping[str, Any]) -> Reading:
+def reading_of(value: Mapping[str, Any]) -> ReadOptions:
     """Return what `received` was given."""
     form = value["reading"]
     preprocess = form["preprocess"] and Preprocess(**form["preprocess"])
-    return Reading(ImageLimits(**form["limits"]), preprocess)
+    return ReadOptions(ImageLimits(**form["limits"]), preprocess)
 
 
-def sent(items: Iterable[PartItem], reading: Reading) -> Iterator[tuple[list[dict[str, Any]], list[Bytes]]]:
+def sent(items: Iterable[PartItem], reading: ReadOptions) -> Iterator[tuple[list[dict[str, Any]], list[Bytes]]]:
     """Yield items as messages for `received`."""
     group: list[dict[str, Any]] = []
     blobs: list[Bytes] = []
@@ -76,7 +76,7 @@ def sent(items: Iterable[PartItem], reading: Reading) -> Iterator[tuple[list[dic
             yield group, blobs
 
 
-def _encoded(item: PartItem, reading: Reading) -> Encoded:
+def _encoded(item: PartItem, reading: ReadOptions) -> Encoded:
     if isinstance(item, Reject):
         return {"reject": item.id, "code": item.code, "message": item.message, "stamp": asdict(item.stamp)}, []
     document = item.document

@@ -45,11 +45,11 @@ from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, Kind, container, kind_of
-from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, Reading, Sourced, SourceOptions
+from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, Sourced, SourceOptions
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import STRAY, Row, TarSample, count_rows, read_rows, row_word
 from vlmsearch.media.images import IMAGE_SUFFIXES, format_of, read_regular
-from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.stores.base import Store
 from vlmsearch.types import CONTROLS, Document, Reject, Scalar, Stamp, part_of
@@ -354,7 +354,7 @@ def _read_unit(unit: Unit, options: SourceOptions, limits: ImageLimits) -> Itera
             yield file if isinstance(file, Reject) else _read_file(file, options)
         return
     try:
-        yield from received(f"{__name__}:child_rows", {"table": unit}, Reading(limits), name=repr(unit))
+        yield from received(f"{__name__}:child_rows", {"table": unit}, ReadOptions(limits), name=repr(unit))
     except OSError as exc:
         yield _unreadable(unit, exc)
     except InvalidInputError as exc:
@@ -382,7 +382,7 @@ def child_count(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[
 def _count_rows(table: str, limits: ImageLimits) -> int:
     """Count the rows of a table; what cannot be counted is rejected when it is read."""
     try:
-        count, _ = call(f"{__name__}:child_count", {"table": table}, limits.process, name=repr(table))
+        count, _ = call(f"{__name__}:child_count", {"table": table}, process_limits(limits), name=repr(table))
     except (OSError, InvalidInputError):
         return 0
     return int(str(count))

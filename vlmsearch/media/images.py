@@ -36,6 +36,7 @@ from vlmsearch.media.limits import (
     check_image,
     check_structure,
     pixel_bytes,
+    process_limits,
 )
 from vlmsearch.media.remote import read_remote, remote_url
 from vlmsearch.types import ImageSource, Part, part_of
@@ -109,7 +110,7 @@ def _read_part(part: Part, limits: ImageLimits) -> bytes:
     path = Path(part.of)
     if part.region is None:
         value = {"path": part.of, "page": part.page, "seconds": part.seconds, "limits": asdict(limits)}
-        return call(f"{__name__}:drawn_part", value, limits.process, name=repr(part.of))[1][0]
+        return call(f"{__name__}:drawn_part", value, process_limits(limits), name=repr(part.of))[1][0]
     left, top, width, height = part.region or (0, 0, 0, 0)
     with opened_image(path, limits=limits) as image:
         right, bottom = min(left + width, image.width), min(top + height, image.height)
@@ -283,7 +284,7 @@ def _read_header(data: bytes, name: str, at_least: int | None, limits: ImageLimi
     if kind in _VIDEO_CODED:
         _reader_of(kind, name)
         value = {"name": name, "limits": asdict(limits)}
-        data = call(f"{__name__}:decoded_image", value, limits.process, name=name, data=[data])[1][0]
+        data = call(f"{__name__}:decoded_image", value, process_limits(limits), name=name, data=[data])[1][0]
     return _parse_header(data, name, at_least, limits)
 
 

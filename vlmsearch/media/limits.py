@@ -79,11 +79,6 @@ class ImageLimits:
         given = [f"{name}={getattr(self, field)}" for name, field in _NAMES.items()]
         return ",".join([*given, "remote"] if self.remote else given)
 
-    @property
-    def process(self) -> ProcessLimits:
-        """Return the limits of a child process."""
-        return ProcessLimits(self.memory_bytes, self.cpu_seconds, self.seconds)
-
     def replace_from(self, text: str) -> ImageLimits:
         """Return these limits with those that a string names.
 
@@ -111,6 +106,11 @@ class ImageLimits:
                 )
             found[_NAMES[option[1]]] = int(option[2]) * _FACTORS[option[3]]
         return ImageLimits(**found)
+
+
+def process_limits(limits: ImageLimits) -> ProcessLimits:
+    """Return the limits of a child process."""
+    return ProcessLimits(limits.memory_bytes, limits.cpu_seconds, limits.seconds)
 
 
 DEFAULT_LIMITS = ImageLimits()
