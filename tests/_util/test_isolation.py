@@ -67,6 +67,18 @@ def test_a_death_is_the_error_of_one_call_and_the_child_is_replaced() -> None:
     assert pid_of_a_child() != before
 
 
+def test_a_function_that_ends_its_process_is_the_error_of_one_call() -> None:
+    error = rejection("leave", 3)
+    assert (error.code, "status 3" in str(error)) == ("corrupt", True)
+
+
+def test_an_idle_child_that_was_killed_is_replaced() -> None:
+    before = pid_of_a_child()
+    os.kill(before, 9)
+    wait_for_end(before)
+    assert pid_of_a_child() != before
+
+
 @pytest.mark.parametrize(("function", "limit"), [("spin", "cpu_seconds"), ("sleep", "seconds")])
 def test_what_takes_too_long_is_ended(function: str, limit: str) -> None:
     limits = {"memory_bytes": 2**29, "cpu_seconds": 30, "seconds": 30, limit: 1}

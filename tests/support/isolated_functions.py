@@ -66,3 +66,8 @@ def read_sent_interrupt(_: Any, __: list[bytes]) -> Iterator[tuple[int, list[byt
     os.kill(os.getpid(), signal.SIGINT)
     print("what a library prints is no answer")
     yield 1, []
+
+
+def leave(value: int, _: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    os._exit(value)
+    yield 1, []

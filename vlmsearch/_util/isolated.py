@@ -35,6 +35,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     _set_limits({"RLIMIT_CORE": 0, "RLIMIT_FSIZE": _LOG_BYTES})
+    write_message(answers, {"started": True})
     calls: queue.SimpleQueue[tuple[Any, list[bytes]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, calls), daemon=True).start()
     while True:

@@ -29,6 +29,7 @@ from typing import IO, NoReturn, cast
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.messages import Bytes, data_bytes, read_message, write_message
+from vlmsearch._util.process import signal_name
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -105,7 +106,7 @@ def stream(
         with on_cancel(child.kill):
             yield from child.run(request, data, limits, name)
     finally:
-        if child.is_idle:
+        if child.is_idle and child.is_running:
             _POOL.put(child)
         else:
             _POOL.drop(child)
@@ -146,13 +147,16 @@ class _Child:
         self, request: object, data: Sequence[Bytes], limits: ProcessLimits, name: str
     ) -> Iterator[tuple[object, list[bytes]]]:
         """Yield the results of one call; the child is idle once it has answered to the end."""
-        self.is_idle = False
+        self.is_idle, self._peak = False, 0
         try:
             write_message(self._requests, request, data)
         except OSError:
             self._fail(limits, name)
+        if not self._has_started:
+            self._next(_START_SECONDS, limits, name)  # it says that it is there
+            self._has_started = True
         while True:
-            answer, more = self._next(limits, name)
+            answer, more = self._next(limits.seconds, limits, name)
             if "value" in answer:
                 yield answer["value"], more
                 continue
@@ -161,16 +165,14 @@ class _Child:
                 _raise(*cast("tuple[str, str, str, str]", error))
             return
 
-    def _next(self, limits: ProcessLimits, name: str) -> tuple[dict[str, object], list[bytes]]:
-        start = 0.0 if self._has_started else _START_SECONDS
-        self.deadline = time.monotonic() + limits.seconds + start
+    def _next(self, seconds: float, limits: ProcessLimits, name: str) -> tuple[dict[str, object], list[bytes]]:
+        self.deadline = time.monotonic() + seconds
         try:
             message = read_message(self._answers)
         except (OSError, ValueError):
             message = None
         finally:
             self.deadline = None
-        self._has_started = True
         if message is None or not isinstance(message[0], dict):
             self._fail(limits, name)
         return message
@@ -182,6 +184,10 @@ class _Child:
         self.kill()
         check_cancelled()
         ended = -self._process.returncode
+        if not self._has_started:
+            self._said.seek(0)
+            said = self._said.read(2**16).decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise BackendUnavailableError(f"the process that reads files did not start (status {-ended}): {said}")
         if self._is_late:
             raise InvalidInputError("timeout", f"{name} took more than {limits.seconds:,} seconds to read")
         if ended == getattr(signal, "SIGXCPU", None):
@@ -192,11 +198,8 @@ class _Child:
             raise InvalidInputError("too_large", f"{name} takes more than {limits.memory_bytes:,} bytes to read")
         if ended == getattr(signal, "SIGKILL", None):
             raise InvalidInputError("unreadable", f"{name} was not read: the process that read it was killed")
-        if not self._has_started or ended <= 0:
-            self._said.seek(0)
-            said = self._said.read(2**16).decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise BackendError(f"the process that reads files ended with status {-ended}: {said}")
-        raise InvalidInputError("corrupt", f"{name} is damaged: it ends what reads it ({signal.Signals(ended).name})")
+        how = signal_name(ended) if ended > 0 else f"status {-ended}"
+        raise InvalidInputError("corrupt", f"{name} is damaged: it ends what reads it ({how})")
 
     def look(self, now: float) -> None:
         """Note how much memory the process has, and end it where its next result is late."""
@@ -205,6 +208,11 @@ class _Child:
         if deadline is not None and now > deadline:
             self._is_late = True
             self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
 
     def kill(self) -> None:
         """End the process at once."""
@@ -257,7 +265,11 @@ class _Pool:
                 self._idle, self._working, self._watcher, self._calls = [], set(), None, 0
                 self._owner = os.getpid()
                 atexit.register(self.close)
+            dead = [child for child in self._idle if not child.is_running]
+            self._idle = [child for child in self._idle if child not in dead]
             child = self._idle.pop() if self._idle else None
+        for each in dead:
+            each.close()
         child = child or _Child()
         with self._changed:
             self._working.add(child)
