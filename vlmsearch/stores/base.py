@@ -25,6 +25,7 @@ from vlmsearch.types import (
     Hit,
     Manifest,
     MetadataChange,
+    Modality,
     Record,
     Reject,
     Space,
@@ -34,6 +35,8 @@ from vlmsearch.types import (
     check_id,
     check_metadata,
 )
+
+_MAX_DIM = 2**20
 
 
 class Store(Closable, ABC):
@@ -275,6 +278,15 @@ def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequ
             "open it with that encoder, build a new one with `vlmsearch index PATHS --store NEW`, or change this one "
             "with `vlmsearch reindex --encoder URL`"
         )
+
+
+def space_of(name: object, dim: object, modalities: object) -> Space:
+    """Return the space that a manifest describes; ValueError where that is none."""
+    every: tuple[Modality, ...] = ("image", "text")
+    known = [each for each in every if isinstance(modalities, list) and each in modalities]
+    if not isinstance(name, str) or not name or not isinstance(dim, int) or not 0 < dim <= _MAX_DIM or not known:
+        raise ValueError(f"no space of vectors: {[name, dim, modalities]!r:.200}")
+    return Space(name, dim, frozenset(known))
 
 
 def drawn_ids(store: Store, field: Field, count: int) -> list[str]:

@@ -31,8 +31,8 @@ from typing import Any, Literal
 
 from typing_extensions import Self
 
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, IndexMismatchError
-from vlmsearch.stores.base import Store, check_manifest, check_tuning
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, IndexMismatchError, one_line
+from vlmsearch.stores.base import Store, check_manifest, check_tuning, space_of
 from vlmsearch.types import Manifest, Record, Space
 
 Slot = Literal["index", "next", "trial"]
@@ -152,16 +152,30 @@ class GenerationalStore(Store):
                 f"{self.name} is of a format that this version of vlmsearch cannot read: upgrade, or index again "
                 "under another name"
             )
-        if row["kind"] != self.kind:
-            raise ConfigError(f"{self.name} was made by {row['kind']}:, so it is opened with that, not {self.kind}:")
-        spaces = tuple(Space(name, dim, frozenset(kinds)) for name, dim, kinds in row["spaces"])
-        language = row.get("language", "")
+        if row.get("kind") != self.kind:
+            raise ConfigError(
+                f"{self.name} was made by {row.get('kind')}:, so it is opened with that, not {self.kind}:"
+            )
+        try:
+            manifest = Manifest(
+                row["fingerprint"],
+                tuple(space_of(*space) for space in row["spaces"]),
+                row["created"],
+                row.get("language", ""),
+                _tuning(row),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            raise BackendError(
+                f"the manifest of {self.name} is damaged: {one_line(exc)}; restore a copy of the index, or index again "
+                "under another name"
+            ) from exc
+        language = manifest.language
         if self._language not in (None, language):
             raise ConfigError(
                 f"{self.name} compares words by language={language or 'none at all'}, not {self._language}: that is "
                 "set when an index is made, so build a new one with `vlmsearch index PATHS --store NEW`"
             )
-        return Manifest(row["fingerprint"], spaces, row["created"], language, _tuning(row))
+        return manifest
 
     def needed(self) -> Manifest:
         """What built the index; ConfigError where there is none."""

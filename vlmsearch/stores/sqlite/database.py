@@ -13,7 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch._util.cancellation import check_cancelled, on_cancel
+from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError
+from vlmsearch.stores.sqlite.schema import SHARED, VERSION, run, stranger
 
 _OURS = 0x766C6D73
 """The application id of our databases: "vlms"."""
@@ -30,15 +32,6 @@ _NETWORK = frozenset(
     "afs ceph cifs fuse.glusterfs fuse.s3fs fuse.sshfs gpfs lustre ncpfs nfs nfs4 smb3 smbfs".split()  # noqa: SIM905
 )
 """File systems that processes of several machines may use at once, without memory that they share."""
-_SCHEMA = (
-    """
-    CREATE TABLE slots (slot TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE rejects (
-        id TEXT PRIMARY KEY, code TEXT NOT NULL, message TEXT NOT NULL, digest TEXT NOT NULL, source TEXT NOT NULL
-    ) WITHOUT ROWID;
-    """,
-)
-"""What brings a database from one version of the schema to the next; the version is the number of steps that it had."""
 
 
 class BlankError(Exception):
@@ -111,11 +104,13 @@ class Database:
     @contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"], operation: str) -> Iterator[_Connection]:
         with self._translated(operation):
+            check_cancelled()
             connection = self._take()
             try:
-                connection.execute(f"BEGIN {kind}")
-                yield connection
-                connection.execute("COMMIT")
+                with on_cancel(connection.interrupt):
+                    connection.execute(f"BEGIN {kind}")
+                    yield connection
+                    connection.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):  # which may have ended it by itself, as where the disk is full
                     connection.execute("ROLLBACK")
@@ -227,6 +222,7 @@ class Database:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+            connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except BaseException:
             connection.close()
@@ -254,13 +250,18 @@ class Database:
             if not tables:
                 raise BlankError
             raise ConfigError(f"{self.path} is a database of another program: give the index another name")
-        if version > len(_SCHEMA):
+        if version > VERSION:
             raise ConfigError(
-                f"{self.name} was written by a newer vlmsearch (schema {version}; this one knows {len(_SCHEMA)}): "
+                f"{self.name} was written by a newer vlmsearch (schema {version}; this one knows {VERSION}): "
                 "upgrade vlmsearch"
             )
-        if version < len(_SCHEMA):
+        if version < VERSION:
             self._upgrade(connection)
+        if found := stranger(connection):
+            raise ConfigError(
+                f"{self.name} has the {found}, which vlmsearch does not make so: if another program changed the file, "
+                "restore a copy; if it came from elsewhere, do not use it"
+            )
 
     def _log_ahead(self, connection: sqlite3.Connection) -> None:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -272,11 +273,10 @@ class Database:
         connection.execute("BEGIN IMMEDIATE")
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            for step in _SCHEMA[version:]:
-                for statement in step.split(";"):
-                    connection.execute(statement)
+            if not version:
+                run(connection, SHARED)
             connection.execute(f"PRAGMA application_id = {_OURS}")
-            connection.execute(f"PRAGMA user_version = {max(version, len(_SCHEMA))}")
+            connection.execute(f"PRAGMA user_version = {max(version, VERSION)}")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
@@ -312,7 +312,9 @@ class Database:
         except OSError as exc:
             raise BackendError(f"{self.name} failed to {operation}: {exc.filename}: {exc.strerror}") from exc
 
-    def _error(self, said: str, operation: str) -> BackendError | ConfigError:
+    def _error(self, said: str, operation: str) -> BackendError | ConfigError | OperationCancelledError:
+        if said == "interrupted":
+            return OperationCancelledError(f"{self.name}: it was cancelled before it could {operation}")
         if "not a database" in said:
             return ConfigError(f"{self.path} is not a database: give the index another name")
         if "locked" in said or "busy" in said:

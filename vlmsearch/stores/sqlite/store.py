@@ -421,7 +421,11 @@ class SqliteStore(GenerationalStore):
 
 def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
     row = db.execute("SELECT row FROM slots WHERE slot = ?", [slot]).fetchone()
-    found: dict[str, Any] | None = parsed(row[0]) if row else None
+    if row is None:
+        return None
+    found = parsed(row[0])
+    if not isinstance(found, dict):
+        raise BackendError(f"the index is damaged: its slot {slot!r} holds no JSON object")
     return found
 
 

@@ -28,11 +28,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vlmsearch.errors import BackendError
+from vlmsearch._util.strict_json import parse_json
+from vlmsearch.errors import BackendError, one_line
 from vlmsearch.stores.sqlite.codes import BLOCK, Coded, Places, find
 from vlmsearch.stores.sqlite.columns import Stored, stored
+from vlmsearch.stores.sqlite.schema import OF_A_FIELD, OF_A_GENERATION, run
 from vlmsearch.stores.words import FullText, words_of
-from vlmsearch.types import Document, Field, Manifest, Record, Stamp, Vectors
+from vlmsearch.types import Document, Field, Manifest, Record, Scalar, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
 """How many deaths are remembered beside one for each document."""
@@ -41,28 +43,6 @@ _LOOSE_GROUPS = 1000
 _PAGE = 4096
 _CACHED = 256
 """How many vectors are compared at a time."""
-_TABLES = """
-    CREATE TABLE documents_{g} (
-        row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, source TEXT NOT NULL,
-        fields TEXT NOT NULL, image TEXT, metadata TEXT NOT NULL, text TEXT
-    );
-    CREATE TABLE attributes_{g} (
-        key TEXT NOT NULL, row INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (key, row)
-    ) WITHOUT ROWID;
-    CREATE TABLE deaths_{g} (number INTEGER PRIMARY KEY, row INTEGER NOT NULL);
-    CREATE TABLE state_{g} (
-        epoch INTEGER NOT NULL, last_row INTEGER NOT NULL, last_death INTEGER NOT NULL, documents INTEGER NOT NULL,
-        loose_groups INTEGER NOT NULL, loose_rows INTEGER NOT NULL, first_row INTEGER NOT NULL, survivors BLOB NOT NULL
-    );
-    INSERT INTO state_{g} VALUES (0, 0, 0, 0, 0, 0, 1, x'')
-"""
-_OF_A_FIELD = """
-    CREATE TABLE vectors_{g}_{n} (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-    CREATE TABLE codes_{g}_{n} (
-        last INTEGER PRIMARY KEY, count INTEGER NOT NULL, rows BLOB NOT NULL, steps BLOB NOT NULL, codes BLOB NOT NULL,
-        signs BLOB NOT NULL
-    )
-"""
 
 
 class TableState(NamedTuple):
@@ -98,7 +78,7 @@ class Row(NamedTuple):
         with undamaged():
             image = None if self.image is None else Path(string(self.image))
             text = None if self.text is None else string(self.text)
-            return Document(self.id, text, image, json.loads(self.metadata))
+            return Document(self.id, text, image, _metadata(self.metadata))
 
     @property
     def stamp(self) -> Stamp:
@@ -117,11 +97,11 @@ class Tables:
 
     def create(self, db: sqlite3.Connection) -> None:
         """Make the tables, unless they are there."""
-        parts = [_TABLES.format(g=self.generation)]
-        parts += [_OF_A_FIELD.format(g=self.generation, n=n) for n in range(len(self.fields))]
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [f"state_{self.generation}"]).fetchone() is None:
-            for statement in (statement for part in parts for statement in part.split(";")):
-                db.execute(statement)
+            run(db, OF_A_GENERATION.format(g=self.generation))
+            for n in range(len(self.fields)):
+                run(db, OF_A_FIELD.format(g=self.generation, n=n))
+            db.execute(f"INSERT INTO {self.name('state')} VALUES (0, 0, 0, 0, 0, 0, 1, x'')")
             self.words.create(db)
 
     def drop(self, db: sqlite3.Connection) -> None:
@@ -449,14 +429,21 @@ def _row(number: int, record: Record) -> Row:
 def parsed(text: str) -> Any:
     """Return what JSON in a table says; BackendError where that is not JSON any more."""
     with undamaged():
-        return json.loads(text)
+        return parse_json(text)
+
+
+def _metadata(text: str) -> dict[str, Scalar]:
+    found = parse_json(text)
+    if not isinstance(found, dict) or not all(isinstance(value, (str, int, float)) for value in found.values()):
+        raise TypeError("metadata that are no JSON object of strings, numbers and bools")
+    return found
 
 
 @lru_cache(1024)
 def fields_of(names: str) -> frozenset[Field]:
     """Return the fields that a document says that it has; BackendError where these are not fields any more."""
     with undamaged():
-        return frozenset(map(Field.parse, json.loads(names)))
+        return frozenset(map(Field.parse, parse_json(names)))
 
 
 @contextmanager
@@ -466,7 +453,7 @@ def undamaged() -> Iterator[None]:
         yield
     except (AttributeError, TypeError, ValueError) as exc:
         raise BackendError(
-            f"the index is damaged: {exc}; restore a copy of the file, or index again under another name"
+            f"the index is damaged: {one_line(exc)}; restore a copy of the file, or index again under another name"
         ) from exc
 
 

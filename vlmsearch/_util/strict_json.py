@@ -1,0 +1,49 @@
+"""JSON from outside: nothing but standard JSON, nested no deeper than what reads it can follow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+MAX_DEPTH = 64
+"""How many lists and objects may be within each other."""
+
+
+def parse_json(text: str) -> Any:
+    """Return what a JSON text says.
+
+    Args:
+        text: The text, from whoever wrote it.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: It is not JSON of RFC 8259, or is nested deeper than `MAX_DEPTH`.
+
+    Example:
+        >>> parse_json('{"a": [1]}')
+        {'a': [1]}
+    """
+    try:
+        value = _DECODER.decode(text)
+    except RecursionError:
+        raise _too_deep() from None
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = [each for each in level if isinstance(each, (dict, list))]
+        if not inner:
+            return value
+        level = [child for each in inner for child in (each.values() if isinstance(each, dict) else each)]
+    raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels")
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number in JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
