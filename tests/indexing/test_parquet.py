@@ -1,6 +1,7 @@
 """``export`` and ``import``: one Parquet file from every kind of store and into every other, and what others read."""
 
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -21,7 +22,15 @@ from vlmsearch_mocks.contracts.records import CAPTION, IMAGE, SPACES, TEXT, make
 from tests.stores.test_small_store import SmallStore
 from tests.support.cli import assert_one_line, ok, run
 from tests.support.every_store import MakeStore
-from vlmsearch import ConfigError, Document, IndexMismatchError, MissingDependencyError, Pipeline, Record
+from vlmsearch import (
+    ConfigError,
+    Document,
+    IndexMismatchError,
+    MissingDependencyError,
+    Pipeline,
+    Record,
+    VlmsearchError,
+)
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.diff import diff
 from vlmsearch.indexing.parquet import ParquetIndex, export_index
@@ -269,7 +278,13 @@ def test_damage_is_seen_before_anything_is_written(file: Path, tmp_path: Path) -
     ("column", "values", "message"),
     [
         ("metadata", '["a"]', "the metadata of 'id-0' are not a JSON object"),
+        ("id", None, "has a row without id"),
+        ("metadata", None, "has a row without metadata"),
         ("metadata", "{", "the row of 'id-0' cannot be read"),
+        ("metadata", "[" * 60_000, "the row of 'id-0' cannot be read: JSON is nested deeper than 64 levels"),
+        ("escaped", "[]", "the row of 'id-0' cannot be read: expected a JSON object with strings for id, text, "),
+        ("escaped", '{"text": 5}', "the row of 'id-0' cannot be read: expected a JSON object with strings for"),
+        ("escaped", '{"other": "x"}', "the row of 'id-0' cannot be read: expected a JSON object with strings for"),
         ("clip/image", [0.5] * 32, "a vector clip/image that is not of length one"),
         ("clip/image", [float("nan")] * 32, "a vector clip/image that is not of length one"),
     ],
@@ -280,11 +295,148 @@ def test_rows_that_no_index_has_are_refused(
     def change(table: pa.Table) -> pa.Table:
         place = table.schema.get_field_index(column)
         cells = pa.array([values] * len(table), table.schema.field(column).type)
-        return table.set_column(place, table.schema.field(column), cells)
+        return table.set_column(place, table.schema.field(column).with_nullable(True), cells)
 
     changed = rewritten(file, tmp_path, change)
     with ParquetIndex(changed) as exported, MemoryStore() as target, pytest.raises(ConfigError, match=message):
         copy(exported, target)
+
+
+def with_keys(path: Path, folder: Path, **keys: object) -> Path:
+    """An export with other metadata of its own."""
+    table, own = pq.read_table(path), pq.read_metadata(path).metadata
+    kept = {key: own[key] for key in (b"vlmsearch", b"vlmsearch.rejects")}
+    texts = {key.replace("_", ".").encode(): json.dumps(value).encode() for key, value in keys.items()}
+    pq.write_table(table.replace_schema_metadata(kept | texts), folder / "keys.parquet")
+    return folder / "keys.parquet"
+
+
+def manifest_of(path: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads(pq.read_metadata(path).metadata[b"vlmsearch"])
+    return found
+
+
+SPACE = {"name": "clip", "dim": 32, "modalities": ["image", "text"]}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spaces", []),
+        ("spaces", [SPACE | {"dim": 0}]),
+        ("spaces", [SPACE | {"dim": -1}]),
+        ("spaces", [SPACE | {"dim": "32"}]),
+        ("spaces", [SPACE | {"modalities": ["sound"]}]),
+        ("spaces", [SPACE, SPACE]),
+        ("spaces", {"clip": 32}),
+        ("spaces", 7),
+        ("tuning", {"words": [1]}),
+        ("tuning", [1]),
+        ("tuning", {"words": float("nan")}),
+    ],
+)
+def test_a_manifest_that_none_can_have_is_refused(file: Path, tmp_path: Path, key: str, value: object) -> None:
+    changed = with_keys(file, tmp_path, vlmsearch={**manifest_of(file), key: value})
+    with pytest.raises(ConfigError, match=r"the manifest in '.*' is damaged: "):
+        ParquetIndex(changed)
+
+
+@pytest.mark.parametrize(
+    "rejects",
+    [
+        [1],
+        {"a": 1},
+        [{"id": "a"}],
+        [{"id": 5, "code": "empty", "message": "m", "stamp": {"digest": "", "source": ""}}],
+        [{"id": "a", "code": "empty", "message": "m", "stamp": {"digest": 1, "source": ""}}],
+        [{"id": "a", "code": "empty", "message": "m", "other": "x", "stamp": {"digest": "", "source": ""}}],
+    ],
+)
+def test_a_quarantine_list_that_none_can_have_is_refused(file: Path, tmp_path: Path, rejects: object) -> None:
+    with pytest.raises(ConfigError, match=r"the manifest in '.*' is damaged: "):
+        ParquetIndex(with_keys(file, tmp_path, vlmsearch_rejects=rejects))
+
+
+ODD: list[object] = [
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    "",
+    "x",
+    "\0",
+    "\ud800",
+    "clip/image",
+    [],
+    [[]],
+    {},
+    {"a": []},
+    "[" * 9999,
+]
+
+
+def odd_form(value: object, rng: random.Random) -> object:
+    """A JSON value with one part of it replaced."""
+    if isinstance(value, (dict, list)) and value and rng.random() < 0.8:
+        key = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
+        changed = dict(value) if isinstance(value, dict) else list(value)
+        changed[key] = odd_form(value[key], rng)
+        return changed
+    return rng.choice(ODD)
+
+
+def odd_file(file: Path, folder: Path, seed: int) -> Path:
+    """An export with one odd thing in it."""
+    rng, own = random.Random(seed), pq.read_metadata(file).metadata
+    if seed % 3 == 0:
+        key = rng.choice(["vlmsearch", "vlmsearch.rejects"])
+        return with_keys(file, folder, **{key.replace(".", "_"): odd_form(json.loads(own[key.encode()]), rng)})
+    if seed % 3 == 1:
+        content = bytearray(file.read_bytes())
+        for _ in range(rng.choice([1, 3, 20])):
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        (folder / "bits.parquet").write_bytes(content)
+        return folder / "bits.parquet"
+
+    def change(table: pa.Table) -> pa.Table:
+        place = rng.randrange(table.num_columns)
+        field, cells = table.schema.field(place), table.column(place).to_pylist()
+        row = rng.randrange(len(cells))
+        if pa.types.is_string(field.type):
+            text = rng.choice(
+                [None, "", "\0", "x" * 5000, *map(json.dumps, ODD), json.dumps({"text": rng.choice(ODD)})]
+            )
+            cells[row] = text
+        else:
+            cells[row] = rng.choice([None, [], [None] * 32, [0.0] * 32, [1e38] * 32, [1.0], [float("inf")] * 32])
+        if rng.random() < 0.1:
+            return table.set_column(place, field.name, pa.array([rng.choice([1, 1.5, b"x", [1]])] * len(cells)))
+        return table.set_column(place, field.with_nullable(True), pa.array(cells, field.type))
+
+    return rewritten(file, folder, change)
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(6000, marks=pytest.mark.exhaustive)])
+def test_whatever_is_in_a_file_it_is_copied_or_refused(tmp_path: Path, count: int) -> None:
+    with SqliteStore(str(tmp_path / "source")) as store:
+        export_index(filled(store, 20), tmp_path / "index.parquet")
+    refused = list[str]()
+    for seed in range(count):
+        odd = odd_file(tmp_path / "index.parquet", tmp_path, seed)
+        target = tmp_path / f"target-{seed}"
+        try:
+            with ParquetIndex(odd) as exported, SqliteStore(str(target)) as store:
+                copy(exported, store)
+                assert store.check().clean
+                assert len(store.get(list(store.ids()))) == len(store)
+        except VlmsearchError as exc:
+            refused.append(str(exc))
+        except Exception as exc:
+            raise AssertionError(f"file {seed}") from exc
+    assert count / 3 < len(refused) < count
+    assert not [said for said in refused if "\n" in said]
 
 
 def test_without_pyarrow_the_extra_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

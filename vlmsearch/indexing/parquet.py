@@ -32,9 +32,10 @@ import numpy as np
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import file_in_the_making
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
-from vlmsearch.stores.base import Quarantine, Store, dim_of
-from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Space, Stamp
+from vlmsearch.stores.base import Quarantine, Store, dim_of, space_of
+from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ _VERSION = 1
 _MANIFEST, _REJECTS = "vlmsearch", "vlmsearch.rejects"
 _STRINGS = ("id", "text", "image", "metadata", "source", "digest", "escaped")
 _NULLABLE = {"text", "image", "escaped"}
+_REQUIRED = set(_STRINGS) - _NULLABLE
 _READ_TOGETHER = 512
 """Documents that a store is asked for at a time."""
 _GROUP_ROWS = 8192
@@ -165,7 +167,7 @@ class ParquetIndex(Closable):
             self._file: Any = pa.parquet.ParquetFile(
                 self.name, page_checksum_verification=True, pre_buffer=False, memory_map=False
             )
-        except (pa.ArrowException, OSError) as exc:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
             raise ConfigError(f"{self.name!r} cannot be read as Parquet: {one_line(exc)}") from exc
         self._known: NDArray[Any] | None = None
         try:
@@ -182,13 +184,13 @@ class ParquetIndex(Closable):
             why = "what pandas, DuckDB or others wrote is not: give its rows to `vlmsearch index` as JSONL"
             raise ConfigError(f"{self.name!r} was not written by `vlmsearch export`; {why}")
         try:
-            form = json.loads(about[_MANIFEST.encode()])
+            form = parse_json(about[_MANIFEST.encode()].decode())
             if form["version"] != _VERSION:
                 raise ConfigError(
                     f"{self.name!r} is in version {form['version']!r} of this format, and this release reads "
                     f"{_VERSION}: use the release that wrote it, or a newer one"
                 )
-            return _manifest_of(form), _rejects_of(json.loads(about[_REJECTS.encode()]))
+            return _manifest_of(form), _rejects_of(parse_json(about[_REJECTS.encode()].decode()))
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             if isinstance(exc, ConfigError):
                 raise
@@ -265,8 +267,12 @@ class ParquetIndex(Closable):
     def _batches(self, columns: Sequence[str], count: int) -> Iterator[Any]:
         pa = _pyarrow()
         try:
-            yield from self._file.iter_batches(batch_size=count, columns=list(columns))
-        except (pa.ArrowException, OSError) as exc:
+            for batch in self._file.iter_batches(batch_size=count, columns=list(columns)):
+                for name in set(columns) & _REQUIRED:
+                    if batch.column(name).null_count:
+                        raise ConfigError(f"{self.name!r} has a row without {name}: export the index again")
+                yield batch
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
             raise ConfigError(f"{self.name!r} is damaged: {one_line(exc)}") from exc
 
     def _rows(self, field: Field, batch: Any) -> list[NDArray[np.float32] | None]:
@@ -276,7 +282,8 @@ class ParquetIndex(Closable):
         if any(count not in (None, dim) for count in column.value_lengths().unique().to_pylist()):
             raise ConfigError(f"{self.name!r} has a vector {field} that is not {dim} long: export the index again")
         found = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
-        lengths = np.linalg.norm(found, axis=1)
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(found, axis=1)
         if not np.all((np.abs(lengths - 1) <= _LENGTH_ERROR) | (lengths == 0)):  # also of what is not a number
             raise ConfigError(f"{self.name!r} has a vector {field} that is not of length one: export the index again")
         rows = iter(found)
@@ -285,9 +292,9 @@ class ParquetIndex(Closable):
     def _record(self, cells: dict[str, str], vectors: dict[Field, NDArray[np.float32]]) -> Record:
         try:
             if cells["escaped"] is not None:
-                cells.update(json.loads(cells["escaped"]))
+                cells.update(_strings(parse_json(cells["escaped"]), _STRINGS[:-1]))
             image = None if cells["image"] is None else Path(cells["image"])
-            metadata = json.loads(cells["metadata"])
+            metadata = parse_json(cells["metadata"])
             if not isinstance(metadata, dict):
                 raise ConfigError(f"{self.name!r}: the metadata of {cells['id']!r} are not a JSON object")
         except (TypeError, ValueError) as exc:
@@ -381,13 +388,31 @@ def _manifest_form(manifest: Manifest) -> dict[str, object]:
 
 
 def _manifest_of(form: Mapping[str, Any]) -> Manifest:
-    spaces = tuple(Space(str(s["name"]), int(s["dim"]), frozenset(s["modalities"])) for s in form["spaces"])
+    spaces = tuple(space_of(s["name"], s["dim"], s["modalities"]) for s in form["spaces"])
+    if len({space.name for space in spaces}) != len(form["spaces"]) or not spaces:
+        raise ValueError("it names no space of vectors, or one twice")
     tuning = {str(name): float(value) for name, value in form["tuning"].items()}
     return Manifest(str(form["fingerprint"]), spaces, str(form["created"]), str(form["language"]), tuning)
 
 
 def _rejects_of(form: list[dict[str, Any]] | None) -> list[Reject] | None:
-    return None if form is None else [Reject(**{**each, "stamp": Stamp(**each["stamp"])}) for each in form]
+    if form is None:
+        return None
+    for each in form:
+        f"{each['id']}{each['code']}".encode()  # no store takes half of a surrogate pair there
+    stamps = [Stamp(**_strings(each.pop("stamp"), ("digest", "source"))) for each in form]
+    return [Reject(**_strings(each, ("id", "code", "message")), stamp=stamp) for each, stamp in zip(form, stamps)]
+
+
+def _strings(form: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a JSON object that has strings under some of the names and nothing else; ValueError for another value."""
+    if (
+        not isinstance(form, dict)
+        or not form.keys() <= set(names)
+        or not all(isinstance(v, str) for v in form.values())
+    ):
+        raise ValueError(f"expected a JSON object with strings for {', '.join(names)}: {str(form)[:80]!r}")
+    return form
 
 
 def _keys(ids: Sequence[str]) -> NDArray[Any]:
