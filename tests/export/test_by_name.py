@@ -143,6 +143,22 @@ def test_what_cannot_be_built_is_one_line_before_its_weights_are_downloaded(
     assert not any("model.safetensors" in path or ".bin" in path for path in hub.asked)
 
 
+@pytest.mark.parametrize("listed", ["[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": 5}}'])
+def test_a_damaged_index_of_weights_is_one_line_each_time(hub: Hub, tmp_path: Path, listed: str) -> None:
+    folder = put_bert(hub, tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(listed)
+    for _ in range(2):  # the second time it is on this machine
+        with pytest.raises(ConfigError, match=r"model\.safetensors\.index\.json is damaged: its weight_map") as caught:
+            derive_recipe("somebody/tiny-bert")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_card_that_is_nested_without_end_says_nothing(hub: Hub, tmp_path: Path) -> None:
+    (put_bert(hub, tmp_path) / "README.md").write_text(f"---\nlicense: {'[' * 50_000}\n---\n")
+    assert derive_recipe("somebody/tiny-bert").licence == "not stated"
+
+
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
 def test_every_family_of_texts_has_a_recipe_by_its_name(hub: Hub, tmp_path: Path, family: TextFamily) -> None:
     hub.models["somebody/tiny"] = make_text_model(tmp_path / "served", family)

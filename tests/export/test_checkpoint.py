@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import shutil
@@ -14,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip
-from vlmsearch.errors import ConfigError, ModelUnavailableError
+from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.export.fetch import checkpoint_folder, text_input
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
@@ -186,8 +187,90 @@ def test_a_bad_bert_checkpoint_is_one_clear_line(tmp_path: Path, spoil: Callable
     assert "\n" not in str(caught.value)
 
 
+def _edit(name: str, **changes: object) -> Callable[[Path], object]:
+    """What changes settings of the text tower of a CLIP."""
+
+    def spoil(folder: Path) -> None:
+        path = folder / name
+        data = json.loads(path.read_text())
+        data.get("text_config", data).update(changes)
+        path.write_text(json.dumps(data))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _edit("config.json", hidden_size=10**12),
+        _edit("config.json", hidden_size=2**70),
+        _edit("config.json", hidden_size=-1),
+        _edit("config.json", hidden_size="../../x\x1b[31m"),
+        _edit("config.json", num_attention_heads=0),
+        _edit("config.json", num_hidden_layers=10**12),
+        _edit("config.json", num_hidden_layers=1.5),
+        _edit("config.json", max_position_embeddings=10**12),
+        _edit("config.json", max_position_embeddings=[]),
+        _edit("config.json", layer_norm_eps=float("nan")),
+        _edit("config.json", pad_token_id={}),
+        _edit("config.json", eos_token_id={}),
+        _edit("preprocessor_config.json", image_mean=["a", "b", "c"]),
+        _edit("preprocessor_config.json", size=[1] * 10**5),
+        lambda f: edit_json(f / "config.json", vision_config={"image_size": 10**12}),
+        lambda f: edit_json(f / "config.json", vision_config={"patch_size": 0}),
+        lambda f: (f / "config.json").write_text('{"a":' * 60_000 + "1" + "}" * 60_000),
+        lambda f: (f / "config.json").write_text('{"model_type": ' + "9" * 5000 + "}"),
+    ],
+)
+def test_settings_that_no_model_has_are_one_clear_line(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+    folder = make_clip(tmp_path)
+    spoil(folder)
+    with pytest.raises(ConfigError) as caught:
+        [export(checkpoint, tower) for checkpoint in [load_checkpoint(folder)] for tower in checkpoint.towers]
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_whole_numbers_are_numbers_too(tmp_path: Path) -> None:
+    folder = make_clip(tmp_path)
+    _edit("config.json", layer_norm_eps=0)(folder)
+    export(load_checkpoint(folder), "text")
+
+
+def test_settings_do_not_make_transformers_take_memory_that_the_weights_do_not_need(tmp_path: Path) -> None:
+    folder = make_bert(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["embeddings.token_type_embeddings.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    load_reference(folder)
+    edit_json(folder / "config.json", type_vocab_size=10**12)
+    with pytest.raises(BackendError, match=r"describes 48,000,\d+,\d+,\d+ weights, and its files have"):
+        load_reference(folder)
+
+
+def _charsmap(written: str) -> str:
+    """Rules of SentencePiece that write a text; no letter leads to it."""
+    return base64.b64encode((4).to_bytes(4, "little") + bytes(4) + written.encode() + b"\0").decode()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}] * 4,
+        [{"type": "Replace", "pattern": {"Regex": ""}, "content": "a" * 1000}],
+        [{"type": "Prepend", "prepend": "a" * 1000}],
+        [{"type": "Precompiled", "precompiled_charsmap": _charsmap("a" * 1000)}],
+    ],
+)
+def test_a_tokenizer_that_makes_texts_far_longer_is_refused(tmp_path: Path, rules: list[dict[str, object]]) -> None:
+    folder = make_bert(tmp_path)
+    edit_json(folder / "tokenizer.json", normalizer={"type": "Sequence", "normalizers": rules})
+    with pytest.raises(ConfigError, match=r"makes texts [\d,]+ times longer; 256 is the most"):
+        text_input(load_checkpoint(folder))
+
+
 def test_a_damaged_tokenizer_is_one_clear_line(tmp_path: Path) -> None:
     folder = make_bert(tmp_path)
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"tokenizer\.json is damaged"):
+    with pytest.raises(ConfigError, match=r"the tokenizer of .* is damaged"):
         text_input(load_checkpoint(folder))

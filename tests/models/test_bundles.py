@@ -269,8 +269,20 @@ def test_a_tokenizer_that_gives_up_on_a_text_is_one_line(tmp_path: Path) -> None
         token_counter(tmp_path / "g")(HARD)
 
 
+def test_a_tokenizer_with_ids_that_no_model_has_is_one_line(tmp_path: Path) -> None:
+    copy("demo-minilm", tmp_path / "b")
+    data = json.loads((tmp_path / "b" / "tokenizer.json").read_text())
+    data["model"]["vocab"] = {word: 2**32 - 1 - number for word, number in data["model"]["vocab"].items()}
+    replace(tmp_path / "b", "tokenizer.json", json.dumps(data).encode())
+    with (
+        open_encoder(f"onnx:{tmp_path}/b") as encoder,
+        pytest.raises(ConfigError, match="token ids above 2,147,483,647"),
+    ):
+        encoder.encode_texts(["a red star"])
+
+
 @pytest.mark.parametrize("data", [b"", b"\xff", b"{}", b'{"pre_tokenizer": {"type": "Split"}}'])
 def test_a_tokenizer_that_is_none_is_one_line(data: bytes, tmp_path: Path) -> None:
     replace(copy("demo-minilm", tmp_path / "b"), "tokenizer.json", data)
-    with pytest.raises(ConfigError, match=r"tokenizer\.json cannot be used: "):
+    with pytest.raises(ConfigError, match=r"^the tokenizer of .* is damaged: "):
         open_encoder(f"onnx:{tmp_path}/b")

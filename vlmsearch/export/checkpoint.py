@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, VlmsearchError, one_line
 from vlmsearch.export.layers import Activation, Layers
 from vlmsearch.export.transformer import Pooling, Transformer
 from vlmsearch.export.weights import Json, Weights, read_json
 from vlmsearch.media.images import Preprocess
-from vlmsearch.models.bundle import Logits, Tower
+from vlmsearch.models.bundle import MOST_DIM, MOST_ID, MOST_SIDE, MOST_TOKENS, Logits, Tower
 from vlmsearch.models.recipe import NO_PROMPTS, Prompts
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -25,6 +25,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "silu": "silu",
 }
+_MOST_LAYERS = 2**10
 _RESAMPLE: dict[int, Literal["lanczos", "bilinear", "bicubic"]] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
@@ -81,6 +82,32 @@ class Checkpoint:
     lower: bool = False
     logits: Logits | None = None
 
+    def __post_init__(self) -> None:
+        self._check("vectors", self.dim, 1, MOST_DIM)
+        self._check("tokens", self.max_tokens, 1, MOST_TOKENS)
+        self._check("pad token", self.pad, 0, MOST_ID)
+        self._check("positions", self.text.positions, 1, MOST_TOKENS)
+        for form in (tower.transformer for tower in (self.image, self.text) if tower):
+            self._check("width", form.width, 1, MOST_DIM)
+            self._check("heads", form.heads, 1, form.width)
+            self._check("layers", form.layers, 1, _MOST_LAYERS)
+            self._check_numbers("epsilon", form.epsilon)
+        if self.image:
+            self._check("image size", self.image.size, 1, MOST_SIDE)
+            self._check("patch size", self.image.patch, 1, self.image.size)
+            self._check_numbers("mean", *self.image.mean)
+            self._check_numbers("deviation", *self.image.std)
+
+    def _check(self, what: str, value: object, least: int, most: int) -> None:
+        """Raise ConfigError for what settings name as a size and no model has."""
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ConfigError(f"{self.folder}: {what}: {least} to {most:,} can be exported, not {str(value)[:60]!r}")
+
+    def _check_numbers(self, what: str, *values: object) -> None:
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise ConfigError(f"{self.folder}: {what}: {str(value)[:60]!r} is not a number")
+
     @property
     def towers(self) -> tuple[Tower, ...]:
         """The towers it has, image first."""
@@ -95,8 +122,13 @@ class Checkpoint:
         return self.image
 
     def write(self, tower: Tower, layers: Layers) -> None:
-        """Write one tower into ``layers``."""
-        self.tower(tower).write(layers, self.weights)
+        """Write one tower into ``layers``; ConfigError where its tensors are not as its settings say."""
+        try:
+            self.tower(tower).write(layers, self.weights)
+        except VlmsearchError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as exc:
+            raise ConfigError(f"{self.folder}: its tensors do not fit its settings ({one_line(exc, 120)})") from exc
 
     def digest(self) -> str:
         """SHA-256 over everything that decides the vectors: weights, towers, preprocessing, tokenizer and prompts."""
@@ -242,5 +274,5 @@ def read_transformer(config: Json, folder: Path) -> Transformer:
         layers=config["num_hidden_layers"],
         heads=config["num_attention_heads"],
         activation=activation,
-        epsilon=config["layer_norm_eps"],
+        epsilon=float(config["layer_norm_eps"]),
     )

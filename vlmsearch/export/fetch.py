@@ -18,7 +18,7 @@ from vlmsearch.export.theirs import FOLDER, THEIR_FILES
 from vlmsearch.export.weights import weight_files
 from vlmsearch.models.bundle import Bundle, BundleFile, TextInput, TextPrompt
 from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, built_by
-from vlmsearch.models.tokenizers import no_panics
+from vlmsearch.models.tokenizers import no_panics, read_tokenizer
 from vlmsearch.types import Space
 
 _AFTER_PROMPTS = ("", "a", "The", "7", "(", "é", "日")
@@ -93,11 +93,8 @@ def fingerprint(checkpoint: Checkpoint, name: str) -> str:
 
 def text_input(checkpoint: Checkpoint) -> TextInput:
     """How the text tower takes its tokens, from the checkpoint's own tokenizer."""
+    tokenizer = read_tokenizer((checkpoint.folder / "tokenizer.json").read_bytes(), str(checkpoint.folder))
     with no_panics(str(checkpoint.folder)):
-        try:
-            tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
-        except Exception as exc:  # the library raises plain Exception
-            raise ConfigError(f"{checkpoint.folder / 'tokenizer.json'} is damaged: {exc}") from exc
         tokenizer.no_truncation()
         padding = tokenizer.padding
         tokenizer.no_padding()

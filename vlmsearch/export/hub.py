@@ -124,7 +124,7 @@ def model_card(folder: Path) -> dict[str, object]:
 
     try:
         found = _library().metadata_load(folder / "README.md")
-    except (ValueError, YAMLError):
+    except (RecursionError, ValueError, YAMLError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.families import bert, clip, distilbert, modernbert, mpnet, nomic_bert, openclip, roberta, siglip
 from vlmsearch.export.weights import Json, read_json
@@ -107,5 +107,7 @@ def _load(folder: Path, readers: Mapping[str, Reader], what: str) -> Checkpoint:
     read = _reader(kind, config, str(folder), readers, what)
     try:
         return read(folder, config)
-    except (KeyError, TypeError, AttributeError, IndexError) as exc:
-        raise ConfigError(f"{folder}: its settings are incomplete or damaged ({exc!r})") from exc
+    except VlmsearchError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        raise ConfigError(f"{folder}: its settings are incomplete or damaged ({repr(exc)[:120]})") from exc

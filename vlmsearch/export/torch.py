@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
-from transformers import AutoModel, AutoModelForSequenceClassification, CLIPConfig, CLIPModel
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, CLIPConfig, CLIPModel
 
 from vlmsearch._util.files import expand_home, is_path
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -20,8 +21,8 @@ from vlmsearch.export.derive import find_or_derive
 from vlmsearch.export.families import openclip
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
 from vlmsearch.export.load import load_checkpoint, read_config
-from vlmsearch.export.weights import Json, is_checkpoint
-from vlmsearch.generators.local.hub import ONE_AT_A_TIME, no_progress_bars
+from vlmsearch.export.weights import Json, is_checkpoint, weight_files
+from vlmsearch.generators.local.hub import ONE_AT_A_TIME, quiet
 from vlmsearch.models.bundle import Bundle, built_folder, bundle_names, open_bundle
 from vlmsearch.models.inputs import Ids, Pixels, available_cores
 from vlmsearch.models.recipe import Recipe
@@ -96,7 +97,7 @@ def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch
     """The reference of a two-tower or sentence-transformers checkpoint; BackendError with transformers' own reason."""
     try:
         kind, _ = read_config(folder)
-        with no_progress_bars():
+        with quiet():
             return TwoTowers(folder, device, dtype) if kind in _PROCESSORS else _Sentences(folder, device, dtype)
     except Exception as exc:
         raise BackendError(f"transformers cannot load {folder}: {one_line(exc)}") from exc
@@ -126,6 +127,7 @@ class TwoTowers:
             if kind == "open_clip":
                 model: Any = _as_clip(folder, config).to(dtype)
             else:
+                _check_size(folder, partial(_described, folder, AutoModel))
                 model = AutoModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
         self._model = model.eval().to(device)
         prep = openclip.image_settings(folder, config) if kind == "open_clip" else image_settings(folder)
@@ -162,9 +164,28 @@ class TwoTowers:
         return _features(self._model.get_image_features(pixel_values=values))
 
 
+def _check_size(folder: Path, make: Callable[[], Any]) -> None:
+    """Raise ConfigError where a configuration describes a model with more weights than the files have bytes.
+
+    Transformers makes up what the files lack, so that a few bytes of settings would take any amount of memory.
+    """
+    with torch.device("meta"):
+        described = sum(weight.numel() for weight in make().parameters())
+    held = sum(file.stat().st_size for file in weight_files(folder))
+    if described > held:
+        raise ConfigError(f"its configuration describes {described:,} weights, and its files have {held:,} bytes")
+
+
+def _described(folder: Path, kind: type[Any]) -> Any:
+    """The model that a configuration describes, without its weights."""
+    return kind.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+
+
 def _as_clip(folder: Path, config: Json) -> Any:
     """Transformers' CLIP with the weights of a checkpoint in OpenCLIP's layout."""
-    model: Any = CLIPModel(CLIPConfig(**openclip.clip_settings(folder, config)))
+    described = CLIPConfig(**openclip.clip_settings(folder, config))
+    _check_size(folder, lambda: CLIPModel(described))
+    model: Any = CLIPModel(described)
     tensors = {name: torch.from_numpy(array) for name, array in load_checkpoint(folder).weights.items()}
     model.load_state_dict(tensors | {"logit_scale": tensors["logit_scale"].reshape(())})
     return model
@@ -173,6 +194,7 @@ def _as_clip(folder: Path, config: Json) -> Any:
 class _Sentences:
     def __init__(self, folder: Path, device: str, dtype: torch.dtype) -> None:
         with ONE_AT_A_TIME:
+            _check_size(folder, partial(_described, folder, AutoModel))
             model: Any = AutoModel.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
         self._model = model.eval().to(device)
         self._pooling = sentence_modules(folder).pooling
@@ -209,7 +231,8 @@ class CrossEncoderReference:
 
     def __init__(self, folder: Path) -> None:
         try:
-            with no_progress_bars(), ONE_AT_A_TIME:
+            with quiet(), ONE_AT_A_TIME:
+                _check_size(folder, partial(_described, folder, AutoModelForSequenceClassification))
                 model: Any = AutoModelForSequenceClassification.from_pretrained(
                     folder, dtype=torch.float32, trust_remote_code=False
                 )

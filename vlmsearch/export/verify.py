@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import transformers
@@ -14,7 +15,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from vlmsearch.demo.scenes import Scene, make_scene
-from vlmsearch.errors import InvalidInputError, MissingDependencyError
+from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, VlmsearchError, one_line
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import CALIBRATION_SEED, Samples, sentences
 from vlmsearch.export.inputs import Feeds, image_feeds, pair_feeds, pixel_feeds, row_cosines, run, text_feeds
@@ -25,6 +26,7 @@ from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput, Tower
 from vlmsearch.models.inputs import lower_case, prompted, to_pixels, token_arrays, token_rows
 from vlmsearch.models.recipe import Gates, RerankerGates
+from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.types import ImageSource, Role
 
 _RANGES = (
@@ -127,13 +129,7 @@ def verify_images(
 
 def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
     """How many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer."""
-    try:
-        theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except ImportError as exc:
-        raise MissingDependencyError(
-            f"{folder}: proving its token ids takes its own tokenizer in transformers, which needs more than is "
-            "installed: pip install sentencepiece protobuf"
-        ) from exc
+    theirs = _their_tokenizer(folder)
     if form.lower:
         lower_case(theirs.backend_tokenizer)
     texts = tokenizer_cases(TOKENISED)
@@ -152,7 +148,7 @@ def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
 
 def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
     """How many of 2,000 pairs get other ids or types than from the checkpoint's own tokenizer in transformers."""
-    theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    theirs = _their_tokenizer(folder)
     texts = tokenizer_cases(TOKENISED)
     pairs = list(zip(texts, [*texts[7:], *texts[:7]]))
     expected = theirs(*map(list, zip(*pairs)), truncation="longest_first", max_length=max_tokens, padding=False)
@@ -161,6 +157,22 @@ def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
     rows = zip(found, expected["input_ids"], types)
     different = sum(one.ids != list(ids) or one.type_ids != list(types) for one, ids, types in rows)
     return Check("tokens.different", float(different), 0.0, most=True)
+
+
+def _their_tokenizer(folder: Path) -> Any:
+    """The checkpoint's own tokenizer in transformers."""
+    try:
+        with no_panics(str(folder)):
+            return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except VlmsearchError:
+        raise
+    except ImportError as exc:
+        raise MissingDependencyError(
+            f"{folder}: proving its token ids takes its own tokenizer in transformers, which needs more than is "
+            "installed: pip install sentencepiece protobuf"
+        ) from exc
+    except Exception as exc:
+        raise ConfigError(f"transformers cannot read the tokenizer of {folder}: {one_line(exc)}") from exc
 
 
 def verify_logits(

@@ -30,7 +30,7 @@ def weight_files(folder: Path) -> list[Path]:
         if one.is_file():
             return [one]
         if index.is_file():
-            files = [folder / Path(name).name for name in sorted(set(read_json(index)["weight_map"].values()))]
+            files = [folder / Path(name).name for name in _listed(index)]
             for file in files:
                 if not file.is_file():
                     raise ModelUnavailableError(f"{folder} has no {file.name}, which its {index.name} lists")
@@ -38,6 +38,15 @@ def weight_files(folder: Path) -> list[Path]:
     if any(folder.glob("pytorch_model*.bin")):
         raise ConfigError(only_pickled(str(folder)))
     raise ModelUnavailableError(f"{folder} has no weights: there is no model.safetensors")
+
+
+def _listed(index: Path) -> list[str]:
+    """The names of the files that an index lists."""
+    data = read_json(index)
+    names = data.get("weight_map") if isinstance(data, dict) else None
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise ConfigError(f"{index} is damaged: its weight_map is no table of files")
+    return sorted(set(names.values()))
 
 
 def only_pickled(name: str) -> str:
@@ -117,5 +126,5 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelUnavailableError(f"{path.parent} is not a checkpoint: it has no {path.name}") from None
-    except ValueError as exc:
-        raise ConfigError(f"{path} is damaged: {exc}") from exc
+    except (RecursionError, ValueError) as exc:
+        raise ConfigError(f"{path} is damaged: {one_line(exc)}") from exc

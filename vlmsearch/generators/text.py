@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from vlmsearch.errors import ConfigError, one_line
-from vlmsearch.models.tokenizers import no_panics
+from vlmsearch.errors import ConfigError
+from vlmsearch.models.tokenizers import no_panics, read_tokenizer
 
 Decode = Callable[[Sequence[int]], str]
 """Text of token ids, without special tokens."""
@@ -82,14 +82,13 @@ def _overlap(text: str, word: str) -> int:
     return next((size for size in range(min(len(text), len(word) - 1), 0, -1) if text.endswith(word[:size])), 0)
 
 
-def read_tokenizer(path: Path) -> Tokenizer:
+def open_tokenizer(path: Path) -> Tokenizer:
     """The ``tokenizer.json`` at ``path`` or in that folder, which neither cuts nor fills up; ConfigError if none is."""
     file = path / "tokenizer.json" if path.is_dir() else path
-    with no_panics(str(file)):
-        try:
-            tokenizer = Tokenizer.from_file(str(file))
-        except Exception as exc:  # the library raises nothing more particular
-            raise ConfigError(f"{file} is not a tokenizer.json of the tokenizers library: {one_line(exc)}") from exc
+    try:
+        tokenizer = read_tokenizer(file.read_bytes(), str(file))
+    except OSError as exc:
+        raise ConfigError(f"{file} cannot be read: {exc.strerror}") from exc
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -97,7 +96,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 def token_counter(path: Path) -> Callable[[str], int]:
     """How many tokens a text has for a tokenizer at ``path``, special ones left out."""
-    tokenizer = read_tokenizer(path)
+    tokenizer = open_tokenizer(path)
 
     def count(text: str) -> int:
         with no_panics(str(path)):

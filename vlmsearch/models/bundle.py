@@ -30,9 +30,9 @@ Export = Literal["own", "theirs"]
 """Whose ONNX graphs a bundle holds: those written here from the weights, or those that the repository has."""
 
 FORMAT = 3
-_MOST_DIM, _MOST_TOKENS, _MOST_SIDE = 2**16, 2**20, 2**12
+MOST_DIM, MOST_TOKENS, MOST_SIDE = 2**16, 2**20, 2**12
 """Far beyond any model: the length of vectors, the tokens of a text and the width of an image."""
-_MOST_ID = 2**31 - 1
+MOST_ID = 2**31 - 1
 _MOST_FIT = 1e6
 Kind = Literal["encoder", "llm", "reranker"]
 LANGUAGE: Literal["llm"] = "llm"
@@ -405,7 +405,7 @@ def open_bundle(folder: Path) -> Bundle:
     name = given.string("name", PLAIN_NAME)
     preprocess = _preprocess(given.table("image")) if given.value("image") is not None else None
     towers: tuple[Tower, ...] = ("image", "text") if preprocess else ("text",)
-    space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, _MOST_DIM), frozenset(towers))
+    space = Space(given.string("space", PLAIN_NAME), given.whole("dim", 1, MOST_DIM), frozenset(towers))
     files, fits, stories = given.table("files", PLAIN_NAME), given.table("relevance"), given.table("quantisation")
     if not set(fits) <= set(towers):
         raise given.wrong(f"relevance is for {' and '.join(towers)}, not {sorted(fits)}")
@@ -432,18 +432,18 @@ def open_bundle(folder: Path) -> Bundle:
 def _preprocess(image: JsonTable) -> Preprocess:
     ways: tuple[Interpolation, ...] = get_args(Interpolation)
     way = image.choice("interpolation", ways)
-    return Preprocess(image.whole("size", 1, _MOST_SIDE), image.flag("crop"), ways[ways.index(way)])
+    return Preprocess(image.whole("size", 1, MOST_SIDE), image.flag("crop"), ways[ways.index(way)])
 
 
 def _text_input(text: JsonTable) -> TextInput:
-    prefix, suffix = (text.wholes(key, 0, _MOST_ID) for key in ("prefix", "suffix"))
-    most = text.whole("max_tokens", 1, _MOST_TOKENS)
+    prefix, suffix = (text.wholes(key, 0, MOST_ID) for key in ("prefix", "suffix"))
+    most = text.whole("max_tokens", 1, MOST_TOKENS)
     form = TextInput(
         most,
         prefix,
         suffix,
-        text.whole("pad", 0, _MOST_ID),
-        None if text.value("fill") is None else text.whole("fill", most, _MOST_TOKENS),
+        text.whole("pad", 0, MOST_ID),
+        None if text.value("fill") is None else text.whole("fill", most, MOST_TOKENS),
         _prompt(text.table("query")),
         _prompt(text.table("document")),
         text.flag("lower"),
@@ -456,7 +456,7 @@ def _text_input(text: JsonTable) -> TextInput:
 
 
 def _prompt(given: JsonTable) -> TextPrompt:
-    return TextPrompt(given.string("text"), given.wholes("ids", 0, _MOST_ID))
+    return TextPrompt(given.string("text"), given.wholes("ids", 0, MOST_ID))
 
 
 def _logits(given: JsonTable) -> Logits:

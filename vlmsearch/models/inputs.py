@@ -20,14 +20,12 @@ from vlmsearch.errors import (
     ConfigError,
     InvalidInputError,
     TextTruncatedWarning,
-    VlmsearchError,
     apply_to_each,
-    one_line,
 )
 from vlmsearch.media.images import Preprocess, opened_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, TextInput
-from vlmsearch.models.tokenizers import no_panics
+from vlmsearch.models.tokenizers import no_panics, read_tokenizer, token_row
 from vlmsearch.types import ImageSource, Role, Vectors
 
 Ids = NDArray[np.int32]
@@ -41,13 +39,7 @@ def available_cores() -> int:
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
     """The bundle's tokenizer, which neither cuts nor pads, and lower-cases where the bundle says so."""
-    with no_panics(bundle.name):
-        try:
-            tokenizer = Tokenizer.from_buffer(bundle.read("tokenizer.json"))
-        except VlmsearchError:
-            raise
-        except Exception as exc:  # the library raises nothing more particular
-            raise ConfigError(f"{bundle.folder / 'tokenizer.json'} cannot be used: {one_line(exc)}") from exc
+    tokenizer = read_tokenizer(bundle.read("tokenizer.json"), str(bundle.folder))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if bundle.text.lower:
@@ -107,7 +99,7 @@ def token_arrays(rows: Sequence[Sequence[int]], form: TextInput) -> tuple[Ids, I
     ids = np.full((len(rows), form.fill or max(map(len, rows))), form.pad, np.int32)
     mask = np.full_like(ids, form.fill is not None)
     for i, row in enumerate(rows):
-        ids[i, : len(row)] = row
+        ids[i, : len(row)] = token_row(row)
         mask[i, : len(row)] = 1
     return ids, mask
 

@@ -35,7 +35,7 @@ from vlmsearch.models.bundle import (
 )
 from vlmsearch.models.inputs import Ids
 from vlmsearch.models.locations import ELSEWHERE, check_location, is_hub_name
-from vlmsearch.models.tokenizers import no_panics
+from vlmsearch.models.tokenizers import read_tokenizer, token_row
 
 RerankerPrecision = Literal["fp32", "int8"]
 PRECISIONS: tuple[RerankerPrecision, ...] = ("fp32", "int8")
@@ -166,12 +166,11 @@ def open_reranker_bundle(folder: Path) -> RerankerBundle:
 
 def pair_tokenizer(data: bytes, name: str, max_tokens: int) -> Tokenizer:
     """A tokenizer of pairs that cuts the longer text of a pair first, as sentence-transformers' CrossEncoder does."""
-    with no_panics(name):
-        try:
-            tokenizer = Tokenizer.from_buffer(data)
-            tokenizer.enable_truncation(max_tokens, strategy="longest_first")
-        except Exception as exc:  # the library raises nothing more particular
-            raise ConfigError(f"the tokenizer of {name} cannot be used: {one_line(exc)}") from exc
+    tokenizer = read_tokenizer(data, name)
+    try:
+        tokenizer.enable_truncation(max_tokens, strategy="longest_first")
+    except Exception as exc:  # the library raises nothing more particular
+        raise ConfigError(f"the tokenizer of {name} cannot be used: {one_line(exc)}") from exc
     tokenizer.no_padding()
     return tokenizer
 
@@ -182,5 +181,5 @@ def pair_arrays(batch: list[Encoding], pad: int) -> dict[str, Ids]:
     ids, types, mask = np.full(shape, pad, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     for row, encoding in enumerate(batch):
         count = len(encoding.ids)
-        ids[row, :count], types[row, :count], mask[row, :count] = encoding.ids, encoding.type_ids, 1
+        ids[row, :count], types[row, :count], mask[row, :count] = token_row(encoding.ids), encoding.type_ids, 1
     return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto
-from tokenizers import Tokenizer
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.checkpoint import (
@@ -34,6 +33,7 @@ from vlmsearch.export.transformer import (
     unit,
 )
 from vlmsearch.export.weights import Json, Weights, read_json, read_weights
+from vlmsearch.models.tokenizers import read_tokenizer
 
 _DEFAULTS: Json = {
     "hidden_size": 768,
@@ -85,7 +85,7 @@ def _pad(folder: Path, usual: int) -> int:
     name = named.get("content") if isinstance(named, dict) else named
     if name is None:
         return usual
-    found = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(str(name))
+    found = read_tokenizer((folder / "tokenizer.json").read_bytes(), str(folder)).token_to_id(str(name))
     if found is None:
         raise ConfigError(f"{settings}: texts are padded with {name!r}, which tokenizer.json does not have")
     return int(found)

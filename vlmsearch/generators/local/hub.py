@@ -54,12 +54,14 @@ replaced for good, after which models come without their weights."""
 
 
 @contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """None are shown by transformers meanwhile: for checkpoints that are on this machine."""
-    shown = logging.is_progress_bar_enabled()
+def quiet() -> Iterator[None]:
+    """Show neither progress bars of transformers nor its lists of tensors, for checkpoints that are on this machine."""
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call,unused-ignore]
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]

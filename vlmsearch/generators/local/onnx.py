@@ -12,7 +12,7 @@ from vlmsearch.errors import BackendError
 from vlmsearch.generators.local.decoding import Cache
 from vlmsearch.generators.local.generator import LocalGenerator
 from vlmsearch.generators.local.sampling import Scores
-from vlmsearch.generators.text import read_tokenizer
+from vlmsearch.generators.text import open_tokenizer
 from vlmsearch.models.generator import GRAPH, TOKENIZER, GeneratorBundle, open_generator_bundle
 from vlmsearch.models.session import check_threads
 from vlmsearch.models.tokenizers import no_panics
@@ -27,7 +27,7 @@ class OnnxGenerator(LocalGenerator):
     def __init__(self, location: str, *, threads: int = 1) -> None:
         check_threads(threads)
         bundle = open_generator_bundle(location)
-        self._tokenizer = read_tokenizer(bundle.folder / TOKENIZER)
+        self._tokenizer = open_tokenizer(bundle.folder / TOKENIZER)
         super().__init__(bundle.name, OnnxModel(bundle, threads))
 
     def encode(self, prompt: str) -> list[int]:

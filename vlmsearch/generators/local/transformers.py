@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from vlmsearch.errors import ModelUnavailableError, one_line
 from vlmsearch.generators.local.decoding import Cache
 from vlmsearch.generators.local.generator import LocalGenerator
-from vlmsearch.generators.local.hub import ONE_AT_A_TIME, load_checkpoint, no_progress_bars
+from vlmsearch.generators.local.hub import ONE_AT_A_TIME, load_checkpoint, quiet
 from vlmsearch.generators.local.rows import RowsCache
 from vlmsearch.models.generator import generator_folder
 from vlmsearch.models.tokenizers import no_panics
@@ -91,7 +91,7 @@ def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None
     folder = generator_folder(location)
     tokenizer = load_tokenizer(location, revision=revision)
     kind = getattr(torch, dtype)
-    with ONE_AT_A_TIME, no_progress_bars() if folder else nullcontext():
+    with ONE_AT_A_TIME, quiet() if folder else nullcontext():
         model = load_checkpoint(AutoModelForCausalLM.from_pretrained, location, folder, dtype=kind, revision=revision)
     try:
         return model.eval().to(device), tokenizer

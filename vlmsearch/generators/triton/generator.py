@@ -18,7 +18,7 @@ from vlmsearch._util.retry import check_seconds
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator
 from vlmsearch.generators.chat import find_chat_template
-from vlmsearch.generators.text import Detokenizer, check_context, read_tokenizer, until_stop
+from vlmsearch.generators.text import Detokenizer, check_context, open_tokenizer, until_stop
 from vlmsearch.generators.triton.dialects import Dialect, inputs_of, stop_request
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
@@ -64,7 +64,7 @@ class TritonGenerator(Generator):
         check_context(context)
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
-        self._tokenizer = read_tokenizer(tokenizer) if tokenizer else None
+        self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
         self._end = _end(self._tokenizer, end) if self._tokenizer else None
         self._chat = find_chat_template(tokenizer) if tokenizer and tokenizer.is_dir() and chat else None
         security = Security.from_environment(tls=tls, host=address.rpartition(":")[0])
