@@ -55,6 +55,7 @@ def _answer(request: dict[str, Any], data: list[bytes], answers: IO[bytes]) -> N
     error: tuple[str, str, str, str] | None = None
     is_worn = False
     try:
+        os.chdir(request["folder"])
         _set_limits({"RLIMIT_DATA": request["memory_bytes"]})
         _allow_seconds(request["cpu_seconds"])
         module, _, function = request["function"].partition(":")

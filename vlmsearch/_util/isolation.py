@@ -100,7 +100,7 @@ def stream(
         OperationCancelledError: The current call was given up.
     """
     check_cancelled()
-    request = {"function": function, "value": value, "name": name, **asdict(limits)}
+    request = {"function": function, "value": value, "name": name, "folder": _folder(), **asdict(limits)}
     child = _POOL.take()
     try:
         with on_cancel(child.kill):
@@ -110,6 +110,14 @@ def stream(
             _POOL.put(child)
         else:
             _POOL.drop(child)
+
+
+def _folder() -> str:
+    """Return the folder that relative paths belong to; the root, where it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.sep
 
 
 class _Child:
