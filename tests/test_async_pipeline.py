@@ -109,6 +109,10 @@ class SlowStore(MemoryStore):
         self.writing.pass_by()
         super().upsert(records)
 
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        self.writing.pass_by()
+        return super().update_metadata(changes)
+
 
 class SlowGenerator(Generator):
     name = "slow"

@@ -160,10 +160,10 @@ def test_a_document_stays_whole_when_another_process_writes_it_meanwhile(
         store.upsert(old)
         commit = store._write_documents
 
-        def others_first(documents: Sequence[Document], states: Sequence[State]) -> None:
+        def others_first(documents: Sequence[Document], states: Sequence[State], *, only_there: bool) -> None:
             other.upsert(new)
             other.delete([document.id for document in documents]) if meanwhile == "delete" else other.upsert(old)
-            commit(documents, states)
+            commit(documents, states, only_there=only_there)
 
         monkeypatch.setattr(store, "_write_documents", others_first)
         store.upsert(new)

@@ -136,7 +136,7 @@ def test_a_folder_that_was_killed_embedded_is_repaired_when_it_is_served(tmp_pat
         f"store = ChromaStore({str(tmp_path / 'data')!r})\n"
         "store.bind('e', SPACES)\n"
         "store.upsert(make_records(20, (IMAGE, TEXT)))\n"
-        "store._write_documents = lambda *_: os.kill(os.getpid(), 9)\n"
+        "store._write_documents = lambda *_, **__: os.kill(os.getpid(), 9)\n"
         "store.upsert(make_records(20, (IMAGE, TEXT), seed=9))\n"
     )
     assert elsewhere(code).returncode == -9
@@ -155,7 +155,7 @@ def test_a_write_that_a_killed_process_left_is_named_and_ended(address: str, mon
         "from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records\n"
         f"store = ChromaStore({address!r})\n"
         "store.bind('e', SPACES)\n"
-        "store._write_documents = lambda *_: os.kill(os.getpid(), 9)\n"
+        "store._write_documents = lambda *_, **__: os.kill(os.getpid(), 9)\n"
         "store.upsert(make_records(20, (IMAGE, TEXT)))\n"
     )
     assert elsewhere(code).returncode == -9
