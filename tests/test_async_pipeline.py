@@ -28,6 +28,7 @@ from vlmsearch import (
     Generator,
     Hit,
     InvalidInputError,
+    MetadataChange,
     OperationCancelledError,
     OverloadedError,
     Pipeline,
