@@ -23,6 +23,7 @@ MODULES = [
     "vlmsearch.encoders.batching",
     "vlmsearch.errors",
     "vlmsearch.generators.base",
+    "vlmsearch.index",
     "vlmsearch.indexing.copy",
     "vlmsearch.indexing.sources",
     "vlmsearch.integrations.langchain",
@@ -32,6 +33,7 @@ MODULES = [
     "vlmsearch.registry",
     "vlmsearch.rerankers.base",
     "vlmsearch.search.explanation",
+    "vlmsearch.search.options",
     "vlmsearch.search.query",
     "vlmsearch.search.relevance",
     "vlmsearch.stores.base",
@@ -62,7 +64,7 @@ def functions() -> Iterator[tuple[str, Callable[..., object]]]:
 
 def sections(value: object) -> tuple[str, dict[str, str]]:
     """The first sentence of a docstring, and its sections."""
-    text = inspect.cleandoc(getattr(value, "__doc__", None) or "")
+    text = inspect.getdoc(value) or ""
     parts = re.split(r"^(Args|Attributes|Example|Raises|Returns):$", text, flags=re.MULTILINE)
     return text.partition("\n")[0], dict(zip(parts[1::2], parts[2::2]))
 

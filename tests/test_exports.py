@@ -65,10 +65,10 @@ def test_what_a_signature_names_is_exported(name: str) -> None:
 
 
 def test_the_interfaces_are_exported() -> None:
-    for name in ("Encoder", "Generator", "Reranker", "Store"):
+    for name in ("Encoder", "Generator", "Index", "Reranker", "Store"):
         assert inspect.isabstract(getattr(vlmsearch, name))
-    with pytest.raises(AttributeError, match="no attribute 'Index'"):
-        _ = vlmsearch.Index
+    with pytest.raises(AttributeError, match="no attribute 'Indexer'"):
+        _ = vlmsearch.Indexer
 
 
 def test_what_is_exported_has_a_home_and_nothing_else() -> None:

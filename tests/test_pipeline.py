@@ -82,7 +82,7 @@ def test_scores_fall_and_pages_are_prefixes_of_longer_ones(pipeline: Pipeline) -
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001])
 def test_a_limit_out_of_range_is_refused(pipeline: Pipeline, limit: int) -> None:
-    with pytest.raises(ConfigError, match="limit is from 1"):
+    with pytest.raises(ConfigError, match="`limit` is from 1"):
         pipeline.search("a star", limit=limit)
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         VlmsearchError,
     )
     from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
+    from vlmsearch.index import Index
     from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.media.limits import ImageLimits
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from vlmsearch.rerankers.base import Reranker
     from vlmsearch.search.explanation import Explanation, LegEvidence, Outcome, PassageEvidence, Regions, WordEvidence
     from vlmsearch.search.judged import JudgedQuery
+    from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions
     from vlmsearch.search.query import Query
     from vlmsearch.search.relevance import Basis
     from vlmsearch.stores.base import (
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from vlmsearch.stores.filters import Comparison, Filter, FilterGroup, Operator
     from vlmsearch.types import (
         Answer,
+        AnswerParts,
         Citation,
         Document,
         DuplicateGroup,
@@ -96,6 +99,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
+    "AnswerParts",
     "AnswerStream",
     "AsyncAnswerStream",
     "AsyncPipeline",
@@ -129,6 +133,7 @@ __all__ = [
     "ImageFile",
     "ImageLimits",
     "ImageSource",
+    "Index",
     "IndexMismatchError",
     "IndexReport",
     "InvalidBatchError",
@@ -138,6 +143,7 @@ __all__ = [
     "Leg",
     "LegEvidence",
     "Manifest",
+    "ManyKeywords",
     "Match",
     "Matches",
     "MetadataChange",
@@ -157,6 +163,7 @@ __all__ = [
     "QualityError",
     "Quarantine",
     "Query",
+    "RankingKeywords",
     "Record",
     "Regions",
     "Reject",
@@ -169,6 +176,8 @@ __all__ = [
     "Reranker",
     "Role",
     "Scalar",
+    "SearchKeywords",
+    "SearchOptions",
     "SourceOptions",
     "Space",
     "Stamp",
@@ -197,6 +206,7 @@ _HOMES = {
         "TextTruncatedWarning VlmsearchError"
     ),
     "generators.base": "CountsTokens GenerationOptions Generator HasPromptTemplate",
+    "index": "Index",
     "indexing.items": "SourceOptions",
     "indexing.sources": "Paths",
     "media.limits": "ImageLimits",
@@ -204,14 +214,15 @@ _HOMES = {
     "rerankers.base": "Reranker",
     "search.explanation": "Explanation LegEvidence Outcome PassageEvidence Regions WordEvidence",
     "search.judged": "JudgedQuery",
+    "search.options": "ManyKeywords RankingKeywords SearchKeywords SearchOptions",
     "search.query": "Query",
     "search.relevance": "Basis",
     "stores.base": "Checkable CheckReport Described DiskUse OnDisk Quarantine Replaceable Store Tunable WordSearch",
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
-        "Answer Citation Document DuplicateGroup Duplicates Field Hit ImageFile ImageSource IndexReport Labelled "
-        "Leg Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit RemoteImage Role Scalar "
-        "Space Stamp Vectors WordHits part_of"
+        "Answer AnswerParts Citation Document DuplicateGroup Duplicates Field Hit ImageFile ImageSource IndexReport "
+        "Labelled Leg Manifest Match Matches MetadataChange Modality Part Record Reject RelevanceFit RemoteImage Role "
+        "Scalar Space Stamp Vectors WordHits part_of"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

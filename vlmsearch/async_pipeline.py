@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from vlmsearch._util.async_threads import AsyncThreads, ThreadReading
 from vlmsearch.answers.prompts import AnswerStream
@@ -25,6 +25,7 @@ from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
+from vlmsearch.search.options import RankingKeywords
 from vlmsearch.types import Answer, Citation, ImageSource
 
 P = ParamSpec("P")
@@ -36,7 +37,7 @@ _TOGETHER = 64
 
 def _documented(verb: Callable[..., object], first: str | None) -> str:
     """What the asynchronous form of a verb says: a sentence of its own, and the sections of the verb."""
-    found = re.search(r"^Args:.*?(?=^Example:|\Z)", inspect.cleandoc(verb.__doc__ or ""), re.DOTALL | re.MULTILINE)
+    found = re.search(r"^(?:Args|Returns):.*?(?=^Example:|\Z)", inspect.getdoc(verb) or "", re.DOTALL | re.MULTILINE)
     return f"{inspect.cleandoc(first or '')}\n\n{found[0] if found else ''}"
 
 
@@ -121,6 +122,7 @@ class AsyncPipeline:
         encoder: str = DEFAULT_ENCODER,
         store: str = DEFAULT_STORE,
         generator: str | None = DEFAULT_GENERATOR,
+        reranker: str | None = None,
         next_encoders: Sequence[str] = (),
         image_limits: ImageLimits = DEFAULT_LIMITS,
         threads: int = THREADS,
@@ -132,6 +134,7 @@ class AsyncPipeline:
             encoder: Such as ``onnx:default`` or ``triton://host:8001/vlm``.
             store: Such as ``sqlite:./index`` or ``mongodb://host/photos``.
             generator: Such as ``extractive:``; None for no answers.
+            reranker: Such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.
             next_encoders: The encoders to go on with when the index has become one of theirs.
             image_limits: How large images may be.
             threads: How many calls run at a time.
@@ -152,6 +155,7 @@ class AsyncPipeline:
             encoder=encoder,
             store=store,
             generator=generator,
+            reranker=reranker,
             next_encoders=next_encoders,
             image_limits=image_limits,
         )
@@ -163,31 +167,35 @@ class AsyncPipeline:
 
     @_verb(Pipeline.search)
     def search(self) -> None:
-        """Return the best matches, best first; see `Pipeline.search`."""
+        """Return the best matches, best first; see `Index.search`."""
 
     @_verb(Pipeline.search_many)
     def search_many(self) -> None:
-        """Return the matches of several queries; see `Pipeline.search_many`."""
+        """Return the matches of several queries; see `Index.search_many`."""
 
     @_verb(Pipeline.explain)
     def explain(self) -> None:
-        """Return why a document is shown for a query, or is not; see `Pipeline.explain`."""
+        """Return why a document is shown for a query, or is not; see `Index.explain`."""
 
     @_verb(Pipeline.duplicates)
     def duplicates(self) -> None:
-        """Return the images of the index that are copies of one picture; see `Pipeline.duplicates`."""
+        """Return the images of the index that are copies of one picture; see `Index.duplicates`."""
 
     @_streamed(Pipeline.label, _TOGETHER)
     def label(self) -> None:
-        """Yield the documents with those of some labels that fit them, by `async for`; see `Pipeline.label`."""
+        """Yield the documents with those of some labels that fit them, by `async for`; see `Index.label`."""
+
+    @_verb(Pipeline.evaluate)
+    def evaluate(self) -> None:
+        """Measure how well the index answers queries whose answers are known; see `Index.evaluate`."""
 
     @_verb(Pipeline.add)
     def add(self) -> None:
-        """Index documents; see `Pipeline.add`. Those of a generator are read in the thread."""
+        """Index documents; see `Index.add`. Those of a generator are read in the thread."""
 
     @_verb(Pipeline.index)
     def index(self) -> None:
-        """Index what paths name; see `Pipeline.index`."""
+        """Index what paths name; see `Index.index`."""
 
     @_streamed(Pipeline.watch, 1)
     def watch(self) -> None:
@@ -195,11 +203,35 @@ class AsyncPipeline:
 
     @_verb(Pipeline.delete)
     def delete(self) -> None:
-        """Remove documents with their vectors; see `Pipeline.delete`."""
+        """Remove documents with their vectors; see `Index.delete`."""
+
+    @_verb(Pipeline.get)
+    def get(self) -> None:
+        """Return documents of the index; see `Index.get`."""
+
+    @_streamed(Pipeline.documents, _TOGETHER)
+    def documents(self) -> None:
+        """Yield all documents of the index, by `async for`; see `Index.documents`."""
+
+    @_verb(Pipeline.count)
+    def count(self) -> None:
+        """Return the number of documents in the index; see `Index.count`."""
+
+    @_verb(Pipeline.thumbnail)
+    def thumbnail(self) -> None:
+        """Return the image of a document, scaled; see `Index.thumbnail`."""
 
     @_verb(Pipeline.check)
     def check(self) -> None:
-        """Check that all parts of the store agree; see `Pipeline.check`."""
+        """Check that all parts of the store agree; see `Index.check`."""
+
+    @_verb(Pipeline.info)
+    def info(self) -> None:
+        """Return what is in the index and what built it; see `Index.info`."""
+
+    @_verb(Pipeline.rejects)
+    def rejects(self) -> None:
+        """Return the quarantine list of the index; see `Index.rejects`."""
 
     @overload
     async def ask(
@@ -207,11 +239,10 @@ class AsyncPipeline:
         question: str,
         *,
         image: ImageSource | None = None,
-        limit: int = 5,
-        where: Mapping[str, object] | None = None,
         stream: Literal[False] = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
+        **search: Unpack[RankingKeywords],
     ) -> Answer: ...
 
     @overload
@@ -220,11 +251,10 @@ class AsyncPipeline:
         question: str,
         *,
         image: ImageSource | None = None,
-        limit: int = 5,
-        where: Mapping[str, object] | None = None,
         stream: Literal[True],
         options: GenerationOptions | None = None,
         template: str | None = None,
+        **search: Unpack[RankingKeywords],
     ) -> AsyncAnswerStream: ...
 
     async def ask(
@@ -232,23 +262,21 @@ class AsyncPipeline:
         question: str,
         *,
         image: ImageSource | None = None,
-        limit: int = 5,
-        where: Mapping[str, object] | None = None,
         stream: bool = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
+        **search: Unpack[RankingKeywords],
     ) -> Answer | AsyncAnswerStream:
-        """Answer a question from the best matches, with citations; see `Pipeline.ask`.
+        """Answer a question from the best matches, with citations; see `Index.ask`.
 
         Args:
             question: What to answer, and to search for.
             image: What to search for beside the question.
-            limit: The most sources, from 1 to 10,000.
-            where: A filter on metadata: see `vlmsearch.stores.filters`.
             stream: Return an AsyncAnswerStream, which gives the pieces of the text as they are made, then the
                 citations.
             options: How to generate.
             template: A prompt of one's own with ``$sources`` and ``$question``.
+            search: Options of the search for sources: see `SearchOptions`. The limit is 5 by default.
 
         Returns:
             The answer with its sources, or a stream of it.
@@ -261,14 +289,10 @@ class AsyncPipeline:
         """
 
         def whole() -> Answer:
-            return self.pipeline.ask(
-                question, image=image, limit=limit, where=where, options=options, template=template
-            )
+            return self.pipeline.ask(question, image=image, options=options, template=template, **search)
 
         def begin() -> AnswerStream:
-            return self.pipeline.ask(
-                question, image=image, limit=limit, where=where, stream=True, options=options, template=template
-            )
+            return self.pipeline.ask(question, image=image, stream=True, options=options, template=template, **search)
 
         if not stream:
             return await self._threads.run(whole)

@@ -9,15 +9,17 @@ import base64
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
 from http import HTTPStatus
 from http.client import HTTPResponse, IncompleteRead
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
 from urllib.parse import quote, urlencode
+
+from typing_extensions import Unpack, override
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted
@@ -33,11 +35,14 @@ from vlmsearch.errors import (
     RejectCode,
     VlmsearchError,
 )
+from vlmsearch.index import Index
 from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
 from vlmsearch.media.limits import MAX_FILE_BYTES
-from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS, Query, split_text
+from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, make_options
+from vlmsearch.search.query import Query, split_text
 from vlmsearch.types import (
     Answer,
+    AnswerParts,
     Citation,
     Document,
     Duplicates,
@@ -55,6 +60,7 @@ from vlmsearch.types import (
 from vlmsearch.wire import (
     Origin,
     answer_from,
+    check_from,
     document_from,
     duplicates_from,
     explanation_from,
@@ -67,8 +73,11 @@ from vlmsearch.wire import (
 
 if TYPE_CHECKING:
     from vlmsearch.generators.base import GenerationOptions
+    from vlmsearch.indexing.sources import Paths
+    from vlmsearch.rerankers.base import Reranker
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.search.judged import JudgedQuery
+    from vlmsearch.stores.base import CheckReport
 
 TOKEN = "VLMSEARCH_TOKEN"  # noqa: S105 - the name of a variable
 DEFAULT_INDEX = "default"
@@ -126,7 +135,7 @@ def connect(
     return RemotePipeline(url, index=index, token=token, timeout=timeout, allow_plain_http=allow_plain_http)
 
 
-class RemotePipeline(Closable):
+class RemotePipeline(Index):
     """Index, search and ask on a server, as `Pipeline` does here; see `connect` for the arguments.
 
     It may be used from several threads. What a method raises is what `Pipeline` would raise there;
@@ -168,6 +177,7 @@ class RemotePipeline(Closable):
 
     # ------------------------------------------------------------------------------------------------------- queries
 
+    @override
     def search(
         self,
         text: str | None = None,
@@ -175,127 +185,20 @@ class RemotePipeline(Closable):
         image: ImageSource | RemoteImage | None = None,
         like: str | Iterable[str] = (),
         without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
-        where: Mapping[str, object] | None = None,
-        limit: int = 10,
-        offset: int = 0,
-        cursor: str | None = None,
-        sort: str = "relevance",
-        diversity: float = 0.0,
-        min_score: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        count: bool = False,
-        facets: Collection[str] = (),
-        group: bool = True,
-        rerank: bool = False,
-        rerank_first: int = RERANK_FIRST,
-        rerank_seconds: float = RERANK_SECONDS,
+        **options: Unpack[SearchKeywords],
     ) -> Matches:
-        """Return the best matches, as `Pipeline.search` does.
-
-        Args:
-            text: What to look for.
-            image: What to look for: a path here, encoded bytes, a decoded image, or the image of a document there.
-            like: Ids of documents whose vectors to look for.
-            without: What the matches must not be.
-            where: A filter on metadata.
-            limit: The most matches.
-            offset: How many of the best to pass over.
-            cursor: The ``cursor`` of the page before.
-            sort: ``relevance``, a key of the metadata, or ``-KEY``.
-            diversity: How far a match is put behind for being like those before it.
-            min_score: The lowest score that is shown.
-            weights: How much some legs count.
-            count: Whether to count the relevant documents.
-            facets: Keys of the metadata whose values to count.
-            group: Whether of the parts of a file only the best is shown.
-            rerank: Whether the server's re-ranker judges the first matches anew.
-            rerank_first: How many matches it reads.
-            rerank_seconds: After how long it reads no more.
-
-        Returns:
-            The matches. The image of a document is a `RemoteImage`; `image` fetches what is there.
-
-        Raises:
-            VlmsearchError: As for `Pipeline.search`.
-        """
-        form = {
-            **self._query_form(text, image, like, without),
-            "where": where,
-            "limit": limit,
-            "offset": offset,
-            "cursor": cursor,
-            "sort": sort,
-            "diversity": diversity,
-            "min_score": min_score,
-            "weights": weights,
-            "count": count,
-            "facets": _keys(facets),
-            "group": group,
-            "rerank": rerank,
-            "rerank_first": rerank_first,
-            "rerank_seconds": rerank_seconds,
-        }
+        form = {**self._query_form(text, image, like, without), **_options_form(SearchKeywords, options)}
         return matches_from(self._post("search", form), self._origin)
 
-    def search_many(
-        self,
-        queries: Iterable[str | Query],
-        *,
-        where: Mapping[str, object] | None = None,
-        limit: int = 10,
-        sort: str = "relevance",
-        diversity: float = 0.0,
-        min_score: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        count: bool = False,
-        facets: Collection[str] = (),
-        group: bool = True,
-        rerank: bool = False,
-        rerank_first: int = RERANK_FIRST,
-        rerank_seconds: float = RERANK_SECONDS,
-    ) -> list[Matches]:
-        """Return the matches of several queries in one request, as `Pipeline.search_many` does.
-
-        Args:
-            queries: Strings, as `search` takes them, or queries of other kinds that leave out one thing at most.
-            where: As in `search`, for all of them, and so are all other options.
-            limit: The most matches of each query.
-            sort: What their order is.
-            diversity: How far matches that are like others are put behind.
-            min_score: The lowest score that is shown.
-            weights: How much some legs count.
-            count: Whether to count the relevant documents of each.
-            facets: Keys of the metadata whose values to count.
-            group: Whether of the parts of a file only the best is shown.
-            rerank: Whether the server's re-ranker judges the first matches of each anew.
-            rerank_first: How many matches of each query it reads.
-            rerank_seconds: After how long it reads no more of a query's matches.
-
-        Returns:
-            The matches of each query, in the order of the queries.
-
-        Raises:
-            VlmsearchError: As for `Pipeline.search_many`.
-        """
+    @override
+    def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
         if isinstance(queries, (str, Query)):
             raise TypeError("search_many takes a list of queries; `search` takes one")
-        form = {
-            "queries": [{"text": each} if isinstance(each, str) else self._form_of(each) for each in queries],
-            "where": where,
-            "limit": limit,
-            "sort": sort,
-            "diversity": diversity,
-            "min_score": min_score,
-            "weights": weights,
-            "count": count,
-            "facets": _keys(facets),
-            "group": group,
-            "rerank": rerank,
-            "rerank_first": rerank_first,
-            "rerank_seconds": rerank_seconds,
-        }
-        return [matches_from(found, self._origin) for found in self._post("search_many", form)["results"]]
+        given = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in queries]
+        answer = self._post("search_many", {"queries": given, **_options_form(ManyKeywords, options)})
+        return [matches_from(result, self._origin) for result in answer["results"]]
 
+    @override
     def explain(
         self,
         text: str | None,
@@ -304,50 +207,15 @@ class RemotePipeline(Closable):
         image: ImageSource | RemoteImage | None = None,
         like: str | Iterable[str] = (),
         without: str | ImageSource | RemoteImage | Sequence[str] | None = None,
-        where: Mapping[str, object] | None = None,
-        limit: int = 10,
-        min_score: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        rerank: bool = False,
-        rerank_first: int = RERANK_FIRST,
-        rerank_seconds: float = RERANK_SECONDS,
         parts: bool = False,
         seconds: float = 10.0,
+        on_progress: Callable[[int], None] | None = None,
+        **options: Unpack[RankingKeywords],
     ) -> Explanation:
-        """Return why `search` shows a document for a query, or what takes it out, as `Pipeline.explain` does.
-
-        Args:
-            text: What is asked for; None for an image or documents alone.
-            id: The document's.
-            image: As in `search`, and so are the options up to ``rerank_seconds``.
-            like: Ids of documents whose vectors are looked for.
-            without: What the matches must not be.
-            where: A filter on metadata.
-            limit: The most matches that the search would show.
-            min_score: The lowest score that it would show.
-            weights: How much some legs count.
-            rerank: Whether the server's re-ranker judges the first matches anew.
-            rerank_first: How many matches it reads.
-            rerank_seconds: After how long it reads no more.
-            parts: Whether to find the sentences and the regions of the image that mattered.
-            seconds: After how long to look for no more regions.
-
-        Returns:
-            The explanation, also of an id that is not in the index.
-
-        Raises:
-            VlmsearchError: As for `Pipeline.explain`.
-        """
         form = {
             **self._query_form(text, image, like, without),
+            **_options_form(RankingKeywords, options),
             "id": id,
-            "where": where,
-            "limit": limit,
-            "min_score": min_score,
-            "weights": weights,
-            "rerank": rerank,
-            "rerank_first": rerank_first,
-            "rerank_seconds": rerank_seconds,
             "parts": parts,
             "seconds": seconds,
         }
@@ -359,11 +227,10 @@ class RemotePipeline(Closable):
         question: str,
         *,
         image: ImageSource | RemoteImage | None = None,
-        limit: int = 5,
-        where: Mapping[str, object] | None = None,
         stream: Literal[False] = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
+        **search: Unpack[RankingKeywords],
     ) -> Answer: ...
 
     @overload
@@ -372,48 +239,29 @@ class RemotePipeline(Closable):
         question: str,
         *,
         image: ImageSource | RemoteImage | None = None,
-        limit: int = 5,
-        where: Mapping[str, object] | None = None,
         stream: Literal[True],
         options: GenerationOptions | None = None,
         template: str | None = None,
+        **search: Unpack[RankingKeywords],
     ) -> RemoteAnswerStream: ...
 
+    @override
     def ask(
         self,
         question: str,
         *,
         image: ImageSource | RemoteImage | None = None,
-        limit: int = 5,
-        where: Mapping[str, object] | None = None,
         stream: bool = False,
         options: GenerationOptions | None = None,
         template: str | None = None,
+        **search: Unpack[RankingKeywords],
     ) -> Answer | RemoteAnswerStream:
-        """Answer a question from the best matches, as `Pipeline.ask` does.
-
-        Args:
-            question: What to answer, and to search for.
-            image: What to search for beside the question.
-            limit: The most sources.
-            where: A filter on metadata.
-            stream: Return a stream, which gives the pieces of the text as they are made, then the citations.
-            options: How to generate.
-            template: A prompt of one's own with ``$sources`` and ``$question``.
-
-        Returns:
-            The answer with its sources, or a stream of it.
-
-        Raises:
-            VlmsearchError: As for `Pipeline.ask`.
-        """
         form = {
             "question": question,
             "image": image if image is None else self._encoded(image),
-            "limit": limit,
-            "where": where,
             "options": options and asdict(options),
             "template": template,
+            **_options_form(RankingKeywords, search),
         }
         if stream:
             events = self._events("POST", self._path("ask"), {**form, "stream": True}, most=_JSON_BYTES)
@@ -422,6 +270,7 @@ class RemotePipeline(Closable):
 
     # ----------------------------------------------------------------------------------------------------- documents
 
+    @override
     def add(
         self,
         documents: Document | Iterable[Document],
@@ -430,94 +279,43 @@ class RemotePipeline(Closable):
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
-        """Index documents, as `Pipeline.add` does; their images are sent along, in requests of a few MiB.
-
-        A document of this server may be sent back changed: its image is fetched from there.
-
-        Args:
-            documents: One document, or any number of them; they are read as they are needed.
-            retry_failed: Try those in quarantine again, too.
-            strict: Raise for the first document that cannot be used; those in the same request are indexed.
-            on_progress: Called with the number of documents that are done.
-
-        Returns:
-            What was done, with each document that could not be used. One that cannot be sent, since its file cannot be
-            read here for example, is not in the quarantine list of the index.
-
-        Raises:
-            VlmsearchError: As for `Pipeline.add`.
-        """
         whole = IndexReport()
         for batch, rejects in self._batches([documents] if isinstance(documents, Document) else documents):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
             if batch and not (strict and rejects):
                 form = {"documents": batch, "retry_failed": retry_failed}
                 whole = _sum(whole, report_from(self._post("documents", form)))
-            if strict and whole.rejects:
-                raise InvalidInputError(whole.rejects[0].code, whole.rejects[0].message)
+            _strictly(whole, strict=strict)
             if on_progress is not None:
                 on_progress(whole.seen)
         return whole
 
+    @override
     def index(
         self,
-        paths: str | Path | Iterable[str | Path],
+        paths: str | Path | Iterable[str | Path] | Paths,
         *,
+        options: SourceOptions = NO_OPTIONS,
         prune: bool = False,
         retry_failed: bool = False,
-        options: SourceOptions = NO_OPTIONS,
+        strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
-        """Index files of the server, as `Pipeline.index` does there; `add` sends what is here.
+        if isinstance(paths, (str, Path)):
+            paths = [paths]
+        given = getattr(paths, "given", paths)
+        taken = asdict(getattr(paths, "options", options))
+        del taken["follow_links"]  # never, there
+        form = {"paths": [str(path) for path in given], "prune": prune, "retry_failed": retry_failed, **taken}
+        return _strictly(report_from(self._job("index", form, on_progress)), strict=strict)
 
-        The server reads below the folders that its operator allowed. An error, or Ctrl-C, cancels the job.
-
-        Args:
-            paths: Folders, files and tables of the server, absolute or relative to an allowed folder.
-            prune: Remove the documents that came from these folders and tables and are there no longer.
-            retry_failed: Try those in quarantine again, too.
-            options: What to take of files; links are never followed there.
-            on_progress: Called with the number of inputs that are done.
-
-        Returns:
-            What was done, with each input that could not be used.
-
-        Raises:
-            ConfigError: A path is not below an allowed folder, or does not exist.
-            VlmsearchError: As for `Pipeline.index`.
-        """
-        given = [paths] if isinstance(paths, (str, Path)) else paths
-        form = {"paths": [str(path) for path in given], "prune": prune, "retry_failed": retry_failed, **asdict(options)}
-        del form["follow_links"]
-        return report_from(self._job("index", form, on_progress))
-
+    @override
     def delete(self, ids: str | Iterable[str]) -> int:
-        """Remove documents with their vectors.
-
-        Args:
-            ids: One id or several; those that are not there are ignored.
-
-        Returns:
-            How many were there.
-
-        Raises:
-            VlmsearchError: As for `Pipeline.delete`.
-        """
         given = [ids] if isinstance(ids, str) else list(ids)
         return int(self._post("documents/delete", {"ids": given})["deleted"])
 
+    @override
     def get(self, ids: str | Iterable[str]) -> list[Document]:
-        """Return documents of the index.
-
-        Args:
-            ids: One id or several; those that are not there are left out.
-
-        Returns:
-            The documents, in the order of the ids.
-
-        Raises:
-            VlmsearchError: The server refused, or cannot be reached.
-        """
         given = [ids] if isinstance(ids, str) else list(ids)
         found: dict[str, Document] = {}
         for batch in _chunks(given, _BATCH_IDS):
@@ -525,15 +323,8 @@ class RemotePipeline(Closable):
             found |= {form["id"]: document_from(form, self._origin) for form in forms}
         return [found[id] for id in given if id in found]
 
+    @override
     def documents(self) -> Iterator[Document]:
-        """Yield all documents of the index, by id.
-
-        Returns:
-            The documents, fetched page by page.
-
-        Raises:
-            VlmsearchError: The server refused, or cannot be reached.
-        """
         after: str | None = None
         while True:
             page = self._get("documents", [("limit", str(_PAGE)), *([("after", after)] if after is not None else [])])
@@ -557,24 +348,13 @@ class RemotePipeline(Closable):
         """
         return self._fetch(self._path("image"), [("id", id)], MAX_FILE_BYTES)
 
+    @override
     def thumbnail(self, id: str, *, size: int = 256) -> bytes:
-        """Return the image of a document, scaled.
-
-        Args:
-            id: The document's.
-            size: The longer side, in pixels.
-
-        Returns:
-            The bytes of a JPEG.
-
-        Raises:
-            ConfigError: The document is not there, or has no image.
-            VlmsearchError: The server refused, or cannot be reached.
-        """
         return self._fetch(self._path("thumbnail"), [("id", id), ("size", str(size))], _THUMBNAIL_BYTES)
 
     # --------------------------------------------------------------------------------------------------- whole index
 
+    @override
     def label(
         self,
         labels: Iterable[str],
@@ -588,27 +368,6 @@ class RemotePipeline(Closable):
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Iterator[Labelled]:
-        """Yield the documents of the index with those of some labels that fit them, as `Pipeline.label` does.
-
-        It is a job of the server, whose end the first document waits for.
-
-        Args:
-            labels: Such as ``["cat", "dog", "receipt"]``; none, with ``write``, to take the labels of a key off.
-            templates: What images are described by, each with ``{}`` for the label.
-            where: A filter on metadata.
-            min_score: The least relevance of a label.
-            single: Whether a document gets the most relevant label alone.
-            write: Whether to put the labels into the index.
-            key: The key of the metadata.
-            limit: The most documents; None for all.
-            on_progress: Called with the number of documents that were looked at.
-
-        Returns:
-            The documents, in the order of their ids; one that was removed meanwhile has its id alone.
-
-        Raises:
-            VlmsearchError: As for `Pipeline.label`.
-        """
         if isinstance(labels, str):
             raise TypeError(f"labels are a list of strings, such as [{labels!r}]")
         form = {
@@ -627,6 +386,7 @@ class RemotePipeline(Closable):
             for id in ids:
                 yield labelled_from(found[id], documents.get(id, Document(id)))
 
+    @override
     def duplicates(
         self,
         *,
@@ -634,44 +394,18 @@ class RemotePipeline(Closable):
         where: Mapping[str, object] | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Duplicates:
-        """Return the images of the index that are copies of one picture, as `Pipeline.duplicates` does.
-
-        Args:
-            threshold: The cosine of their vectors from which two images are compared; 0.5 by default.
-            where: A filter on metadata, which both images of a pair pass.
-            on_progress: Called with the number of documents that are done.
-
-        Returns:
-            Groups of image files of the server, and what could not be compared.
-
-        Raises:
-            VlmsearchError: As for `Pipeline.duplicates`.
-        """
         found = self._job("duplicates", {"threshold": threshold, "where": where}, on_progress)
         return duplicates_from(found, self._origin)
 
+    @override
     def evaluate(
         self,
         queries: Iterable[JudgedQuery],
         *,
         limit: int = 10,
-        rerank: bool = False,
+        rerank: Reranker | str | bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Mapping[str, Any]:
-        """Measure how well the index answers queries whose answers are known.
-
-        Args:
-            queries: The queries, such as those that `vlmsearch.search.judged.read_queries` reads.
-            limit: How many matches of each count.
-            rerank: Whether the server's re-ranker judges the first matches anew.
-            on_progress: Called with the number of searches that are done.
-
-        Returns:
-            What ``vlmsearch eval --json`` prints.
-
-        Raises:
-            VlmsearchError: As for `search`.
-        """
         judged = [
             {
                 "id": each.id,
@@ -681,18 +415,21 @@ class RemotePipeline(Closable):
             }
             for each in queries
         ]
-        found: Mapping[str, Any] = self._job("eval", {"queries": judged, "limit": limit, "rerank": rerank}, on_progress)
+        found: Mapping[str, Any] = self._job(
+            "eval", {"queries": judged, "limit": limit, "rerank": _is_reranked(rerank)}, on_progress
+        )
         return found
 
+    @override
+    def check(self, *, repair: bool = False) -> CheckReport:
+        return check_from(self._job("check", {"repair": repair}, None))
+
+    @override
+    def count(self) -> int:
+        return int(self.info()["documents"])
+
+    @override
     def info(self) -> Mapping[str, Any]:
-        """Return what is in the index and what built it.
-
-        Returns:
-            What ``vlmsearch info --json`` prints, and ``can``: what the token may do.
-
-        Raises:
-            VlmsearchError: The server refused, or cannot be reached.
-        """
         found: Mapping[str, Any] = self._get("", [])
         return found
 
@@ -707,15 +444,8 @@ class RemotePipeline(Closable):
         """
         return list(self._json("GET", f"{_API}/indexes")["indexes"])
 
+    @override
     def rejects(self) -> list[Reject]:
-        """Return the quarantine list of the index.
-
-        Returns:
-            The inputs that could not be used.
-
-        Raises:
-            VlmsearchError: The server refused, or cannot be reached.
-        """
         return [reject_from(form) for form in self._get("rejects", [])["rejects"]]
 
     # ---------------------------------------------------------------------------------------------------------- forms
@@ -897,7 +627,7 @@ class RemotePipeline(Closable):
             time.sleep(1)  # the connection was closed, by a proxy for example
 
 
-class RemoteAnswerStream(Closable, Iterator[Union[str, Citation]]):
+class RemoteAnswerStream(AnswerParts):
     """Iterate over an answer as a server makes it, as `AnswerStream` does: pieces of its text, then its citations.
 
     Closing it, or leaving the ``with`` block, stops the generator on the server. Use it from one thread.
@@ -1031,10 +761,25 @@ def _with_query(path: str, query: Sequence[tuple[str, str]]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _keys(facets: Collection[str]) -> list[str]:
-    if isinstance(facets, str):
-        raise ConfigError(f"`facets` is a list of keys of the metadata, such as [{facets!r}]")
-    return list(facets)
+def _options_form(keywords: type, given: Mapping[str, Any]) -> dict[str, object]:
+    """Return the options of a search that are given, as they are sent: the server has the defaults."""
+    rerank = _is_reranked(given.get("rerank", False))
+    options = make_options(keywords, given, rerank=rerank)
+    form = {name: getattr(options, name) for name in given}
+    return {name: list(value) if name == "facets" else value for name, value in form.items()}
+
+
+def _is_reranked(rerank: Reranker | str | bool) -> bool:
+    if rerank and rerank is not True:
+        raise ConfigError("a service has a re-ranker of its own: ask it with rerank=True")
+    return bool(rerank)
+
+
+def _strictly(report: IndexReport, *, strict: bool) -> IndexReport:
+    """Return a report; the error of its first reject where that is asked for."""
+    if strict and report.rejects:
+        raise InvalidInputError(report.rejects[0].code, report.rejects[0].message)
+    return report
 
 
 def _encoded(image: ImageSource) -> str:

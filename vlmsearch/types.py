@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, Union
 from urllib.parse import quote, urlencode
 
+from vlmsearch._util.closable import Closable
 from vlmsearch.errors import InvalidInputError, RejectCode
 
 if TYPE_CHECKING:
@@ -598,6 +600,40 @@ class Answer:
     matches: tuple[Match, ...]
     dropped: tuple[Match, ...] = ()
     removed: tuple[int, ...] = ()
+
+
+class AnswerParts(Closable, Iterator[Union[str, Citation]], ABC):
+    """Iterate over an answer as it is made: pieces of its text, then its citations.
+
+    `Index.ask` with ``stream=True`` makes one. Closing it, or leaving the ``with`` block, stops the generator. Use it
+    from one thread.
+
+    Attributes:
+        matches: Sources, best first; known from the first piece of the text on.
+
+    Example:
+        >>> from vlmsearch import Document, Pipeline
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     _ = pipeline.add(Document("a", text="The dog is called Laika."))
+        ...     with pipeline.ask("What is the dog called?", stream=True) as parts:
+        ...         text = "".join(part for part in parts if isinstance(part, str))
+        ...         answer = parts.answer()
+        >>> text == answer.text, answer.citations[0].id
+        (True, 'a')
+    """
+
+    matches: tuple[Match, ...]
+
+    @abstractmethod
+    def answer(self) -> Answer:
+        """Return the whole answer, after reading what is left of it; after `close`, what there was until then.
+
+        Returns:
+            The answer with its sources.
+
+        Raises:
+            BackendError: The generator failed, or the server went away.
+        """
 
 
 @dataclass(frozen=True)

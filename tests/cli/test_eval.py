@@ -121,7 +121,7 @@ def test_ids_that_the_index_does_not_have_are_named(folder: Path) -> None:
     (folder / "wrong.jsonl").write_text('{"query": "a dog", "relevant": ["x"]}\n')
     done = run("eval", "wrong.jsonl", *ON, cwd=folder)
     assert done.returncode == 1
-    assert "Error: none of the relevant documents ('x') is in sqlite:index, whose ids are such as '" in done.stderr
+    assert "Error: none of the relevant documents ('x') is in the index, whose ids are such as '" in done.stderr
 
 
 def test_files_are_named_by_paths_relative_to_the_queries_and_images_are_queries(folder: Path) -> None:

@@ -77,7 +77,7 @@ def test_matches_are_sorted_and_counted(folder: Path) -> None:
     assert lines[2] == "colour\tdocuments"
     assert sorted(lines[3:6]) == ["blue\t1", "green\t1", "red\t1"]
     everything = ("star", "--limit", "12", "--all")
-    assert sorted(found(folder, *everything, "--diverse", "0.9")) == sorted(found(folder, *everything))
+    assert sorted(found(folder, *everything, "--diversity", "0.9")) == sorted(found(folder, *everything))
 
 
 def test_nothing_matches_and_how_to_see_the_rest(folder: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_leg_that_did_not_list_a_match_has_no_rank(folder: Path) -> None:
         (["x", "--all", "--min-score", "0.5"], 2, "give --all or --min-score"),
         (["x", "--min-score", "2"], 2, "2.0 is not in the range"),
         (["x", "--cursor", "AAAA"], 1, "not a cursor of a search: 'AAAA'; begin without one"),
-        (["x", "--sort", "number", "--diverse", "0.5"], 1, "sorted by a key or chosen for --diverse, not both"),
+        (["x", "--sort", "number", "--diversity", "0.5"], 1, "sorted by a key or chosen for --diversity, not both"),
         (["--like", "nobody"], 1, "sqlite:index has no document 'nobody': --like and --without name ids"),
         (["--", "-red"], 1, "a query needs a text, an image or both, or documents for --like"),
     ],

@@ -1,15 +1,15 @@
 """Measures against figures that were computed by hand or by scipy; comparing and tuning on planted searches."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
+from typing_extensions import Unpack
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search import evaluation
 from vlmsearch.search.evaluation import (
     FUSED,
@@ -24,11 +24,16 @@ from vlmsearch.search.evaluation import (
     ranking_values,
 )
 from vlmsearch.search.judged import JudgedQuery
+from vlmsearch.search.options import ManyKeywords
 from vlmsearch.search.query import Query
-from vlmsearch.types import WORDS, Document, Leg, Match, Space
+from vlmsearch.types import WORDS, Document, Leg, Match, Matches, Space
 
 SPACES = (Space("clip", 4, frozenset({"text", "image"})), Space("minilm", 3, frozenset({"text"})))
 VECTORS = "minilm/text"
+
+
+def _text_of(query: str | Query) -> str:
+    return query if isinstance(query, str) else str(query.text)
 
 
 class Planted:
@@ -38,20 +43,11 @@ class Planted:
         self.values = values
         self.asked: list[tuple[str, Mapping[str, float] | None]] = []
 
-    def search_many(
-        self,
-        queries: Sequence[Query],
-        *,
-        limit: int = 10,
-        min_score: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        group: bool = True,
-        rerank: Reranker | str | None = None,
-    ) -> Sequence[Sequence[Match]]:
-        assert min_score == 0, "what is not shown is measured too"
-        return [self._search(str(query.text), limit, weights) for query in queries]
+    def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
+        assert options["min_score"] == 0, "what is not shown is measured too"
+        return [self._search(_text_of(query), options["limit"], options["weights"]) for query in queries]
 
-    def _search(self, text: str, limit: int, weights: Mapping[str, float] | None) -> Sequence[Match]:
+    def _search(self, text: str, limit: int, weights: Mapping[str, float] | None) -> Matches:
         self.asked.append((text, weights))
         legs = self.values[text]
         shares = {leg: (weights or {}).get(leg, 1.0) for leg in legs}
@@ -60,7 +56,7 @@ class Planted:
             score = sum(share * legs[leg].get(id, 0.0) for leg, share in shares.items()) / sum(shares.values())
             found = {leg: Leg(1, legs[leg][id]) for leg in legs if shares[leg] and id in legs[leg]}
             matches.append(Match(Document(id), score, found))
-        return sorted(matches, key=lambda match: (-match.score, match.document.id))[:limit]
+        return Matches(sorted(matches, key=lambda match: (-match.score, match.document.id))[:limit])
 
 
 def test_measures_of_a_ranking_are_those_computed_by_hand() -> None:

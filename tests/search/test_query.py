@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlmsearch import ConfigError, InvalidInputError, Query
-from vlmsearch.search.query import SearchOptions, make_query, split_text
+from vlmsearch.search.options import SearchOptions
+from vlmsearch.search.query import make_query, split_text
 
 
 @pytest.mark.parametrize(
@@ -84,9 +85,11 @@ def test_what_is_left_out_leaves_nothing_out_itself() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"limit": 0}, "limit is from 1 to 10000, not 0"),
-        ({"limit": True, "offset": 10_000}, "offset is from 0 to 9999, not 10000"),
-        ({"offset": -1}, "with a limit of 10, offset is from 0 to 9990, not -1"),
+        ({"limit": 0}, "`limit` is from 1 to 10,000, not 0"),
+        ({"limit": True}, "`limit` is from 1 to 10,000, not True"),
+        ({"limit": 1, "offset": 10_000}, "`offset` is from 0 to 9,999, not 10000"),
+        ({"limit": 10, "offset": 9_991}, "with a `limit` of 10, `offset` is from 0 to 9,990, not 9,991"),
+        ({"offset": -1}, "`offset` is from 0 to 9,999, not -1"),
         ({"offset": 1, "cursor": "x"}, "a page begins at `offset` or at `cursor`: give one of them"),
         ({"min_score": 1.5}, "`min_score` is from 0 to 1, not 1.5"),
         ({"min_score": float("nan")}, "`min_score` is from 0 to 1, not nan"),

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
 from string import Template
-from typing import Union
 
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.closable import Closable
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.citations import CitationChecker
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator, HasPromptTemplate
-from vlmsearch.types import Answer, Citation, Document, Match
+from vlmsearch.types import Answer, AnswerParts, Citation, Document, Match
 
 TEMPLATE = Template(
     "Answer the question from the numbered sources. Cite each source that you use by its number in brackets, "
@@ -128,7 +126,7 @@ def fit_prompt(
     return Prompt(build_prompt(question, matches[:kept], template), tuple(matches[:kept]), tuple(matches[kept:]))
 
 
-class AnswerStream(Closable, Iterator[Union[str, Citation]]):
+class AnswerStream(AnswerParts):
     """Iterate over an answer as it is made: pieces of its text, then its citations.
 
     `Pipeline.ask` with ``stream=True`` makes one. A citation is checked before it is shown, also where the generator
@@ -148,17 +146,13 @@ class AnswerStream(Closable, Iterator[Union[str, Citation]]):
     def __init__(self, pieces: Iterator[str], prompt: Prompt) -> None:
         self._pieces = pieces
         self._prompt = prompt
+        self.matches = prompt.matches
         self._checker = CitationChecker(len(prompt.matches))
         self._text: list[str] = []
         self._parts = self._run()
 
     def __next__(self) -> str | Citation:
         return next(self._parts)
-
-    @property
-    def matches(self) -> tuple[Match, ...]:
-        """Return the sources, best first; they are known before the first piece of the text."""
-        return self._prompt.matches
 
     @property
     def prompt(self) -> str:

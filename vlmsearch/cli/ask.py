@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -16,33 +17,32 @@ from vlmsearch.cli.common import (
     encoder_option,
     generator_option,
     image_option,
-    is_remote,
     is_terminal,
     json_option,
     limits_option,
     open_here_or_there,
     option,
     print_json,
+    search_flags,
+    search_keywords,
     server_option,
     short_path,
     store_option,
-    where_option,
 )
+from vlmsearch.index import SOURCES
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.search.options import RankingKeywords, search_options
 from vlmsearch.wire import answer_json
 
 if TYPE_CHECKING:
-    from vlmsearch.answers.prompts import AnswerStream
-    from vlmsearch.client import RemoteAnswerStream
     from vlmsearch.generators.base import GenerationOptions, Generator
-    from vlmsearch.types import Answer, Citation
+    from vlmsearch.types import Answer, AnswerParts, Citation
 
 
 @command()
 @click.argument("question")
 @image_option
-@option("--limit", default=5, show_default=True, type=click.IntRange(1, 100), help="How many sources at most.")
-@where_option
+@search_flags(RankingKeywords, limit=SOURCES)
 @store_option
 @encoder_option
 @generator_option
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 def ask(
     question: str,
     image: Path | None,
-    limit: int,
-    where: Mapping[str, object] | None,
     store: str,
     encoder: str | None,
     generator: str,
@@ -76,7 +74,7 @@ def ask(
     template: Path | None,
     image_limits: ImageLimits,
     as_json: bool,
-    **sampling: object,
+    **options: Any,
 ) -> None:
     """Answer a question from what is found, with citations."""
     if not question.strip():
@@ -85,16 +83,15 @@ def ask(
         raise click.UsageError("--json prints the whole answer: leave out --stream")
     text = _read(template) if template else None
     with open_here_or_there(server, store, encoder, generator, image_limits=image_limits) as pipeline:
-        writer = None if is_remote(pipeline) else pipeline.generator
-        options = _options(writer, sampling)
+        writer = getattr(pipeline, "generator", None)  # of a server, its own
+        chosen = search_keywords(server, {name: options.pop(name) for name in search_options(RankingKeywords)})
+        ask = partial(pipeline.ask, question, image=image, options=_options(writer, options), template=text, **chosen)
         if is_terminal() and not as_json if stream is None else stream:
-            with pipeline.ask(
-                question, image=image, limit=limit, where=where, stream=True, options=options, template=text
-            ) as parts:
+            with cast("AnswerParts", ask(stream=True)) as parts:
                 _show(parts)
                 answer = parts.answer()
         else:
-            answer = pipeline.ask(question, image=image, limit=limit, where=where, options=options, template=text)
+            answer = ask()
             if as_json:
                 print_json(answer_json(answer))
             else:
@@ -120,7 +117,7 @@ def _read(template: Path) -> str:
         raise ConfigError(f"the template {template} cannot be read: {exc}") from exc
 
 
-def _show(parts: AnswerStream | RemoteAnswerStream) -> None:
+def _show(parts: AnswerParts) -> None:
     """The text as it comes, then a line a source."""
     from vlmsearch.errors import VlmsearchError
 

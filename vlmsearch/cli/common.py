@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from typing_extensions import TypeIs
 
 from vlmsearch._util.text import visible
 from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
-from vlmsearch.search.query import RERANK_FIRST, RERANK_SECONDS
+from vlmsearch.search.options import SearchOption, search_options
 from vlmsearch.stores.filters import TOO_DEEP
-from vlmsearch.types import Document, Leg, Manifest, Match, part_of
+from vlmsearch.types import Document, Leg, Manifest, Match, RemoteImage, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vlmsearch.client import RemotePipeline
+    from vlmsearch.index import Index
     from vlmsearch.pipeline import Pipeline
     from vlmsearch.stores.base import Store
 
@@ -136,12 +136,7 @@ def server_options(*, seconds: float) -> Callable[[Function], Function]:
         option("--dry-run", is_flag=True, help="Print the command and do not run it."),
     )
 
-    def add(function: Function) -> Function:
-        for each in reversed(options):
-            function = each(function)
-        return function
-
-    return add
+    return _add(options)
 
 
 class PlainText(click.types.StringParamType):
@@ -183,9 +178,7 @@ def query_options(function: Function) -> Function:
             help="Leave out what is like this document; may be given several times.",
         ),
     )
-    for each in reversed(options):
-        function = each(function)
-    return function
+    return _add(options)(function)
 
 
 def one_of(text: str | None, image: Path | None, like: Sequence[str]) -> str | Path | list[str] | None:
@@ -195,28 +188,72 @@ def one_of(text: str | None, image: Path | None, like: Sequence[str]) -> str | P
     return text or image or list(like) or None
 
 
-def rerank_options(function: Function) -> Function:
-    """What reads the first matches again."""
-    options = (
-        option("--rerank", metavar="URL", help="What reads the first matches and judges them anew, such as onnx:NAME."),
-        option(
-            "--rerank-first",
-            type=click.IntRange(1, 10_000),
-            default=RERANK_FIRST,
-            show_default=True,
-            help="How many it reads.",
-        ),
-        option(
-            "--rerank-seconds",
-            type=SECONDS,
-            default=RERANK_SECONDS,
-            show_default=True,
-            help="After how long it reads no more.",
-        ),
-    )
-    for each in reversed(options):
-        function = each(function)
-    return function
+def _add(flags: Sequence[Callable[[Any], Any]]) -> Callable[[Function], Function]:
+    """Return a decorator that adds flags in this order."""
+
+    def decorate(function: Function) -> Function:
+        for flag in reversed(flags):
+            function = flag(function)
+        return function
+
+    return decorate
+
+
+class _Weight(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
+    name = "weight"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        leg, _, number = str(value).rpartition("=")
+        try:
+            return leg, float(number)
+        except ValueError:
+            self.fail(f"a weight is LEG=NUMBER, such as words=0.5, not {value}", param, ctx)
+
+
+def _flag(declared: SearchOption) -> Callable[[Function], Function]:
+    """Return the flag of an option of a search: of its type, within its bounds."""
+    flag = f"--{declared.name.replace('_', '-')}"
+    text = re.sub("`+", "", declared.help).rstrip(".") + "."
+    if declared.name == "where":
+        return where_option
+    if declared.name == "weights":
+        return option(
+            "--weight",
+            "weights",
+            multiple=True,
+            type=_Weight(),
+            callback=lambda _context, _parameter, given: dict(given) or None,
+            metavar="LEG=NUMBER",
+            help=text,
+        )
+    if declared.name == "rerank":
+        return option(flag, metavar="URL", help=f"Such as onnx:NAME; {OWN_RERANKER} with --server. {text}")
+    if declared.type is bool:
+        return option(f"{flag}/--no-{declared.name}", default=declared.default, help=text)
+    if isinstance(declared.default, tuple):
+        return option(flag.rstrip("s"), declared.name, multiple=True, type=PlainText(), metavar="KEY", help=text)
+    settings: dict[str, Any] = {"default": declared.default, "show_default": declared.default is not None}
+    if declared.maximum is not None:
+        kind: Any = click.IntRange if declared.type is int else click.FloatRange
+        lowest = declared.minimum if declared.above is None else declared.above
+        settings["type"] = kind(lowest, declared.maximum, min_open=declared.above is not None)
+    return option(flag, metavar=declared.name.rpartition("_")[2].upper(), help=text, **settings)
+
+
+def search_flags(
+    keywords: type, *, leave_out: Collection[str] = (), **defaults: object
+) -> Callable[[Function], Function]:
+    """Return a decorator that adds the flags of the options of a search: see `vlmsearch.search.options`.
+
+    The function gets them by their names; `search_keywords` makes arguments of them.
+    """
+    options = [each for each in search_options(keywords).values() if each.name not in leave_out]
+    return _add([_flag(replace(each, default=defaults.get(each.name, each.default))) for each in options])
+
+
+def search_keywords(server: ServerIndex | None, given: Mapping[str, Any]) -> Any:
+    """Return the options of a search as `Index.search` takes them."""
+    return {**given, "rerank": reranker_of(server, given["rerank"])} if "rerank" in given else dict(given)
 
 
 class _Limits(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
@@ -338,7 +375,7 @@ def open_here_or_there(
     *,
     create: bool = False,
     image_limits: ImageLimits = DEFAULT_LIMITS,
-) -> Iterator[Pipeline | RemotePipeline]:
+) -> Iterator[Index]:
     """An index on a server where one is asked, else as `open_index` opens it."""
     if server is not None:
         with server.connect() as remote:
@@ -351,35 +388,20 @@ def open_here_or_there(
 def reranker_of(server: ServerIndex | None, given: str | None) -> Any:
     """What ``rerank=`` takes: the URL of a re-ranker here, and whether a server asks its own."""
     if server is None:
-        return given
+        return given or False
     if given not in (None, OWN_RERANKER):
         raise click.UsageError(f"--server has a re-ranker of its own: give --rerank {OWN_RERANKER}")
     return given is not None
 
 
-def is_remote(pipeline: Pipeline | RemotePipeline) -> TypeIs[RemotePipeline]:
-    """Whether it is on a server."""
-    from vlmsearch.client import RemotePipeline
-
-    return isinstance(pipeline, RemotePipeline)
-
-
-def with_picture(pipeline: Pipeline | RemotePipeline, document: Document) -> Document:
-    """A document with its picture at hand: of one on a server or in object storage, the bytes of a smaller one."""
-    if is_remote(pipeline):
-        has_image = document.image is not None
-        return replace(document, image=pipeline.thumbnail(document.id, size=_PICTURE)) if has_image else document
-    if isinstance(document.image, Path) and remote_url(document.image) and pipeline.image_limits.remote:
-        from vlmsearch.media.images import thumbnail
-
+def with_picture(index: Index, document: Document) -> Document:
+    """A document with its picture at hand: of one that is elsewhere, the bytes of a smaller one."""
+    image = document.image
+    is_elsewhere = isinstance(image, RemoteImage) or (isinstance(image, Path) and remote_url(image))
+    if is_elsewhere:
         with suppress(InvalidInputError):
-            return replace(document, image=thumbnail(document.image, edge=_PICTURE, limits=pipeline.image_limits))
+            return replace(document, image=index.thumbnail(document.id, size=_PICTURE))
     return document
-
-
-def count_of(pipeline: Pipeline | RemotePipeline) -> int:
-    """How many documents an index has."""
-    return int(pipeline.info()["documents"]) if is_remote(pipeline) else len(pipeline.store)
 
 
 def need_manifest(store: Store) -> Manifest:

@@ -12,7 +12,6 @@ from vlmsearch.cli.common import (
     SHARE,
     ServerIndex,
     command,
-    count_of,
     encoder_option,
     json_option,
     limits_option,
@@ -69,7 +68,7 @@ def duplicates(
     begun = time.monotonic()
     with (
         open_here_or_there(server, store, encoder, image_limits=image_limits) as pipeline,
-        progress(count_of(pipeline), quiet=as_json, what="comparing") as advance,
+        progress(pipeline.count(), quiet=as_json, what="comparing") as advance,
     ):
         found = pipeline.duplicates(threshold=threshold, where=where, on_progress=advance)
         if html is not None:

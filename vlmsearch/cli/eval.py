@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from vlmsearch.cli.common import (
     ServerIndex,
     command,
     encoder_option,
-    is_remote,
     json_option,
     limit_option,
     open_index,
@@ -51,7 +50,7 @@ from vlmsearch.stores.base import Tunable
 from vlmsearch.types import MIN_SCORE
 
 if TYPE_CHECKING:
-    from vlmsearch.client import RemotePipeline
+    from vlmsearch.index import Index
     from vlmsearch.pipeline import Pipeline
 
 _OPTIONS = "weights=LEG:NUMBER,... min_score=NUMBER rerank=URL store=URL encoder=URL"
@@ -65,7 +64,7 @@ class _Setting:
     min_score: float | None = None
     store: str | None = None
     encoder: str | None = None
-    rerank: str | None = None
+    rerank: str | bool = False
     report: tuple[int, Mapping[str, Values]] | None = None
 
 
@@ -138,7 +137,7 @@ def eval(
         searches += sum(map(len, legs.values()))
         searches += len(queries) * (1 + len(evaluation.lattice(list(legs)))) if tune else 0
         count = _counter(stack.enter_context(progress(searches, quiet=as_json, what="searching")))
-        result, measured = evaluate(pipeline, queries, limit=limit, rerank=rerank, on_search=count)
+        result, measured = evaluate(pipeline, queries, limit=limit, rerank=rerank or False, on_search=count)
         differences = None
         if compare is not None:
             before = _before(compare, pipeline, (store, encoder), queries, limit, count)
@@ -189,7 +188,7 @@ def _setting(text: str) -> _Setting:
         pairs = [part.rpartition(":") for part in given["weights"].split(",")]
         weights = {leg: _number(number, f"the weight of {leg!r}") for leg, _, number in pairs}
     min_score = _number(given["min_score"], MIN_SCORE) if MIN_SCORE in given else None
-    rerank = None if given.get("rerank") == "no" else given.get("rerank")
+    rerank = False if given.get("rerank", "no") == "no" else given["rerank"]
     return _Setting(weights, min_score, given.get("store"), given.get("encoder"), rerank)
 
 
@@ -219,26 +218,20 @@ def _measured_there(
         )
 
 
-def _known(queries: Sequence[JudgedQuery], pipeline: Pipeline | RemotePipeline, folder: Path) -> list[JudgedQuery]:
+def _known(queries: Sequence[JudgedQuery], index: Index, folder: Path) -> list[JudgedQuery]:
     """The queries with the ids that the index has; ConfigError where it has none of them."""
     from vlmsearch.indexing.sources import file_id
 
     places = {id: file_id(os.path.abspath(folder / id)) for query in queries for id in query.relevant}
     ids = sorted({*places, *places.values()})
-    there: Collection[str]
-    if is_remote(pipeline):
-        there, name = {document.id for document in pipeline.get(ids)}, "the index on the server"
-    else:
-        there, name = pipeline.store.fields(ids).keys(), pipeline.store.name
+    there = {document.id for document in index.get(ids)}
     missing = [id for id, place in places.items() if id not in there and place not in there]
     if missing:
         named = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
         if len(missing) == len(places):
-            example = next(
-                (one.id for one in pipeline.documents()) if is_remote(pipeline) else pipeline.store.ids(), None
-            )
+            example = next((document.id for document in index.documents()), None)
             has = f"whose ids are such as {example!r}" if example is not None else "which is empty"
-            raise ConfigError(f"none of the relevant documents ({named}) is in {name}, {has}")
+            raise ConfigError(f"none of the relevant documents ({named}) is in the index, {has}")
         click.echo(
             f"Note: {len(missing)} of {len(places)} relevant documents are not in the index and count as not found: "
             f"{named}",

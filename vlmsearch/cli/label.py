@@ -14,7 +14,6 @@ from vlmsearch.cli.common import (
     PlainText,
     ServerIndex,
     command,
-    count_of,
     encoder_option,
     json_option,
     open_here_or_there,
@@ -115,7 +114,7 @@ def label(
     seen = unlabelled = written = 0
     with (
         open_here_or_there(server, store, encoder) as pipeline,
-        progress(count_of(pipeline), quiet=as_json, what="labelling") as advance,
+        progress(pipeline.count(), quiet=as_json, what="labelling") as advance,
     ):
         for each in pipeline.label(
             names,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,11 @@ import click
 
 from vlmsearch.cli.common import (
     SECONDS,
-    SHARE,
     ServerIndex,
     command,
     encoder_option,
     image_option,
     json_option,
-    limit_option,
     limits_option,
     one_of,
     open_here_or_there,
@@ -26,18 +24,18 @@ from vlmsearch.cli.common import (
     print_json,
     print_table,
     query_options,
-    rerank_options,
-    reranker_of,
+    search_flags,
+    search_keywords,
     server_option,
     short_path,
     store_option,
-    where_option,
     with_picture,
 )
 from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
 from vlmsearch.cli.index import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, LegEvidence
+from vlmsearch.search.options import RankingKeywords
 from vlmsearch.types import WORDS
 from vlmsearch.wire import explanation_json
 
@@ -49,10 +47,7 @@ _MOST_PASSAGES = 5
 @click.argument("id")
 @image_option
 @query_options
-@limit_option
-@option("--min-score", type=SHARE, metavar="SCORE", help="The lowest score to show.  [default: the index's]")
-@rerank_options
-@where_option
+@search_flags(RankingKeywords)
 @store_option
 @encoder_option
 @limits_option(DEFAULT_LIMITS)
@@ -69,12 +64,6 @@ def why(
     without: str | None,
     without_image: Path | None,
     without_like: tuple[str, ...],
-    limit: int,
-    min_score: float | None,
-    rerank: str | None,
-    rerank_first: int,
-    rerank_seconds: float,
-    where: Mapping[str, object] | None,
     store: str,
     encoder: str | None,
     image_limits: ImageLimits,
@@ -83,6 +72,7 @@ def why(
     seconds: float,
     as_json: bool,
     html: Path | None,
+    **options: Any,
 ) -> None:
     """Explain why a search for QUERY shows the document ID, or does not.
 
@@ -96,22 +86,16 @@ def why(
     with open_here_or_there(server, store, encoder, image_limits=image_limits) as pipeline:
         is_quiet = as_json or not has_parts or server is not None
         with progress(WINDOWS, quiet=is_quiet, what="covering") as advance:
-            counting: dict[str, Any] = {} if advance is None else {"on_progress": advance}
             explain: Callable[[str], Explanation] = partial(
                 pipeline.explain,
                 text if text.strip() else None,
                 image=image,
                 like=like,
                 without=left_out,
-                where=where,
-                limit=limit,
-                min_score=min_score,
-                rerank=reranker_of(server, rerank),
-                rerank_first=rerank_first,
-                rerank_seconds=rerank_seconds,
                 parts=has_parts,
                 seconds=seconds,
-                **counting,
+                on_progress=advance,
+                **search_keywords(server, options),
             )
             found = explain(id)
             if found.outcome == "absent" and (of_file := explain(_file_id(id))).outcome != "absent":

@@ -27,7 +27,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.indexing.metadata import update_documents
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.search.query import LONGEST_PAGE
+from vlmsearch.search.options import LONGEST_PAGE
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import documents_after

@@ -1,4 +1,4 @@
-"""An index for assistants: a server of the Model Context Protocol over a `Pipeline` or a `RemotePipeline`.
+"""An index for assistants: a server of the Model Context Protocol over an `Index`.
 
 The protocol is that of https://modelcontextprotocol.io, by its official SDK. Tools search, ask, look and label;
 documents and their pictures are resources, too. Nothing is written unless that is allowed.
@@ -6,6 +6,7 @@ documents and their pictures are resources, too. Nothing is written unless that 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Annotated, Any, TypeVar
@@ -18,12 +19,11 @@ from pydantic import Field
 from typing_extensions import ParamSpec, TypedDict
 
 import vlmsearch
-from vlmsearch.client import RemotePipeline
 from vlmsearch.errors import ConfigError, InvalidInputError, VlmsearchError
-from vlmsearch.media.images import thumbnail
-from vlmsearch.pipeline import Pipeline
-from vlmsearch.search.info import index_info
-from vlmsearch.types import Document, Match, Matches, Scalar, local_image
+from vlmsearch.index import SOURCES, Index
+from vlmsearch.schema import Where, option_field
+from vlmsearch.search.options import ManyKeywords, RankingKeywords, search_options
+from vlmsearch.types import Document, Match, Matches, Scalar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,11 +40,8 @@ such as pages, a list has the best; `parts` are the ids of others that are relev
 _READ = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
-Where = Annotated[
-    dict[str, Any] | None,
-    Field(description='A filter on metadata, such as {"year": {"$gte": 2020}} or {"camera": "X100"}.'),
-]
-Limit = Annotated[int, Field(ge=1, le=100, description="The most documents.")]
+_FEWER = {"le": 100}
+"""What a list of matches may have for an assistant."""
 Labels = Annotated[list[str], Field(min_length=1, max_length=100, description='Such as ["cat", "dog", "receipt"].')]
 Id = Annotated[str, Field(description="The id of a document, as another tool gave it.")]
 
@@ -97,13 +94,13 @@ class LabelReport(TypedDict):
     more: int
 
 
-def create_mcp_server(pipeline: Pipeline | RemotePipeline, *, allow_write: bool = False) -> MCPServer[Any]:
+def create_mcp_server(index: Index, *, allow_write: bool = False) -> MCPServer[Any]:
     """Return a server of the Model Context Protocol for an index.
 
     Its ``run("stdio")`` serves one client on standard input and output, and ``run("streamable-http")`` many over HTTP.
 
     Args:
-        pipeline: The index, here or on a server; it stays open as long as the server runs.
+        index: The index, here or on a server; it stays open as long as the server runs.
         allow_write: Whether `label` may put labels into the index.
 
     Returns:
@@ -120,46 +117,41 @@ def create_mcp_server(pipeline: Pipeline | RemotePipeline, *, allow_write: bool 
     server: MCPServer[Any] = MCPServer(
         "vlmsearch", instructions=_INSTRUCTIONS, version=vlmsearch.__version__, log_level="WARNING"
     )
-    _add_searches(server, pipeline)
-    _add_labels(server, pipeline, allow_write=allow_write)
-    _add_resources(server, pipeline)
+    _add_searches(server, index)
+    _add_labels(server, index, allow_write=allow_write)
+    _add_resources(server, index)
     return server
 
 
-def _add_searches(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) -> None:
+def _add_searches(server: MCPServer[Any], index: Index) -> None:
     @server.tool(annotations=_READ)
     @_explained(ToolError)
+    @_with_options(ManyKeywords, _FEWER)
     def search(
         query: Annotated[str, Field(description='What to look for, in plain words; "-word" leaves out what it says.')],
-        limit: Limit = 10,
-        where: Where = None,
         without: Annotated[str | None, Field(description="What the matches must not show or say.")] = None,
-        min_score: Annotated[
-            float | None, Field(ge=0, le=1, description="The least score; 0 for what comes closest.")
-        ] = None,
+        **options: Any,
     ) -> FoundDocuments:
         """Find images and texts by a description."""
-        return _found(pipeline.search(query, limit=limit, where=where, without=without, min_score=min_score))
+        return _found(index.search(query, without=without, **options))
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
+    @_with_options(ManyKeywords, _FEWER)
     def similar(
-        ids: Annotated[list[str], Field(min_length=1, description="Ids of documents.")],
-        limit: Limit = 10,
-        where: Where = None,
+        ids: Annotated[list[str], Field(min_length=1, description="Ids of documents.")], **options: Any
     ) -> FoundDocuments:
         """Find documents that are like some of the index."""
-        return _found(pipeline.search(like=ids, limit=limit, where=where))
+        return _found(index.search(like=ids, **options))
 
     @server.tool(annotations=_READ)
     @_explained(ToolError)
+    @_with_options(RankingKeywords, {"default": SOURCES, "le": 20})
     def ask(
-        question: Annotated[str, Field(description="The question, in plain words.")],
-        limit: Annotated[int, Field(ge=1, le=20, description="The most sources.")] = 5,
-        where: Where = None,
+        question: Annotated[str, Field(description="The question, in plain words.")], **options: Any
     ) -> AnswerWithSources:
         """Answer a question from the documents of the index, with citations."""
-        answer = pipeline.ask(question, limit=limit, where=where)
+        answer = index.ask(question, **options)
         return {
             "text": answer.text,
             "citations": [{"number": each.number, "id": each.id} for each in answer.citations],
@@ -173,17 +165,17 @@ def _add_searches(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) -
         size: Annotated[int, Field(ge=64, le=1568, description="The longer side, in pixels.")] = _EDGE,
     ) -> list[Image | str]:
         """Show the picture of a document, with its text."""
-        document = _document(pipeline, id)
-        picture = Image(data=_picture(pipeline, document, size), format="jpeg")
+        document = _document(index, id)
+        picture = Image(data=_picture(index, document, size), format="jpeg")
         return [picture, document.text] if document.text else [picture]
 
 
-def _add_labels(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline, *, allow_write: bool) -> None:
+def _add_labels(server: MCPServer[Any], index: Index, *, allow_write: bool) -> None:
     def run(labels: list[str], where: Mapping[str, object] | None, key: str, *, write: bool) -> LabelReport:
         counts = dict.fromkeys(labels, 0)
         documents: list[LabelledDocument] = []
         more = 0
-        for each in pipeline.label(labels, where=where, write=write, key=key):
+        for each in index.label(labels, where=where, write=write, key=key):
             for name in each.labels:
                 counts[name] = counts.get(name, 0) + 1
             if not each.labels:
@@ -220,10 +212,10 @@ def _add_labels(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline, *, 
     @_explained(ToolError)
     def info() -> dict[str, Any]:
         """Say how many documents the index has, and what it can be searched by."""
-        return _info(pipeline)
+        return _info(index)
 
 
-def _add_resources(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) -> None:
+def _add_resources(server: MCPServer[Any], index: Index) -> None:
     # ids may be paths, but they are looked up in the index and never opened
     security = ResourceSecurity(exempt_params=frozenset({"id"}))
 
@@ -231,13 +223,13 @@ def _add_resources(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) 
     @_explained(ResourceError)
     def about() -> dict[str, Any]:
         """What is in the index and what built it."""
-        return _info(pipeline)
+        return _info(index)
 
     @server.resource("vlmsearch://documents/{id}", name="document", mime_type="application/json", security=security)
     @_explained(ResourceError)
     def document(id: str) -> dict[str, Any]:
         """A document with its text and metadata; its id is percent-encoded."""
-        found = _document(pipeline, id)
+        found = _document(index, id)
         picture = {"image": f"vlmsearch://images/{quote(found.id, safe='')}"} if found.image is not None else {}
         return {"id": found.id, "text": found.text, "metadata": dict(found.metadata), **picture}
 
@@ -245,7 +237,7 @@ def _add_resources(server: MCPServer[Any], pipeline: Pipeline | RemotePipeline) 
     @_explained(ResourceError)
     def image(id: str) -> bytes:
         """The picture of a document, scaled; its id is percent-encoded."""
-        return _picture(pipeline, _document(pipeline, id), _EDGE)
+        return _picture(index, _document(index, id), _EDGE)
 
 
 def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -264,29 +256,51 @@ def _explained(kind: type[Exception]) -> Callable[[Callable[P, T]], Callable[P, 
     return decorate
 
 
-def _document(pipeline: Pipeline | RemotePipeline, id: str) -> Document:
+def _with_options(keywords: type, limit: Mapping[str, Any]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Return a decorator that names the options of a search in a tool's signature, where the SDK reads them.
+
+    ``limit`` is what is different of the option of that name. The re-ranker is the one of the index.
+    """
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        signature = inspect.signature(function, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        added = []
+        for name, option in search_options(keywords).items():
+            kind, field = option_field(option, **(limit if name == "limit" else {}))
+            annotation: Any = Annotated[kind, field]
+            kw = inspect.Parameter.KEYWORD_ONLY
+            added.append(inspect.Parameter(name, kw, default=field.default, annotation=annotation))
+
+        @wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> T:
+            return function(*args, **kwargs)
+
+        wrapper.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {each.name: each.annotation for each in (*own, *added)} | {
+            "return": signature.return_annotation
+        }
+        return wrapper
+
+    return decorate
+
+
+def _document(index: Index, id: str) -> Document:
     """A document of the index; ConfigError where there is none of that id."""
-    found = pipeline.get([id]) if isinstance(pipeline, RemotePipeline) else pipeline.store.get([id])
+    found = index.get([id])
     if not found:
         raise ConfigError(f"there is no document {id!r}: give an id as `search` gave it")
     return found[0]
 
 
-def _picture(pipeline: Pipeline | RemotePipeline, document: Document, size: int) -> bytes:
+def _picture(index: Index, document: Document, size: int) -> bytes:
     if document.image is None:
         raise InvalidInputError("empty", f"{document.id!r} has no picture; its text is in the resource of its id")
-    if isinstance(pipeline, RemotePipeline):
-        return pipeline.thumbnail(document.id, size=size)
-    return thumbnail(local_image(document.image), edge=size, limits=pipeline.image_limits)
+    return index.thumbnail(document.id, size=size)
 
 
-def _info(pipeline: Pipeline | RemotePipeline) -> dict[str, Any]:
-    if isinstance(pipeline, RemotePipeline):
-        found = dict(pipeline.info())
-    else:
-        manifest = pipeline.store.manifest()
-        found = index_info(pipeline.store, manifest) if manifest else {"documents": 0}
-    return {name: value for name, value in found.items() if name not in ("store", "path")}
+def _info(index: Index) -> dict[str, Any]:
+    return {name: value for name, value in index.info().items() if name not in ("store", "path")}
 
 
 def _found(matches: Matches) -> FoundDocuments:

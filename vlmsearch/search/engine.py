@@ -19,8 +19,9 @@ from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.search import fusion
 from vlmsearch.search.arrange import count_values, diversify, group_parts, sort_by_key
+from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
 from vlmsearch.search.pages import Cursor
-from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
+from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import Evidence, Judge
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
@@ -82,7 +83,7 @@ def run(
     encoder, store = judge.encoder, judge.store
     if options.weights:
         fusion.check_legs(options.weights, encoder.spaces)
-    if options.rerank and not all(query.text for query in queries):
+    if options.reranker and not all(query.text for query in queries):
         raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     cursors = [Cursor.start(query, options) for query in queries]
     sought = _encode(encoder, store, queries, image_limits, options.unasked)
@@ -370,7 +371,7 @@ class _Search:
             return LONGEST_PAGE
         least = [self.last + 1]  # one more says whether there is another page
         least += [_DIVERSE] if self.options.diversity else []
-        least += [self.last + 1 + self.options.rerank_first] if self.options.rerank else []  # all of them may fall
+        least += [self.last + 1 + self.options.rerank_first] if self.options.reranker else []  # all of them may fall
         return min(max(least), LONGEST_PAGE)
 
     @property
@@ -443,7 +444,7 @@ class _Search:
 
     def relevant(self) -> list[tuple[str, float]]:
         """The candidates that are likely enough, best first, with what the query leaves out taken off."""
-        least = 0.0 if self.options.rerank else self.threshold  # a re-ranker may raise them
+        least = 0.0 if self.options.reranker else self.threshold  # a re-ranker may raise them
         self.fused = _fused(self.judge, self.asked, self.ranked, self.owned, self.options.weights, least)
         found = self.fused.order
         self.may_go_on = self._ends_among({id for id, _ in found})
@@ -511,16 +512,16 @@ class _Search:
     def _reranked(self) -> list[Match]:
         """The relevant documents, of which a re-ranker has read the first."""
         options = self.options
-        if options.rerank is None:
+        if options.reranker is None:
             return self.matches
         given = [(match.document.id, match.score, match.document) for match in self.matches]
         about: Attributes = {
-            "gen_ai.request.model": options.rerank.name,
+            "gen_ai.request.model": options.reranker.name,
             "vlmsearch.count": min(len(given), options.rerank_first),
         }
         with stage("rerank", about):
             judged = rerank(
-                self.asked.text, given, options.rerank, first=options.rerank_first, seconds=options.rerank_seconds
+                self.asked.text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds
             )
         by_id = {match.document.id: match for match in self.matches}
         return [replace(by_id[each.id], score=each.score) for each in judged if each.score >= self.threshold]

@@ -28,15 +28,17 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Unpack
 
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.arrange import file_of_part
 from vlmsearch.search.fusion import image_fields, text_fields
 from vlmsearch.search.judged import JudgedQuery, Judgements
+from vlmsearch.search.options import ManyKeywords
 from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import THRESHOLD
-from vlmsearch.types import MIN_SCORE, WORDS, Match, Space, part_of
+from vlmsearch.types import MIN_SCORE, WORDS, Match, Matches, Space, part_of
 
 FUSED = "fused"
 """What the search with all legs is called beside each leg alone."""
@@ -64,16 +66,7 @@ Progress: TypeAlias = Callable[[], None]
 class Searches(Protocol):
     """What is measured: a pipeline."""
 
-    def search_many(
-        self,
-        queries: Sequence[Query],
-        *,
-        limit: int = 10,
-        min_score: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        group: bool = True,
-        rerank: Reranker | str | None = None,
-    ) -> Sequence[Sequence[Match]]:
+    def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
         """Return the best matches of each query."""
 
 
@@ -190,7 +183,7 @@ def search_all(
     *,
     limit: int,
     weights: Mapping[str, float] | None = None,
-    rerank: Reranker | str | None = None,
+    rerank: Reranker | str | bool = False,
     only: str | None = None,
     batch: int = 1,
     on_search: Progress = lambda: None,
@@ -232,7 +225,7 @@ def evaluate(
     *,
     limit: int,
     threshold: float,
-    rerank: Reranker | str | None = None,
+    rerank: Reranker | str | bool = False,
     on_search: Progress = lambda: None,
 ) -> dict[str, Measured]:
     """Measure each leg alone, on the queries that ask it, and last all of them fused.

@@ -25,7 +25,8 @@ from vlmsearch.search.explanation import (
     WordEvidence,
 )
 from vlmsearch.search.occlusion import find_passages, find_regions
-from vlmsearch.search.query import Query, SearchOptions
+from vlmsearch.search.options import SearchOptions
+from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch, quarantine_of
@@ -72,7 +73,7 @@ def explain(
     threshold = shown.threshold
     relevance = to_relevance(found.log_odds.total) * math.prod(1 - each for each in found.without)
     first, judged, order = relevance, None, found.order
-    if options.rerank is not None:
+    if options.reranker is not None:
         relevance, judged, order = _reread(judge.store, query.text or "", options, found.order, (id, relevance))
     better = id
     if options.group:
@@ -213,10 +214,10 @@ def _reread(
     store: Store, text: str, options: SearchOptions, order: Sequence[tuple[str, float]], own: tuple[str, float]
 ) -> tuple[float, float | None, list[tuple[str, float]]]:
     """The relevance of a document by the re-ranker, too, what that gave it, and the order of all."""
-    assert options.rerank is not None  # noqa: S101 - the caller asks
+    assert options.reranker is not None  # noqa: S101 - the caller asks
     read = {document.id: document for document in store.get([id for id, _ in order[: options.rerank_first]])}
     given = [(id, score, read.get(id, Document(id))) for id, score in order]
-    done = rerank(text, given, options.rerank, first=options.rerank_first, seconds=options.rerank_seconds)
+    done = rerank(text, given, options.reranker, first=options.rerank_first, seconds=options.rerank_seconds)
     mine = [each for each in done if each.id == own[0]]
     relevance, judged = (mine[0].score, mine[0].judged) if mine else (own[1], None)
     return relevance, judged, [(each.id, each.score) for each in done]

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.search.arrange import file_of_part
-from vlmsearch.search.query import LONGEST_PAGE, Query, SearchOptions
+from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
+from vlmsearch.search.query import Query
 from vlmsearch.types import ImageSource, Match, RemoteImage, local_image
 
 _ID_BYTES = 6
@@ -70,7 +71,7 @@ class Cursor:
 
 def _digest_of(query: Query, options: SearchOptions) -> bytes:
     """What tells this query from others: all that decides which documents there are, and in which order."""
-    reranker = (options.rerank.name, options.rerank_first) if options.rerank else None
+    reranker = (options.reranker.name, options.rerank_first) if options.reranker else None
     chosen = (
         options.where,
         options.weights,

@@ -1,27 +1,15 @@
-"""What is asked for, and how the answer is wanted."""
+"""What is asked for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
-from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.types import ImageSource, RemoteImage
 
-if TYPE_CHECKING:
-    from vlmsearch.rerankers.base import Reranker
-
-LONGEST_PAGE = 10_000
-"""How many matches one search can go through: of a page, of those before it, and of the set that is sorted."""
-RERANK_FIRST = 50
-"""How many matches a re-ranker reads."""
-RERANK_SECONDS = 1.0
-"""After how long a re-ranker begins no other batch."""
 _EXCLUSION = re.compile(r'(?<!\S)-(?:"([^"]*)"|([^\W\d_]\S*))')
 
 
@@ -101,61 +89,3 @@ def split_text(text: str) -> tuple[str, list[str]]:
     excluded = [quoted or word for quoted, word in _EXCLUSION.findall(text)]
     excluded = [each for each in excluded if each.strip()]
     return (" ".join(_EXCLUSION.sub(" ", text).split()), excluded) if excluded else (text, [])
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How the matches of a query are chosen and arranged; `Pipeline.search` says what each means."""
-
-    limit: int = 10
-    offset: int = 0
-    cursor: str | None = None
-    where: Mapping[str, object] | None = None
-    weights: Mapping[str, float] | None = None
-    min_score: float | None = None
-    sort: str = "relevance"
-    diversity: float = 0.0
-    count: bool = False
-    facets: Collection[str] = ()
-    group: bool = True
-    rerank: Reranker | None = None
-    rerank_first: int = RERANK_FIRST
-    rerank_seconds: float = RERANK_SECONDS
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.limit, int) or not 1 <= self.limit <= LONGEST_PAGE:
-            raise ConfigError(f"limit is from 1 to {LONGEST_PAGE}, not {self.limit!r}")
-        most = LONGEST_PAGE - self.limit
-        if not isinstance(self.offset, int) or not 0 <= self.offset <= most:
-            raise ConfigError(f"with a limit of {self.limit}, offset is from 0 to {most}, not {self.offset!r}")
-        if self.offset and self.cursor is not None:
-            raise ConfigError("a page begins at `offset` or at `cursor`: give one of them")
-        for name, share in (("min_score", self.min_score), ("diversity", self.diversity)):
-            if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
-                raise ConfigError(f"`{name}` is from 0 to 1, not {share!r}")
-        if not isinstance(self.sort, str) or not self.sort.removeprefix("-"):
-            raise ConfigError(f"`sort` is relevance, a key of the metadata, or -KEY for falling values: {self.sort!r}")
-        if self.diversity and self.sort != "relevance":
-            raise ConfigError("matches are sorted by a key or chosen for `diversity`, not both")
-        if isinstance(self.facets, str):
-            raise ConfigError(f"`facets` is a list of keys of the metadata, such as [{self.facets!r}]")
-        if not isinstance(self.rerank_first, int) or not 1 <= self.rerank_first <= LONGEST_PAGE:
-            raise ConfigError(f"`rerank_first` is from 1 to {LONGEST_PAGE}, not {self.rerank_first!r}")
-        if not isinstance(self.rerank_seconds, (int, float)) or not self.rerank_seconds > 0:
-            raise ConfigError(f"`rerank_seconds` is above 0, not {self.rerank_seconds!r}")
-        _ = self.condition
-
-    @cached_property
-    def condition(self) -> Filter | None:
-        """What the metadata have to pass."""
-        return None if self.where is None else parse_filter(self.where)
-
-    @property
-    def unasked(self) -> frozenset[str]:
-        """The legs that count nothing, and so are not asked."""
-        return frozenset(leg for leg, weight in (self.weights or {}).items() if weight == 0)
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether all relevant documents must be known, not only those of the page."""
-        return bool(self.count or self.facets or self.sort != "relevance")

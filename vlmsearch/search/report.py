@@ -45,7 +45,7 @@ def evaluate(
     queries: Sequence[JudgedQuery],
     *,
     limit: int,
-    rerank: Reranker | str | None = None,
+    rerank: Reranker | str | bool = False,
     on_search: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, object], dict[str, Measured]]:
     """Measure each leg alone and all of them fused.
@@ -82,7 +82,7 @@ def evaluate(
         "without_answer": sum(1 for query in queries if not query.relevant),
         "limit": limit,
         "min_score": threshold,
-        "rerank": rerank.name if isinstance(rerank, Reranker) else rerank,
+        "rerank": rerank.name if isinstance(rerank, Reranker) else rerank or None,
         "legs": {name: _measured_json(each) for name, each in measured.items()},
     }
     return report, measured

@@ -4,71 +4,32 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
-from annotated_types import GroupedMetadata
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, JsonValue, RootModel, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, model_validator
 
 from vlmsearch.answers.prompts import QUESTION_CHARS, TEMPLATE_CHARS
 from vlmsearch.errors import InvalidInputError
+from vlmsearch.index import SOURCES
 from vlmsearch.indexing.items import SourceOptions
-from vlmsearch.search.query import LONGEST_PAGE, RERANK_FIRST, RERANK_SECONDS
-from vlmsearch.types import MAX_ID_BYTES, MAX_KEY_CHARS, MAX_METADATA_BYTES, MAX_METADATA_KEYS
+from vlmsearch.schema import Entries, Items, Key, Name, Where, with_options
+from vlmsearch.search.options import LONGEST_PAGE, ManyKeywords, RankingKeywords, SearchKeywords
+from vlmsearch.types import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_KEYS
 
 _MOST_DOCUMENTS = 10_000
 _MOST_LIKE = 1000
 _TEXT_CHARS = 16 * 2**20
 """Of the text of a document."""
-_CURSOR_CHARS = 2**17
-"""One of 10,000 documents that were shown has 80,016."""
 _IMAGE_CHARS = 2**30
 """More than ``max_body`` usually lets pass; what an image may be is said by `ImageLimits`."""
 
 
-@dataclass(frozen=True)
-class Items(GroupedMetadata):
-    """The most items of a list, which is refused at the first that is wrong."""
-
-    most: int
-
-    def __iter__(self) -> Iterator[object]:
-        """Iterate over what pydantic reads."""
-        yield Field(max_length=self.most)
-        yield FailFast()
-
-
-@dataclass(frozen=True)
-class Entries(GroupedMetadata):
-    """The most entries of a mapping, which are counted before they are read: pydantic would read them all."""
-
-    most: int
-
-    def __iter__(self) -> Iterator[object]:
-        """Iterate over what pydantic reads."""
-        yield Field(max_length=self.most)
-        yield BeforeValidator(self._check)
-
-    def _check(self, given: object) -> object:
-        if isinstance(given, dict) and len(given) > self.most:
-            raise PydanticCustomError("too_long", "Dictionary should have at most {most} entries", {"most": self.most})
-        return given
-
-
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES, description="The id of a document.")]
-Key: TypeAlias = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
-Name: TypeAlias = Annotated[str, Field(max_length=1024)]
 Text: TypeAlias = Annotated[str, Field(max_length=QUESTION_CHARS)]
 LongText: TypeAlias = Annotated[str, Field(max_length=_TEXT_CHARS)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Scalar: TypeAlias = Union[bool, int, float, Annotated[str, Field(max_length=MAX_METADATA_BYTES)]]
 Scalars: TypeAlias = Annotated[dict[Key, Scalar], Entries(MAX_METADATA_KEYS)]
-Where: TypeAlias = Annotated[
-    Union[Annotated[dict[Key, JsonValue], Entries(MAX_METADATA_KEYS)], None],
-    Field(description='A filter on metadata, such as {"year": {"$gte": 2020}}.'),
-]
 EncodedImage: TypeAlias = Annotated[
     str, Field(min_length=1, max_length=_IMAGE_CHARS, description="An image in Base64, or as a data URL.")
 ]
@@ -107,49 +68,20 @@ class QueryForm(StrictForm):
     )
 
 
-class RankingForm(StrictForm):
-    """What both a search and an explanation of it take."""
-
-    where: Where = None
-    limit: int = Field(10, ge=1, le=LONGEST_PAGE, description="The most matches.")
-    min_score: Share | None = Field(None, description="The lowest score that is shown; by default that of the index.")
-    weights: Annotated[dict[Name, Annotated[float, Field(ge=0)]], Entries(100)] | None = Field(
-        None, description="How much some legs count, such as `words` or `clip/image`."
-    )
-    rerank: bool = Field(False, description="Whether the server's re-ranker reads the first matches.")
-    rerank_first: int = Field(RERANK_FIRST, ge=1, le=LONGEST_PAGE, description="How many matches it reads.")
-    rerank_seconds: float = Field(RERANK_SECONDS, gt=0, le=600, description="After how long it reads no more.")
-
-
-class SearchOptionsForm(RankingForm):
-    """How the matches are chosen and arranged."""
-
-    sort: str = Field(
-        "relevance",
-        min_length=1,
-        max_length=MAX_KEY_CHARS + 1,
-        description="`relevance`, a key of the metadata, or `-KEY`.",
-    )
-    diversity: Share = 0.0
-    count: bool = Field(False, description="Whether to count the relevant documents: `total`.")
-    facets: Annotated[list[Key], Items(100)] = Field([], description="Keys of the metadata whose values to count.")
-    group: bool = Field(True, description="Whether of the parts of a file, such as pages, only the best is shown.")
-
-
-class SearchForm(QueryForm, SearchOptionsForm):
+@with_options(SearchKeywords)
+class SearchForm(QueryForm):
     """A search, as `Pipeline.search` takes it."""
 
-    offset: int = Field(0, ge=0, lt=LONGEST_PAGE, description="How many of the best to pass over.")
-    cursor: str | None = Field(None, max_length=_CURSOR_CHARS, description="The `cursor` of the page before.")
 
-
-class SearchManyForm(SearchOptionsForm):
+@with_options(ManyKeywords)
+class SearchManyForm(StrictForm):
     """Several searches with the same options."""
 
     queries: Annotated[list[QueryForm], Items(1000)] = Field(min_length=1)
 
 
-class ExplainForm(QueryForm, RankingForm):
+@with_options(RankingKeywords)
+class ExplainForm(QueryForm):
     """A search, and the document whose place in it is to be explained."""
 
     id: Id
@@ -171,13 +103,12 @@ class GenerationForm(StrictForm):
     beam_width: int | None = Field(None, ge=1)
 
 
+@with_options(RankingKeywords, limit=SOURCES)
 class AskForm(StrictForm):
     """A question, as `Pipeline.ask` takes it."""
 
     question: Text = Field(min_length=1)
     image: EncodedImage | None = None
-    limit: int = Field(5, ge=1, le=LONGEST_PAGE, description="The most sources.")
-    where: Where = None
     stream: bool = Field(False, description="Whether to answer with server-sent events while the text is made.")
     options: GenerationForm | None = None
     template: str | None = Field(

@@ -26,7 +26,6 @@ from vlmsearch.server.jobs import Jobs
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 if TYPE_CHECKING:
-    from vlmsearch.rerankers.base import Reranker
     from vlmsearch.stores.base import Store
 
 P = ParamSpec("P")
@@ -45,13 +44,11 @@ class OpenIndex:
         name: What requests call it.
         settings: What the operator set.
         pipeline: What does the work.
-        reranker: What `rerank` asks; None where there is none.
     """
 
     name: str
     settings: IndexSettings
     pipeline: Pipeline
-    reranker: Reranker | None
 
 
 class Service(Closable):
@@ -113,8 +110,9 @@ class Service(Closable):
                 encoder = parts.open(service._open_encoder, index.encoder or _usual_encoder(name, store))
                 generator = parts.open(open_generator, index.generator) if index.generator else None
                 reranker = parts.open(open_reranker, index.reranker) if index.reranker else None
-                pipeline = Pipeline(encoder, store, generator, image_limits=settings.image_limits)
-                service.indexes[name] = OpenIndex(name, index, pipeline, reranker)
+                limits = settings.image_limits
+                pipeline = Pipeline(encoder, store, generator, reranker=reranker, image_limits=limits)
+                service.indexes[name] = OpenIndex(name, index, pipeline)
             service._stack = stack.pop_all()
         service._stack.callback(service.threads.close)  # before the back ends that they use
         service._stack.callback(service._drawing.close)

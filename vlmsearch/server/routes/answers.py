@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -16,12 +16,12 @@ from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 from vlmsearch.search.judged import JudgedQuery
-from vlmsearch.search.report import evaluate
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right
 from vlmsearch.server.errors import ApiError, Json, api_error, error_json, request_id
 from vlmsearch.server.events import EventStream, event
 from vlmsearch.server.forms import AnswerAnswer, AskForm, EvalAnswer, EvalForm, LabelAnswer, LabelForm, image_bytes
+from vlmsearch.server.routes.search import check_reranker, search_arguments
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Labelled
 from vlmsearch.wire import Json as JsonObject
@@ -57,10 +57,9 @@ def ask_arguments(index: OpenIndex, form: AskForm) -> dict[str, Any]:
     return {
         "question": form.question,
         "image": image_bytes(form.image) if form.image is not None else None,
-        "limit": form.limit,
-        "where": form.where,
         "options": _options(index, form),
         "template": form.template,
+        **search_arguments(index, form),
     }
 
 
@@ -130,7 +129,7 @@ async def measure(
     return await service.answer(run_eval, index, form)
 
 
-def run_eval(index: OpenIndex, form: EvalForm, on_search: Callable[[], None] = lambda: None) -> JsonObject:
+def run_eval(index: OpenIndex, form: EvalForm, on_progress: Callable[[int], None] | None = None) -> Mapping[str, Any]:
     """Return what is measured, in the form of ``vlmsearch eval --json``."""
     queries = []
     for number, each in enumerate(form.queries, 1):
@@ -143,8 +142,5 @@ def run_eval(index: OpenIndex, form: EvalForm, on_search: Callable[[], None] = l
         queries.append(JudgedQuery(each.id or str(number), relevant, text, image))
     if len({query.id for query in queries}) < len(queries):
         raise ConfigError("two queries have the same `id`")
-    if form.rerank and index.reranker is None:
-        raise ApiError(501, "not_available", f"the index {index.name!r} has no re-ranker: the operator sets one")
-    rerank = index.reranker if form.rerank else None
-    report, _ = evaluate(index.pipeline, queries, limit=form.limit, rerank=rerank, on_search=on_search)
-    return report
+    check_reranker(index, form.rerank)
+    return index.pipeline.evaluate(queries, limit=form.limit, rerank=form.rerank, on_progress=on_progress)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
@@ -76,8 +75,7 @@ def _work(index: OpenIndex, wanted: LabelJob | DuplicatesJob | EvalJob | CheckJo
 
     def work(job: Job) -> JsonObject:
         if isinstance(wanted, EvalJob):
-            searched = itertools.count(1)
-            return run_eval(index, wanted, lambda: job.advance(next(searched)))
+            return dict(run_eval(index, wanted, job.advance))
         if isinstance(wanted, CheckJob):
             return check_json(pipeline.check(repair=wanted.repair))
         job.total = len(pipeline.store)

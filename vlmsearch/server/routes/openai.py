@@ -28,7 +28,8 @@ from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
-from vlmsearch.search.query import LONGEST_PAGE
+from vlmsearch.schema import Entries, Items, Name, Where
+from vlmsearch.search.options import LONGEST_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
@@ -36,13 +37,9 @@ from vlmsearch.server.errors import ApiError, api_error, error_json, request_id
 from vlmsearch.server.events import EventStream
 from vlmsearch.server.forms import (
     EncodedImage,
-    Entries,
-    Items,
     LongText,
     MatchAnswer,
-    Name,
     Stops,
-    Where,
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex, Service

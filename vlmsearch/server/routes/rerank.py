@@ -16,11 +16,12 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field, RootModel
 
 from vlmsearch.rerankers.base import Reranker
+from vlmsearch.schema import Items, Name
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
-from vlmsearch.server.forms import Items, LongText, Name, Text
+from vlmsearch.server.forms import LongText, Text
 from vlmsearch.server.routes.openai import OpenForm
 from vlmsearch.server.service import Service
 from vlmsearch.types import Document
@@ -201,7 +202,8 @@ async def rerank(
 
 def _find(service: Service, caller: Caller, model: str | None, request: Request) -> tuple[str, Reranker]:
     """The re-ranker that is meant, the only one where none is named, and an index that has it."""
-    able = [(name, one.reranker) for name, one in service.indexes.items() if one.reranker and caller.sees(name)]
+    seen = [(name, index.pipeline.reranker) for name, index in service.indexes.items() if caller.sees(name)]
+    able = [(name, reranker) for name, reranker in seen if reranker is not None]
     if not able:
         raise ApiError(501, "not_available", "no index that you may see has a re-ranker: the operator sets one")
     names = ", ".join(name for name, _ in able)

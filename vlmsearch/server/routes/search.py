@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends
 
 from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.info import index_info
+from vlmsearch.search.options import search_options
 from vlmsearch.search.query import make_query
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.caller import Caller
@@ -22,10 +23,9 @@ from vlmsearch.server.forms import (
     ManyAnswer,
     MatchesAnswer,
     QueryForm,
-    RankingForm,
     SearchForm,
     SearchManyForm,
-    SearchOptionsForm,
+    StrictForm,
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex
@@ -69,7 +69,7 @@ def rights_json(index: OpenIndex, caller: Caller) -> dict[str, bool]:
         "write": caller.may("write"),
         "admin": caller.may("admin"),
         "ask": index.pipeline.generator is not None,
-        "rerank": index.reranker is not None,
+        "rerank": index.pipeline.reranker is not None,
         "images": bool(image_fields(index.pipeline.encoder.spaces)),
         "words": isinstance(store, WordSearch) and (manifest is None or bool(manifest.language)),
     }
@@ -100,7 +100,7 @@ async def search_many(
 
 def _search_many(index: OpenIndex, form: SearchManyForm) -> JsonObject:
     queries = [make_query(**query_arguments(each)) for each in form.queries]
-    found = index.pipeline.search_many(queries, **ranking_arguments(index, form), **_arranging(form))
+    found = index.pipeline.search_many(queries, **search_arguments(index, form))
     return {"results": list(map(matches_json, found))}
 
 
@@ -119,7 +119,7 @@ async def explain(
 def _explain(index: OpenIndex, form: ExplainForm, files: Mapping[str, bytes]) -> JsonObject:
     found = index.pipeline.explain(
         **query_arguments(form, files),
-        **ranking_arguments(index, form),
+        **search_arguments(index, form),
         id=form.id,
         parts=form.parts,
         seconds=form.seconds,
@@ -129,23 +129,7 @@ def _explain(index: OpenIndex, form: ExplainForm, files: Mapping[str, bytes]) ->
 
 def run_search(index: OpenIndex, form: SearchForm, files: Mapping[str, bytes] = _NO_FILES) -> Matches:
     """Return the matches for a form."""
-    return index.pipeline.search(
-        **query_arguments(form, files),
-        **ranking_arguments(index, form),
-        offset=form.offset,
-        cursor=form.cursor,
-        **_arranging(form),
-    )
-
-
-def _arranging(form: SearchOptionsForm) -> dict[str, Any]:
-    return {
-        "sort": form.sort,
-        "diversity": form.diversity,
-        "count": form.count,
-        "facets": form.facets,
-        "group": form.group,
-    }
+    return index.pipeline.search(**query_arguments(form, files), **search_arguments(index, form))
 
 
 def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> dict[str, Any]:
@@ -160,16 +144,14 @@ def query_arguments(form: QueryForm, files: Mapping[str, bytes] = _NO_FILES) -> 
     return {"text": form.text, "image": image, "like": form.like, "without": without or None}
 
 
-def ranking_arguments(index: OpenIndex, form: RankingForm) -> dict[str, Any]:
-    """Return what all searches take."""
-    if form.rerank and index.reranker is None:
+def search_arguments(index: OpenIndex, form: StrictForm) -> dict[str, Any]:
+    """Return the options of a search that a form has."""
+    given = {name: getattr(form, name) for name in search_options() if name in type(form).model_fields}
+    check_reranker(index, given["rerank"])
+    return given
+
+
+def check_reranker(index: OpenIndex, is_asked: bool) -> None:
+    """Raise ApiError where a re-ranker is asked that the index does not have."""
+    if is_asked and index.pipeline.reranker is None:
         raise ApiError(501, "not_available", f"the index {index.name!r} has no re-ranker: the operator sets one")
-    return {
-        "where": form.where,
-        "limit": form.limit,
-        "min_score": form.min_score,
-        "weights": form.weights,
-        "rerank": index.reranker if form.rerank else None,
-        "rerank_first": form.rerank_first,
-        "rerank_seconds": form.rerank_seconds,
-    }

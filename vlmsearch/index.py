@@ -1,0 +1,624 @@
+"""The verbs of an index: what `Pipeline`, `RemotePipeline` and, awaited, `AsyncPipeline` have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from typing_extensions import Unpack
+
+from vlmsearch._util.closable import Closable
+from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
+from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords
+from vlmsearch.search.query import Query
+from vlmsearch.types import (
+    Answer,
+    AnswerParts,
+    Document,
+    Duplicates,
+    ImageSource,
+    IndexReport,
+    Labelled,
+    Matches,
+    Reject,
+)
+
+if TYPE_CHECKING:
+    from vlmsearch.generators.base import GenerationOptions
+    from vlmsearch.indexing.sources import Paths
+    from vlmsearch.rerankers.base import Reranker
+    from vlmsearch.search.explanation import Explanation
+    from vlmsearch.search.judged import JudgedQuery
+    from vlmsearch.stores.base import CheckReport
+
+SOURCES = 5
+"""Documents that an answer is made from, unless a limit is given."""
+
+
+class Index(Closable, ABC):
+    """Search, ask and change an index, wherever it is.
+
+    `Pipeline` is an index in this process, `RemotePipeline` one behind a service. `AsyncPipeline` has the same verbs,
+    awaited. `vlmsearch.connect` and `Pipeline.open` make one.
+
+    Example:
+        >>> from vlmsearch import Document, Index, Pipeline
+        >>> def count_dogs(index: Index) -> int:
+        ...     return len(index.search("a dog"))
+        >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        ...     _ = pipeline.add(Document("a", text="a dog"))
+        ...     count_dogs(pipeline)
+        1
+    """
+
+    @abstractmethod
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: ImageSource | None = None,
+        like: str | Iterable[str] = (),
+        without: str | ImageSource | Sequence[str] | None = None,
+        **options: Unpack[SearchKeywords],
+    ) -> Matches:
+        """Return the best matches for a text, an image, documents of the index, or several of these, best first.
+
+        A text is compared with images in spaces that have both towers, and with texts in text-only spaces. An image is
+        compared with images and texts in the former. Where the store ranks words, a text also finds the documents that
+        share words with it. What they all say of a document is added up as evidence, and its score is how likely it is
+        what was asked for. Documents below the threshold of the index are not shown.
+
+        Args:
+            text: Text to look for. What is longer than the model reads is cut, with a TextTruncatedWarning. Words with
+                a minus before them, ``a beach -people -"sun shades"``, are left out as ``without`` does.
+            image: Image to look for: a path, encoded bytes or a decoded image; with a service also the image of one of
+                its documents.
+            like: Ids of documents whose vectors to look for. They are not in the result.
+            without: What the matches must not be: a text, an image, or a list of ids. The score of a match is how
+                likely it is what was asked for and not this. A document that reaches the index's threshold for this is
+                left out.
+            options: How the matches are chosen and arranged: see `SearchOptions`. A service has a re-ranker of its
+                own, which ``rerank=True`` asks.
+
+        Returns:
+            At most ``limit`` matches, with what is known of the others; none from an index that holds nothing.
+
+        Raises:
+            InvalidInputError: There is nothing to look for, or the image cannot be used.
+            ConfigError: An option is wrong, or an id is not in the index.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder, the store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document(str(y), text=f"a dog of {y}", metadata={"year": y}) for y in (2019, 2021))
+            ...     matches = pipeline.search("dog 2019", limit=1)
+            ...     rest = pipeline.search("dog 2019", limit=1, cursor=matches.cursor)
+            ...     late = pipeline.search("dog 2019", where={"year": {"$gte": 2020}})
+            >>> matches[0].document.id, rest[0].document.id, len(late)
+            ('2019', '2021', 1)
+        """
+
+    @abstractmethod
+    def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
+        """Return the matches of several queries: encoded at once, with one call to the store for each field.
+
+        Args:
+            queries: Strings, as `search` takes them, or queries of other kinds. To a service, a query leaves out one
+                thing at most.
+            options: Options for all queries: see `SearchOptions`.
+
+        Returns:
+            The matches of each query, in the order of the queries.
+
+        Raises:
+            InvalidInputError: A query is empty, or its image cannot be used.
+            ConfigError: An option is wrong, or an id is not in the index.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder, the store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline, Query
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     texts = {"a": "a dog in the snow", "b": "a dog in the rain", "c": "blue cars"}
+            ...     _ = pipeline.add(Document(id, text=text) for id, text in texts.items())
+            ...     results = pipeline.search_many(["snow", Query(like=["a"])])
+            >>> [[match.document.id for match in matches] for matches in results]
+            [['a'], ['b']]
+        """
+
+    @abstractmethod
+    def explain(
+        self,
+        text: str | None,
+        id: str,
+        *,
+        image: ImageSource | None = None,
+        like: str | Iterable[str] = (),
+        without: str | ImageSource | Sequence[str] | None = None,
+        parts: bool = False,
+        seconds: float = 10.0,
+        on_progress: Callable[[int], None] | None = None,
+        **options: Unpack[RankingKeywords],
+    ) -> Explanation:
+        """Return why `search` shows a document for a query, or what takes it out of the result.
+
+        The document need not be found: what each leg says of it is looked up.
+
+        Args:
+            text: Text that is asked for, as in `search`; None for an image or documents alone.
+            id: Id of the document.
+            image: Image that is asked for.
+            like: Ids of documents whose vectors are looked for.
+            without: What the matches must not be.
+            parts: Find the sentences of the document's text and the regions of its image that mattered. Each is left
+                out in turn and the rest is encoded: up to 65 texts and 100 images.
+            seconds: Seconds after which no more regions are looked for, above 0. Those that are known by then are
+                spread over the image.
+            on_progress: Function that is called with the number of regions that are done; never by a service.
+            options: Options of the search: see `SearchOptions`.
+
+        Returns:
+            The explanation, also of an id that is not in the index.
+
+        Raises:
+            InvalidInputError: There is nothing to look for, or the image cannot be used.
+            ConfigError: An option is wrong, or an id of the query is not in the index.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder, the store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document("a", text="a dog in the snow", metadata={"year": 2019}))
+            ...     pipeline.explain("dog", "a", where={"year": {"$gte": 2020}}).reason
+            'The filter leaves it out: year is at least 2020, but it is 2019.'
+        """
+
+    @overload
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        stream: Literal[False] = False,
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+        **search: Unpack[RankingKeywords],
+    ) -> Answer: ...
+
+    @overload
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        stream: Literal[True],
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+        **search: Unpack[RankingKeywords],
+    ) -> AnswerParts: ...
+
+    @abstractmethod
+    def ask(
+        self,
+        question: str,
+        *,
+        image: ImageSource | None = None,
+        stream: bool = False,
+        options: GenerationOptions | None = None,
+        template: str | None = None,
+        **search: Unpack[RankingKeywords],
+    ) -> Answer | AnswerParts:
+        """Answer a question from the best matches, with citations; say so when nothing in the index matches.
+
+        The matches are those that `search` shows, with every part of a file that is relevant. Where the generator
+        counts tokens, the weakest matches are left out until prompt and answer fit its context.
+
+        Args:
+            question: Question to answer, and to search for; at most 32,768 characters.
+            image: Image to search for beside the question.
+            stream: Return the pieces of the text as they are made, then the citations.
+            options: How to generate. By default greedily, with an answer of at most 256 tokens and a quarter of the
+                model's context.
+            template: Prompt with ``$sources`` and ``$question``, each once, in the form of `string.Template`; at most
+                32,768 characters.
+            search: Options of the search for sources: see `SearchOptions`. The limit is 5 by default.
+
+        Returns:
+            The answer with its sources, or a stream of it.
+
+        Raises:
+            ConfigError: There is no generator, or the template or an option is wrong.
+            InvalidInputError: The question is empty or too long, or not even one source fits into the model's context.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: A back end or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document("a", text="The dog is called Laika."))
+            ...     answer = pipeline.ask("What is the dog called?")
+            >>> answer.text, answer.citations[0].id
+            ('“The dog is called Laika.” [1]', 'a')
+        """
+
+    @abstractmethod
+    def add(
+        self,
+        documents: Document | Iterable[Document],
+        *,
+        retry_failed: bool = False,
+        strict: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> IndexReport:
+        """Index documents: add new ones, replace changed ones, skip unchanged ones.
+
+        A document that cannot be used goes to the quarantine list, if the store keeps one, and is skipped until it
+        changes. What was done when an error or Ctrl-C ends the run stays, and the next run completes it. To a service,
+        images are sent along, in requests of a few MiB; an image that cannot be read here is in no quarantine list.
+
+        Args:
+            documents: One document, or any number of them; they are read as they are needed.
+            retry_failed: Try those in quarantine again, too.
+            strict: Raise for the first document that cannot be used. A service has indexed the others of its request.
+            on_progress: Function that is called with the number of documents that are done.
+
+        Returns:
+            What was done, with each document that could not be used.
+
+        Raises:
+            InvalidInputError: A document cannot be used, and ``strict`` is set.
+            IndexMismatchError: Another encoder built the index.
+            TypeError: Something is not a Document, or its id is not a string.
+            BackendError: The encoder, the store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     first = pipeline.add([Document("a", text="a dog"), Document("b", image=b"no image")])
+            ...     again = pipeline.add(Document("a", text="a dog"))
+            >>> first.added, first.rejects[0].code, again.unchanged
+            (1, 'unsupported', 1)
+        """
+
+    @abstractmethod
+    def index(
+        self,
+        paths: str | Path | Iterable[str | Path] | Paths,
+        *,
+        options: SourceOptions = NO_OPTIONS,
+        prune: bool = False,
+        retry_failed: bool = False,
+        strict: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> IndexReport:
+        """Index what paths name, as `add` does: folders, files, globs, and tables in JSONL, CSV, Parquet or tar.
+
+        `vlmsearch.indexing.sources` describes them. The id of a file is its absolute path, or its URL in object
+        storage. A service reads files of its own machine, below the folders that its operator allowed; an error, or
+        Ctrl-C, cancels its job. `vlmsearch.integrations.ray` does the same on a cluster.
+
+        Args:
+            paths: One path or several, or `Paths`, which have options of their own.
+            options: What to take of files. Links to files are followed, also out of a folder, unless this says
+                otherwise; a service never follows them.
+            prune: Remove the documents that came from these folders and tables and are there no longer; never one from
+                below a folder that could not be read.
+            retry_failed: Try those in quarantine again, too.
+            strict: Raise for the first input that cannot be used. A service has indexed the others.
+            on_progress: Function that is called with the number of inputs that are done.
+
+        Returns:
+            What was done, with each input that could not be used.
+
+        Raises:
+            ConfigError: A path does not exist or is not allowed, or there is nothing to index.
+            InvalidInputError: An input cannot be used, and ``strict`` is set.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder, the store or the service failed.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from vlmsearch import Pipeline
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = Path(folder, "note.txt").write_text("a dog in the snow")
+            ...     with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...         added = pipeline.index(folder).added
+            ...         Path(folder, "note.txt").rename(Path(folder, "moved.txt")).exists()
+            ...         report = pipeline.index(folder, prune=True)
+            True
+            >>> added, report.added, report.pruned
+            (1, 1, 1)
+        """
+
+    @abstractmethod
+    def delete(self, ids: str | Iterable[str]) -> int:
+        """Remove documents with their vectors, and with a file of several documents, such as a PDF, all of its parts.
+
+        Args:
+            ids: One id or several; those that are not there are ignored.
+
+        Returns:
+            How many were there.
+
+        Raises:
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add([Document("a", text="a dog"), Document("b", text="a car")])
+            ...     pipeline.delete(["a", "not there"])
+            1
+        """
+
+    @abstractmethod
+    def get(self, ids: str | Iterable[str]) -> list[Document]:
+        """Return documents of the index.
+
+        Args:
+            ids: One id or several; those that are not there are left out.
+
+        Returns:
+            The documents, in the order of the ids. From a service, an image is a `RemoteImage`.
+
+        Raises:
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document("a", text="a dog"))
+            ...     [document.text for document in pipeline.get(["a", "b"])]
+            ['a dog']
+        """
+
+    @abstractmethod
+    def documents(self) -> Iterator[Document]:
+        """Yield all documents of the index, by id.
+
+        Returns:
+            The documents, read page by page. Those that others add or remove meanwhile may be among them or not.
+
+        Raises:
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add([Document("b", text="a car"), Document("a", text="a dog")])
+            ...     [document.id for document in pipeline.documents()]
+            ['a', 'b']
+        """
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of documents in the index.
+
+        Returns:
+            The number.
+
+        Raises:
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     pipeline.count()
+            0
+        """
+
+    @abstractmethod
+    def thumbnail(self, id: str, *, size: int = 256) -> bytes:
+        """Return the image of a document, scaled.
+
+        Args:
+            id: Id of the document.
+            size: Longer side in pixels, from 1 to 4,096.
+
+        Returns:
+            The bytes of a JPEG.
+
+        Raises:
+            ConfigError: The document is not there, or has no image.
+            InvalidInputError: Its image cannot be read.
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from vlmsearch import Document, Pipeline
+            >>> import tempfile
+            >>> from vlmsearch.demo.scenes import make_scene
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     make_scene(1).draw(256).save(path := Path(folder, "scene.png"))
+            ...     with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...         _ = pipeline.add(Document("a", image=path))
+            ...         len(pipeline.thumbnail("a", size=64)) > 0
+            True
+        """
+
+    @abstractmethod
+    def label(
+        self,
+        labels: Iterable[str],
+        *,
+        templates: Sequence[str] = ("{}",),
+        where: Mapping[str, object] | None = None,
+        min_score: float | None = None,
+        single: bool = False,
+        write: bool = False,
+        key: str = "label",
+        limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Iterator[Labelled]:
+        """Yield the documents of the index with those of some labels that fit them, without any training.
+
+        A document gets each label whose relevance reaches the threshold: the score that a search for the label would
+        give it. Images are compared with the mean over the templates; texts and words with the label itself.
+
+        With ``write`` each document has its labels in the index when it is yielded: ``key`` is the most relevant one,
+        and ``KEY:LABEL`` the relevance of each, as in ``{"label": "cat", "label:cat": 0.97}``, so that
+        ``where={"label:cat": {"$gte": 0.5}}`` filters on it. They take the place of all that an earlier run wrote
+        under that key. Run it again after it was interrupted: what is written is not written again. Indexing the
+        source of a document again keeps its labels while nothing else of it changes. To a service this is a job, whose
+        end the first document waits for.
+
+        Args:
+            labels: Labels such as ``["cat", "dog", "receipt"]``; none, with ``write``, to take the labels of a key off.
+            templates: Descriptions of images, each with ``{}`` for the label; by default the label alone.
+                `vlmsearch.search.labels.PHOTO_TEMPLATES` are the seven that CLIP's authors chose for photographs.
+            where: Filter on metadata. Documents that do not pass are neither yielded nor written to.
+            min_score: Lowest relevance of a label, from 0 to 1; by default that of the index.
+            single: Give a document the most relevant label alone.
+            write: Put the labels into the index.
+            key: Key of the metadata.
+            limit: Maximum number of documents; None for all.
+            on_progress: Function that is called with the number of documents that were looked at.
+
+        Returns:
+            The documents, in the order of their ids, as they are worked out.
+
+        Raises:
+            ConfigError: An option is wrong, or the source of a document has metadata under that key.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The encoder, the store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add([Document("a", text="a dog in the snow"), Document("b", text="a blue car")])
+            ...     labelled = list(pipeline.label(["dog", "car"], write=True))
+            ...     cars = pipeline.search("a", where={"label": "car"}, min_score=0)
+            >>> [list(item.labels) for item in labelled], [match.document.id for match in cars]
+            ([['dog'], ['car']], ['b'])
+        """
+
+    @abstractmethod
+    def duplicates(
+        self,
+        *,
+        threshold: float | None = None,
+        where: Mapping[str, object] | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Duplicates:
+        """Return the images of the index that are copies of one picture. Nothing is changed.
+
+        Copies may be encoded again, scaled, cropped by up to a fifth of each side, turned by quarters or mirrored, in
+        other light or colours, and have a badge in a corner, a line of text or a frame. The nearest images by vectors
+        are compared pixel by pixel, so the files have to be there.
+
+        Args:
+            threshold: Cosine of their vectors from which two images are compared, from 0 to 1; 0.5 by default.
+            where: Filter on metadata, which both images of a pair pass.
+            on_progress: Function that is called with the number of documents that are done.
+
+        Returns:
+            Groups of image files, and what could not be compared.
+
+        Raises:
+            ConfigError: An option is wrong, or the encoder encodes no images.
+            IndexMismatchError: Another encoder built the index.
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from vlmsearch import Pipeline
+            >>> import tempfile
+            >>> from vlmsearch.demo.scenes import make_scene
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     picture = make_scene(1).draw(256)
+            ...     picture.save(Path(folder, "large.png"))
+            ...     picture.resize((128, 128)).save(Path(folder, "small.jpg"))
+            ...     with Pipeline.open(encoder="onnx:demo", store="mock:") as pipeline:
+            ...         report = pipeline.index(folder)
+            ...         [group] = pipeline.duplicates().groups
+            >>> [(file.path.name, file.width) for file in group.files]
+            [('large.png', 256), ('small.jpg', 128)]
+        """
+
+    @abstractmethod
+    def evaluate(
+        self,
+        queries: Iterable[JudgedQuery],
+        *,
+        limit: int = 10,
+        rerank: Reranker | str | bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Mapping[str, Any]:
+        """Measure how well the index answers queries whose answers are known: each leg alone and all fused.
+
+        Args:
+            queries: Queries, such as those that `vlmsearch.search.judged.read_queries` reads.
+            limit: Number of matches of each that count.
+            rerank: Re-ranker that judges the first matches anew: see `SearchOptions`.
+            on_progress: Function that is called with the number of searches that are done.
+
+        Returns:
+            What ``vlmsearch eval --json`` prints.
+
+        Raises:
+            MissingDependencyError: ir-measures is not installed.
+            VlmsearchError: As for `search`.
+        """
+
+    @abstractmethod
+    def check(self, *, repair: bool = False) -> CheckReport:
+        """Check that all parts of the store agree.
+
+        Args:
+            repair: Finish or roll back what does not.
+
+        Returns:
+            What is in the store, and what is not in order.
+
+        Raises:
+            ConfigError: The store has nothing to check itself with.
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document("a", text="a dog"))
+            ...     pipeline.check().clean
+            True
+        """
+
+    @abstractmethod
+    def info(self) -> Mapping[str, Any]:
+        """Return what is in the index and what built it.
+
+        Returns:
+            What ``vlmsearch info --json`` prints; from a service also ``can``, what the token may do.
+
+        Raises:
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     pipeline.info()["documents"]
+            0
+        """
+
+    @abstractmethod
+    def rejects(self) -> list[Reject]:
+        """Return the quarantine list of the index.
+
+        Returns:
+            The inputs that could not be used, by id; none where the store keeps no such list.
+
+        Raises:
+            BackendError: The store or the service failed.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add(Document("a", image=b"no image"))
+            ...     [reject.code for reject in pipeline.rejects()]
+            ['unsupported']
+        """

@@ -1,0 +1,97 @@
+"""Pydantic fields of the options of a search: for the forms of the service and the tools for assistants."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, TypeVar, Union
+
+from annotated_types import GroupedMetadata
+from pydantic import BaseModel, BeforeValidator, FailFast, Field, JsonValue, create_model
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from vlmsearch.rerankers.base import Reranker
+from vlmsearch.search.options import SearchOption, search_options
+from vlmsearch.types import MAX_KEY_CHARS, MAX_METADATA_KEYS
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Items(GroupedMetadata):
+    """Limit the items of a list, which is refused at the first that is wrong."""
+
+    max_items: int
+
+    def __iter__(self) -> Iterator[object]:
+        """Iterate over what pydantic reads."""
+        yield Field(max_length=self.max_items)
+        yield FailFast()
+
+
+@dataclass(frozen=True)
+class Entries(GroupedMetadata):
+    """Limit the entries of a mapping, which are counted before they are read: pydantic would read them all."""
+
+    max_entries: int
+
+    def __iter__(self) -> Iterator[object]:
+        """Iterate over what pydantic reads."""
+        yield Field(max_length=self.max_entries)
+        yield BeforeValidator(self._check)
+
+    def _check(self, given: object) -> object:
+        if isinstance(given, dict) and len(given) > self.max_entries:
+            said = "Dictionary should have at most {max_entries} entries"
+            raise PydanticCustomError("too_long", said, {"max_entries": self.max_entries})
+        return given
+
+
+Key: TypeAlias = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
+Name: TypeAlias = Annotated[str, Field(max_length=1024)]
+Where: TypeAlias = Annotated[
+    Union[Annotated[dict[Key, JsonValue], Entries(MAX_METADATA_KEYS)], None],
+    Field(description='Filter on metadata, such as {"year": {"$gte": 2020}}.'),
+]
+_TYPES: dict[Any, Any] = {
+    Union[Mapping[str, object], None]: Where,
+    Union[Mapping[str, float], None]: Union[Annotated[dict[Name, Annotated[float, Field(ge=0)]], Entries(100)], None],
+    Collection[str]: Annotated[list[Key], Items(100)],
+    Union[Reranker, str, bool]: bool,
+}
+"""JSON types of the options that have another type in Python; a re-ranker is the one of the index, or none."""
+
+
+def option_field(option: SearchOption, **changed: Any) -> tuple[Any, FieldInfo]:
+    """Return the type and the field of an option.
+
+    Args:
+        option: The option.
+        **changed: Arguments of `pydantic.Field` that differ, such as ``default``.
+    """
+    kind = _TYPES.get(option.type, option.type)
+    default = list(option.default) if isinstance(option.default, tuple) else option.default
+    bounds = {"ge": option.minimum, "gt": option.above, "le": option.maximum, "max_length": option.max_chars}
+    given = {"default": default, "description": f"{option.help.rstrip('.').replace('``', '`')}.", **bounds, **changed}
+    if option.type is str:
+        given["min_length"] = 1
+    return kind, Field(**{name: value for name, value in given.items() if value is not None or name == "default"})
+
+
+def with_options(keywords: type, **defaults: object) -> Any:
+    """Return a decorator that adds the options of a verb to a form.
+
+    Args:
+        keywords: Such as `SearchKeywords`.
+        **defaults: Defaults that differ.
+    """
+
+    def decorate(form: type[Form]) -> type[Form]:
+        added: dict[str, Any] = {
+            name: option_field(option, **({"default": defaults[name]} if name in defaults else {}))
+            for name, option in search_options(keywords).items()
+        }
+        return create_model(form.__name__, __base__=form, __module__=form.__module__, __doc__=form.__doc__, **added)
+
+    return decorate
