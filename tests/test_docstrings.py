@@ -17,7 +17,7 @@ MODULES = [
     "vlmsearch._util.tables",
     "vlmsearch.answers.prompts",
     "vlmsearch.async_pipeline",
-    "vlmsearch.bench.collections",
+    "benchmarks.labelled",
     "vlmsearch.demo.queries",
     "vlmsearch.encoders.base",
     "vlmsearch.encoders.batching",

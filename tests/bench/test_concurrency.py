@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 from vlmsearch_mocks import MockEncoder
 
+from benchmarks.batching import measure_async, measure_batching
 from tests.support.cli import assert_one_line, ok, run
 from tests.support.service import RunningService
 from vlmsearch import Document, Pipeline
-from vlmsearch.bench.concurrency import measure_async, measure_batching
 from vlmsearch.bench.service import ServiceClient, measure_service
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.registry import open_store
