@@ -1,4 +1,4 @@
-"""What many clients at once get: of an encoder behind `BatchingEncoder`, and of searches by `AsyncPipeline`.
+"""What many clients at once get of an encoder behind `BatchingEncoder`.
 
 The contenders take turns, so that whatever else the machine does meets all of them alike; figures are medians of the
 rounds.
@@ -6,43 +6,37 @@ rounds.
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
+from typing import NamedTuple
 
+import click
 import numpy as np
 
-from vlmsearch.async_pipeline import AsyncPipeline
+from benchmarks.common import print_figures, rounds_option
 from vlmsearch.bench.service import Run, rate_and_times, run_alone, run_clients
+from vlmsearch.cli.bench.data import Levels, read_texts
+from vlmsearch.cli.common import SECONDS
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.batching import BatchingEncoder
-from vlmsearch.pipeline import Pipeline
+from vlmsearch.registry import open_encoder
 
 LARGE = 1000
 """How many texts a request has beside which single ones are timed."""
 LOADS = (0.25, 0.5)
 """The shares of the encoder's speed at which texts come at random."""
+_TEXTS = 512
 _LONGEST = 3
 """How many times the length of a round is waited for its last texts."""
 
 
-@dataclass(frozen=True)
-class ConcurrencyFigure:
-    """What some clients got.
-
-    Attributes:
-        name: What they did.
-        rate: Texts a second, of all of them.
-        p50_ms: What a call took, in the middle.
-        p99_ms: What 99 of 100 calls did not exceed.
-        batch: How many texts a batch had on average.
-    """
+class BatchingFigure(NamedTuple):
+    """What some clients got: texts a second of all of them, milliseconds of a call, and texts in a batch on average."""
 
     name: str
     rate: float
@@ -51,9 +45,26 @@ class ConcurrencyFigure:
     batch: float
 
 
+@click.command()
+@click.argument("encoder")
+@click.option("--clients", type=Levels(), default="1,16,64", show_default=True, help="How many threads ask at once.")
+@click.option("--seconds", default=2.0, show_default=True, type=SECONDS, help="How long each figure takes in a round.")
+@rounds_option
+def main(encoder: str, clients: list[int], seconds: float, rounds: int) -> None:
+    """Time ENCODER, a URL, in batches of one thread and behind what merges the requests of many clients."""
+    texts = read_texts(None, _TEXTS)
+    figures = measure_batching(open_encoder(encoder), texts, clients=clients, seconds=seconds, rounds=rounds)
+    alone = figures[0].p50_ms
+    rows = [
+        (f.name, f"{f.rate:.0f}", f"{f.p50_ms:.2f}", f"{f.p99_ms:.2f}", f"{f.p99_ms / alone:.1f}", f"{f.batch:.1f}")
+        for f in figures
+    ]
+    print_figures(encoder, ("what", "texts/s", "p50 ms", "p99 ms", "p99 / alone", "batch"), rows)
+
+
 def measure_batching(
     encoder: Encoder, texts: Sequence[str], *, clients: Sequence[int], seconds: float, rounds: int
-) -> list[ConcurrencyFigure]:
+) -> list[BatchingFigure]:
     """Time an encoder alone, with single texts and in batches, then behind a `BatchingEncoder`.
 
     Args:
@@ -89,35 +100,6 @@ def measure_batching(
     return [_figure(name, each) for name, each in runs.items()]
 
 
-def measure_async(pipeline: Pipeline, texts: Sequence[str], *, rounds: int) -> tuple[float, float]:
-    """Time searches by a pipeline and by an `AsyncPipeline` over it, one after the other.
-
-    Args:
-        pipeline: What searches; it is closed afterwards.
-        texts: What is searched for, by both in turns.
-        rounds: How often each text is searched for.
-
-    Returns:
-        The medians of both, in milliseconds.
-    """
-
-    async def measure() -> tuple[float, float]:
-        times: tuple[list[float], list[float]] = ([], [])
-        async with AsyncPipeline(pipeline) as awaited:
-            for number, text in enumerate(list(texts) * rounds):
-                for which in (0, 1) if number % 2 else (1, 0):
-                    started = time.perf_counter()
-                    if which:
-                        await awaited.search(text)
-                    else:
-                        pipeline.search(text)
-                    times[which].append(time.perf_counter() - started)
-        ours, theirs = (1000 * statistics.median(each[2:]) for each in times)
-        return ours, theirs
-
-    return asyncio.run(measure())
-
-
 def _in_turns(contenders: dict[str, Callable[[], Run]], rounds: int, sizes: list[int]) -> dict[str, list[Run]]:
     """Note how large the batches of each run were, too."""
     runs: dict[str, list[Run]] = {name: [] for name in contenders}
@@ -129,10 +111,8 @@ def _in_turns(contenders: dict[str, Callable[[], Run]], rounds: int, sizes: list
     return runs
 
 
-def _figure(name: str, runs: Sequence[Run]) -> ConcurrencyFigure:
-    return ConcurrencyFigure(
-        name, *rate_and_times(runs), statistics.median(statistics.mean(run.batches) for run in runs)
-    )
+def _figure(name: str, runs: Sequence[Run]) -> BatchingFigure:
+    return BatchingFigure(name, *rate_and_times(runs), statistics.median(statistics.mean(run.batches) for run in runs))
 
 
 def _beside(encoder: Encoder, texts: Sequence[str], seconds: float) -> Run:
@@ -175,3 +155,7 @@ def _at_random(encoder: Encoder, texts: Sequence[str], number: int, rate: float,
         run.times = [each.result(_LONGEST * seconds + 60) for each in asked]
     run.seconds, run.texts = time.perf_counter() - started, len(asked)
     return run
+
+
+if __name__ == "__main__":
+    main()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.corpus import LIMIT, Condition, CorpusBlock
-from vlmsearch.errors import ConfigError, MissingDependencyError
-from vlmsearch.registry import back_ends, open_store
+from vlmsearch.registry import open_store
 from vlmsearch.stores.base import Store, WordSearch
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Field, Record, Space, Stamp, Vectors
@@ -49,20 +47,6 @@ class Contender(Protocol):
 
     def close(self) -> None:
         """Let go of the files."""
-
-
-def check_contenders(names: Sequence[str]) -> None:
-    """Raise ConfigError for an unknown name, MissingDependencyError for what is not installed."""
-    stores = back_ends("store")
-    for name in names:
-        scheme = name.partition("?")[0]
-        if name in _PEERS:
-            _lancedb()
-        elif scheme not in stores:
-            known = ", ".join((*(each for each in sorted(stores) if each in ("chroma", "sqlite")), *_PEERS))
-            raise ConfigError(f"{name!r} cannot be measured; there are {known}, the stores with options if need be")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"each store is measured once, not {', '.join(names)}")
 
 
 def place_of(name: str, folder: Path) -> Path:
@@ -140,14 +124,16 @@ class _LanceDB:
     """
 
     def __init__(self, place: Path, dim: int, *, is_indexed: bool) -> None:
-        lancedb, self._arrow = _lancedb()
+        import lancedb
+        import pyarrow as pa
+
+        self._arrow = pa
         self._dim = dim
         self._is_indexed = is_indexed
         database = lancedb.connect(str(place), read_consistency_interval=timedelta(0))
-        arrow = self._arrow
-        self._schema = arrow.schema([
-            ("id", arrow.string()), ("text", arrow.string()), ("vector", arrow.list_(arrow.float32(), dim)),
-            ("serial", arrow.int64()), ("album", arrow.string()), ("rating", arrow.float64()),
+        self._schema = pa.schema([
+            ("id", pa.string()), ("text", pa.string()), ("vector", pa.list_(pa.float32(), dim)),
+            ("serial", pa.int64()), ("album", pa.string()), ("rating", pa.float64()),
         ])  # fmt: skip
         self._table = database.create_table("bench", schema=self._schema, exist_ok=True)
 
@@ -202,10 +188,3 @@ class _LanceDB:
 
 def _quoted(id: str) -> str:
     return "'" + id.replace("'", "''") + "'"
-
-
-def _lancedb() -> tuple[Any, Any]:
-    try:
-        return importlib.import_module("lancedb"), importlib.import_module("pyarrow")
-    except ImportError as exc:
-        raise MissingDependencyError(f"LanceDB cannot be measured without {exc.name}: pip install lancedb") from exc

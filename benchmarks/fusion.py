@@ -1,6 +1,6 @@
 """Ways to make one ranking of what the legs of a search found, beside each other on labelled collections.
 
-All ways get the same candidates: the first hundred of each leg, and what each leg says of those of the others. What
+All ways get the same candidates: those of a search, the first of each leg and what each leg says of the others'. What
 `vlmsearch search` does is measured through the very functions that it calls; the other ways are here alone:
 
 * **reciprocal rank**: the sum of 1 / (60 + rank) (Cormack, Clarke and Buettcher, SIGIR 2009), as a share of what a
@@ -14,18 +14,24 @@ All ways get the same candidates: the first hundred of each leg, and what each l
 from __future__ import annotations
 
 import statistics
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.labelled import LabelledCollection
+from benchmarks.common import print_figures
+from benchmarks.labelled import LabelledCollection, drawn_scenes, read_captions, read_cisi, read_sts
+from vlmsearch.cli.common import need_manifest
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import ConfigError
+from vlmsearch.export.data import unanswered
 from vlmsearch.export.relevance import calibration_error
 from vlmsearch.pipeline import Pipeline
+from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search import evaluation
 from vlmsearch.search.fusion import DEPTH, fuse, query_vectors
 from vlmsearch.search.relevance import Backgrounds, IndexBackground, Judge
@@ -42,8 +48,6 @@ _BINS = 10
 
 Ranking = Sequence[tuple[str, float]]
 """Documents with their scores, best first."""
-Progress = Callable[[str, int, int], None]
-"""Takes what is going on, how many steps are done, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -117,35 +121,60 @@ def _is_measured(leg: str, fields: Collection[Field]) -> bool:
     return leg in map(str, fields)
 
 
-def measure_fusions(
-    collection: LabelledCollection, encoder: Encoder, store: Store, *, progress: Progress
-) -> list[FusionFigures]:
-    """Index a collection into an empty store, ask all its queries and measure each way.
+@click.command()
+@click.option("--cisi", type=click.Path(path_type=Path), metavar="DIR",
+              help="A folder with CISI.ALL, CISI.QRY and CISI.REL, or others in their format.")  # fmt: skip
+@click.option("--sts", type=click.Path(path_type=Path), metavar="FILE",
+              help="Pairs of sentences of an STS benchmark: CSV rows of two sentences and a score.")  # fmt: skip
+@click.option("--captions", type=click.Path(path_type=Path), metavar="FILE",
+              help='Captions of photographs: JSON lines of {"file", "captions"}.')  # fmt: skip
+@click.option("--scenes", default=1000, show_default=True, type=click.IntRange(1),
+              help="How many scenes to draw, half of them with captions.")  # fmt: skip
+@click.option("--encoder", default="onnx:all-minilm-l6-v2", show_default=True, metavar="URL",
+              help="What makes the vectors of all but scenes.")  # fmt: skip
+def main(cisi: Path | None, sts: Path | None, captions: Path | None, scenes: int, encoder: str) -> None:
+    """Compare ways to make one ranking of images, texts and words: which finds most, and what its scores mean.
 
-    Args:
-        collection: What is indexed and asked for.
-        encoder: What makes the vectors.
-        store: Where they go.
-        progress: Told of each step before it begins.
-
-    Returns:
-        The legs alone, then all ways.
-
-    Raises:
-        ConfigError: The store holds documents, or some cannot be indexed.
-        MissingDependencyError: ir-measures is not installed.
+    Collections that are not named are left out. CISI and the captions get 120 questions that nothing in them answers;
+    scenes are drawn without stars, and half of the queries ask for one.
     """
-    evaluation.load_measures()
-    if store.manifest() is not None and len(store):
-        raise ConfigError(f"{store.name} holds documents already: give an empty store")
-    progress("documents are indexed", 0, 3)
-    report = Pipeline(encoder, store).add(collection.documents)
-    manifest = store.manifest()
-    if report.rejects or manifest is None:
-        raise ConfigError(f"{len(report.rejects)} documents cannot be indexed: {report.rejects[0].message}")
-    progress("all queries are asked", 1, 3)
+    if cisi:
+        _compare("CISI", read_cisi(cisi).with_unanswered(unanswered()), encoder)
+    if sts:
+        _compare("STS", read_sts(sts), encoder)
+    if captions:
+        _compare("captions", read_captions(captions).with_unanswered(unanswered()), encoder)
+    _compare("scenes", drawn_scenes(scenes, queries=scenes // 2, absent=("shape", "star")), "onnx:demo")
+
+
+def _compare(name: str, collection: LabelledCollection, url: str) -> None:
+    """Print what all ways get of a collection, and how well the scores of ours are calibrated."""
+    with (
+        tempfile.TemporaryDirectory(prefix="vlmsearch-") as place,
+        open_encoder(url) as encoder,
+        open_store(f"sqlite:{place}/index") as store,
+    ):
+        figures = measure_fusions(collection, encoder, store)
+    counts = map(len, (collection.documents, collection.answered, collection.unanswered))
+    title = "{}, {}: {} documents, {} queries with an answer, {} without".format(name, url, *counts)
+    names = ("way", "nDCG@10", "calibration error", "precision of shown", "answered", "precision of no match",
+             "recall of no match")  # fmt: skip
+    rows = []
+    for one in figures:
+        values = (one.ndcg, one.calibration_error, one.precision, one.answered, one.nothing_precision,
+                  one.nothing_recall)  # fmt: skip
+        rows.append((one.way, *("" if value is None else f"{value:.3f}" for value in values)))
+    print_figures(title, names, rows)
+    (ours,) = (one for one in figures if one.way == OURS)
+    bins = [(f"{one.relevance:.3f}", f"{one.share:.3f}", str(one.documents)) for one in ours.bins]
+    print_figures(f"{name}, calibration of {OURS}", ("mean relevance", "share that answers", "documents"), bins)
+
+
+def measure_fusions(collection: LabelledCollection, encoder: Encoder, store: Store) -> list[FusionFigures]:
+    """Index a collection into an empty store, ask all its queries and measure the legs alone, then all ways."""
+    Pipeline(encoder, store).add(collection.documents)
+    manifest = need_manifest(store)
     candidates = dict(ask_all(collection.queries, encoder, store, manifest))
-    progress("all ways are measured", 2, 3)
     judge = Judge(encoder, store, manifest, Backgrounds())
     legs = list(dict.fromkeys(leg for each in candidates.values() for leg in each.ranked))
     figures = []
@@ -334,3 +363,7 @@ def _bins(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[Bin, .
 
 def _share(values: Sequence[bool] | NDArray[np.bool_]) -> float | None:
     return float(np.mean(values)) if len(values) else None
+
+
+if __name__ == "__main__":
+    main()

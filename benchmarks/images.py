@@ -1,4 +1,4 @@
-"""How fast photographs become pixels on one core, and how well decoding and a model share all cores.
+"""Photographs on their way to pixels on one core, and how well decoding and a model share all cores.
 
 Contenders take turns on the same files; figures are medians of the rounds.
 """
@@ -8,22 +8,29 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from benchmarks.common import in_turns, print_figures, rounds_option
+from vlmsearch.cli.bench.data import read_images
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ConfigError
+from vlmsearch.export.progress import steps
+from vlmsearch.export.quantize import Report
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.inputs import available_cores, to_pixels
+from vlmsearch.registry import open_encoder
 
 _GRAIN = 5.0
 """Standard deviation of a sensor's noise, in levels of 255."""
@@ -31,8 +38,6 @@ _QUALITY = 92
 """With this grain files get 0.22 to 0.28 bytes a pixel: 2.7 MB for 12 megapixels, as those of telephones."""
 _MOST_PIXELS = 100_000_000
 """In all pictures of one size, so that a run with those of a camera takes seconds."""
-Report = Callable[[str, int, int], None]
-"""Takes a step's name, how many turns of it are done, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -42,49 +47,50 @@ class Pictures:
     name: str
     files: tuple[bytes, ...]
 
-    @property
-    def kilobytes(self) -> float:
-        """The mean length of a file, in 1,000 bytes."""
-        return sum(map(len, self.files)) / len(self.files) / 1000
 
+@click.command()
+@click.option("--encoder", default="onnx:demo", show_default=True, metavar="URL",
+              help="What makes the vectors: a model that runs here.")  # fmt: skip
+@click.option("--images", type=click.Path(path_type=Path), metavar="DIR",
+              help="A folder of JPEG files.  [default: drawn scenes]")  # fmt: skip
+@click.option("--size", "sizes", type=(int, int), multiple=True, default=((640, 480), (1024, 768), (4032, 3024)),
+              show_default=True, metavar="WIDTH HEIGHT",
+              help="Bring the images to this size, with grain, as a camera would save them.")  # fmt: skip
+@click.option("--progressive", is_flag=True, help="Save them as progressive JPEG files.")
+@click.option("--count", default=128, show_default=True, type=click.IntRange(1), help="How many images are encoded.")
+@rounds_option
+def main(
+    encoder: str, images: Path | None, sizes: Sequence[tuple[int, int]], progressive: bool, count: int, rounds: int
+) -> None:
+    """Time JPEG files on their way to vectors: decoding alone on one core, and together with the model on all.
 
-@dataclass(frozen=True)
-class DecodeTiming:
-    """Photographs a second of one core's time that a contender decoded in the median round, of files in memory."""
-
-    pictures: Pictures
-    contender: str
-    rate: float
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Photographs a second in the median round: decoded on all cores, encoded when decoded, and both at once."""
-
-    pictures: Pictures
-    decoded: float
-    encoded: float
-    both: float
-
-    @property
-    def of_slower(self) -> float:
-        """How near both at once come to the slower of the two: at most 1, where the model runs on a GPU."""
-        return self.both / min(self.decoded, self.encoded)
-
-    @property
-    def of_shared(self) -> float:
-        """How near they come to cores that are never idle: about 1 at most, where the model shares the cores."""
-        return self.both * (1 / self.decoded + 1 / self.encoded)
+    "JPEG to RGB" decodes, at a fraction of the size where the model cannot tell; "JPEG to pixels" resizes and crops as
+    well. Of decoding and encoding at once, "of slower" compares with the slower of the two, to which a model on a GPU
+    can come near; a model on the CPU shares the cores with the decoders, and "of shared" compares with cores that are
+    never idle.
+    """
+    decoding: list[tuple[str, ...]] = []
+    overlap: list[tuple[str, ...]] = []
+    files = read_images(images, count)
+    with open_encoder(encoder) as opened, steps("images") as report:
+        preprocess = preprocess_of(opened)
+        for size in sizes:
+            pictures = camera_pictures(files, size, progressive=progressive)
+            kilobytes = sum(map(len, pictures.files)) / len(pictures.files) / 1000
+            for name, rate in time_decoding(pictures, preprocess, rounds, report).items():
+                decoding.append((pictures.name, name, f"{kilobytes:.0f}", f"{rate:.0f}"))
+            decoded, encoded, both = time_overlap(pictures, opened, preprocess, count, rounds, report)
+            shares = both / min(decoded, encoded), both * (1 / decoded + 1 / encoded)
+            rates = (f"{rate:.0f}" for rate in (decoded, encoded, both))
+            overlap.append((pictures.name, *rates, *(f"{share:.2f}" for share in shares)))
+    title = f"{encoder}, {rounds} rounds"
+    print_figures(f"{title}, one core", ("images", "who", "kB", "images/s"), decoding, left=2)
+    names = ("images", "decoded/s", "encoded/s", "both/s", "of slower", "of shared")
+    print_figures(f"{title}, all cores", names, overlap)
 
 
 def camera_pictures(files: Sequence[bytes], size: tuple[int, int], *, progressive: bool = False) -> Pictures:
-    """Return pictures as a camera would save them: brought to a size, with grain, at quality 92 and 4:2:0.
-
-    Args:
-        files: Image files. So many are used that all of one size have at most 100 megapixels, but at least one.
-        size: Width and height in pixels.
-        progressive: Whether the JPEG files are progressive.
-    """
+    """Return up to 100 megapixels as a camera would save them: of a size, with grain, at quality 92 and 4:2:0."""
     width, height = size
     noise = np.random.default_rng(0).normal(0, _GRAIN, (height, width, 3)).round().astype(np.int16)
     found = []
@@ -115,41 +121,42 @@ def decoders(preprocess: Preprocess) -> dict[str, Callable[[bytes], Any]]:
     }
 
 
-def time_decoding(
-    pictures: Pictures, preprocess: Preprocess, *, rounds: int, report: Report | None = None
-) -> list[DecodeTiming]:
-    """Time ours and the installed peers on one core, by its CPU time, which other work on the machine leaves alone."""
-    work = {name: partial(_each, decode, pictures.files) for name, decode in decoders(preprocess).items()}
-    seconds = _in_turns(f"decoding {pictures.name}", work, rounds, time.thread_time, report)
-    return [DecodeTiming(pictures, name, len(pictures.files) / each) for name, each in seconds.items()]
+def time_decoding(pictures: Pictures, preprocess: Preprocess, rounds: int, report: Report) -> dict[str, float]:
+    """Images a second of one core, by its CPU time, which other work on the machine leaves alone."""
+    work = {name: partial(_decode_all, decode, pictures.files) for name, decode in decoders(preprocess).items()}
+    seconds = in_turns(f"decoding {pictures.name}", work, rounds=rounds, report=report, clock=time.thread_time)
+    return {name: len(pictures.files) / statistics.median(times) for name, times in seconds.items()}
 
 
 def time_overlap(
-    pictures: Pictures, encoder: Encoder, *, count: int, rounds: int, report: Report | None = None
-) -> Overlap:
-    """Time decoding on all cores, encoding of what is decoded, and `Encoder.encode_images` of ``count`` files."""
-    preprocess = preprocess_of(encoder)
+    pictures: Pictures, encoder: Encoder, preprocess: Preprocess, count: int, rounds: int, report: Report
+) -> tuple[float, float, float]:
+    """Images a second: decoded on all cores, encoded when they are decoded, and both at once."""
     files = list(itertools.islice(itertools.cycle(pictures.files), count))
     decode = partial(to_pixels, preprocess=preprocess)
-    with ThreadPoolExecutor(available_cores(), thread_name_prefix="vlmsearch-bench") as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         decoded = [Image.fromarray(pixels) for pixels in pool.map(decode, files)]
         work: dict[str, Callable[[], object]] = {
             "decoded": lambda: list(pool.map(decode, files)),
             "encoded": lambda: encoder.encode_images(decoded),
             "both": lambda: encoder.encode_images(files),
         }
-        seconds = _in_turns(f"{pictures.name} to vectors", work, rounds, time.perf_counter, report)
-    return Overlap(pictures, **{name: count / each for name, each in seconds.items()})
+        seconds = in_turns(f"{pictures.name} to vectors", work, rounds=rounds, report=report)
+    alone, vectors, both = (count / statistics.median(times) for times in seconds.values())
+    return alone, vectors, both
+
+
+def _decode_all(decode: Callable[[bytes], object], files: Sequence[bytes]) -> None:
+    for data in files:
+        decode(data)
 
 
 def _peers(preprocess: Preprocess) -> dict[str, Callable[[bytes], Any]]:
-    """Return what is installed: transformers' image processor, and PyTorch's resizing with vector instructions."""
-    try:
-        import torch
-        import transformers
-        from torch.nn import functional
-    except ImportError:
-        return {}
+    """Return transformers' image processor, and PyTorch's resizing with vector instructions."""
+    import torch
+    import transformers
+    from torch.nn import functional
+
     torch.set_num_threads(1)
     side, name = preprocess.size, preprocess.interpolation
     kind: Any = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
@@ -183,25 +190,5 @@ def _peers(preprocess: Preprocess) -> dict[str, Callable[[bytes], Any]]:
     return peers
 
 
-def _each(decode: Callable[[bytes], object], files: Sequence[bytes]) -> None:
-    for data in files:
-        decode(data)
-
-
-def _in_turns(
-    step: str,
-    work: Mapping[str, Callable[[], object]],
-    rounds: int,
-    clock: Callable[[], float],
-    report: Report | None,
-) -> dict[str, float]:
-    """Return everyone's seconds in the median round, after one turn each that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in work}
-    turns = [turn for _ in range(rounds + 1) for turn in work.items()]
-    for done, (name, run) in enumerate(turns):
-        if report:
-            report(step, done, len(turns))
-        begun = clock()
-        run()
-        seconds[name].append(clock() - begun)
-    return {name: statistics.median(times[1:]) for name, times in seconds.items()}
+if __name__ == "__main__":
+    main()

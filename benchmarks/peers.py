@@ -7,34 +7,32 @@ then measured with: that favours the peers, and nothing of ours is chosen so.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import click
 import numpy as np
 
-from benchmarks.labelled import LabelledCollection
+from benchmarks.common import print_figures, rounds_option
+from benchmarks.labelled import LabelledCollection, read_cisi
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.export.progress import steps
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.registry import open_store
+from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search import evaluation
 from vlmsearch.search.query import Query
 from vlmsearch.types import Document, Vectors
 
-PEERS = {"txtai": ("txtai", "faiss"), "lancedb": ("lancedb", "pyarrow", "sentence_transformers")}
-"""The other searches, and the modules that they need."""
 CUT = 10
 """How many documents of an answer count."""
-Progress = Callable[[str, int, int], None]
-"""Takes what is going on, how many steps are done, and how many there are."""
 _WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Of vectors in a weighted sum, in which words have the rest."""
 _NORMALIZATIONS: tuple[bool | str, ...] = (True, "bb25")
@@ -85,69 +83,56 @@ class LanceSettings:
 
 _Search = Callable[[str], list[str]]
 """Takes a query and returns the ids of the best documents, whose texts were read too."""
+Peers: TypeAlias = "Mapping[str, Callable[[Path], _Txtai | _LanceDB]]"
+"""What opens an empty index of each peer in a folder, with its model loaded."""
 
 
-def check_peers(names: Sequence[str]) -> None:
-    """Raise MissingDependencyError where a peer, or what it needs, is not installed."""
-    for name in names:
-        _load(name, PEERS[name])
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--from", "checkpoint", required=True, type=click.Path(path_type=Path, exists=True), metavar="DIR",
+              help="The checkpoint that the peers load: what the encoder was built from.")  # fmt: skip
+@click.option("--encoder", default="onnx:all-minilm-l6-v2", show_default=True, metavar="URL",
+              help="What makes our vectors.")  # fmt: skip
+@rounds_option
+def main(folder: Path, checkpoint: Path, encoder: str, rounds: int) -> None:
+    """Compare `vlmsearch search` with the hybrid searches of txtai and LanceDB: nDCG@10 and times. It takes minutes.
+
+    FOLDER holds CISI.ALL, CISI.QRY and CISI.REL, or others in their format. Peers are measured as they come, and with
+    the best of their settings, chosen by the same queries. A query is timed with its encoding and with the texts found.
+    """
+    collection = read_cisi(folder)
+    with tempfile.TemporaryDirectory(prefix="vlmsearch-") as place, open_encoder(encoder) as model:
+        peers: Peers = {"txtai": partial(_Txtai, checkpoint), "lancedb": partial(_LanceDB, checkpoint)}
+        found = measure_peers(collection, model, peers, Path(place), rounds)
+    rows = [
+        (each.name, each.settings, f"{each.ndcg:.4f}", f"{each.index_seconds:.1f}" if each.index_seconds else "",
+         f"{each.query_ms:.1f}")
+        for each in found
+    ]  # fmt: skip
+    title = f"{encoder}: {len(collection.documents):,} documents, {len(collection.answered)} queries"
+    print_figures(title, ("search", "settings", "nDCG@10", "indexing (s)", "query, median (ms)"), rows, left=2)
 
 
 def measure_peers(
-    collection: LabelledCollection,
-    encoder: Encoder,
-    checkpoint: Path,
-    names: Sequence[str],
-    folder: Path,
-    *,
-    rounds: int = 3,
-    progress: Progress,
+    collection: LabelledCollection, encoder: Encoder, peers: Peers, folder: Path, rounds: int
 ) -> list[SearchFigures]:
-    """Index a collection with each search in a folder, choose settings, and ask all judged queries in turns.
-
-    Args:
-        collection: What is indexed and asked for.
-        encoder: Ours, made of the checkpoint.
-        checkpoint: The folder of the model that the peers load, in the form of sentence-transformers.
-        names: Which of `PEERS` to measure.
-        folder: Where the indexes go.
-        rounds: How often all queries are asked for the median; the first answers are those that are judged.
-        progress: Told of each step before it begins.
-
-    Returns:
-        The figures, ours first, then each peer's as it comes and with its best settings.
-
-    Raises:
-        MissingDependencyError: A peer, or ir-measures, is not installed.
-        ConfigError: No such folder of a checkpoint.
-    """
-    if names and not (checkpoint / "config.json").is_file():
-        raise ConfigError(f"{checkpoint} holds no model that the peers can load: give the folder of a checkpoint")
-    check_peers(names)
-    evaluation.load_measures()
-    steps = 2 + 2 * len(names)
-    done = itertools.count()
+    """Index a collection with each search in a folder, choose settings, and ask all judged queries in turns."""
     searches: list[tuple[str, str, _Search, float | None]] = []
+    openers: dict[str, Callable[[Path], _Ours | _Txtai | _LanceDB]] = {"vlmsearch": partial(_Ours, encoder), **peers}
     with ExitStack() as stack:
-        for name in ("vlmsearch", *names):
-            progress(f"{name} indexes", next(done), steps)
-            peer = stack.enter_context(closing(_open(name, encoder, checkpoint, folder)))
+        report = stack.enter_context(steps("peers"))
+        for name, opener in openers.items():
+            report(f"{name} indexes", 0, 1)
+            peer = stack.enter_context(closing(opener(folder / name)))
             begun = time.perf_counter()
             peer.index(collection.documents)
             searches.append((name, "defaults", peer.search, time.perf_counter() - begun))
             if not isinstance(peer, _Ours):
-                progress(f"settings of {name} are compared", next(done), steps)
+                report(f"settings of {name} are compared", 0, 1)
                 settings, search = peer.best(collection)
                 searches.append((name, settings, search, None))
-        progress("all answer the queries", next(done), steps)
+        report("all answer the queries", 0, 1)
         return _ask(collection, searches, rounds)
-
-
-def _open(name: str, encoder: Encoder, checkpoint: Path, folder: Path) -> _Ours | _Txtai | _LanceDB:
-    """Open an empty index with its model loaded."""
-    if name == "vlmsearch":
-        return _Ours(encoder, folder / name)
-    return (_Txtai if name == "txtai" else _LanceDB)(checkpoint, folder / name)
 
 
 def _ask(
@@ -199,7 +184,9 @@ class _Txtai:
     """An index of txtai with its texts, saved where others could load it."""
 
     def __init__(self, checkpoint: Path, place: Path) -> None:
-        (self._txtai,) = _load("txtai", ("txtai",))
+        import txtai
+
+        self._txtai = txtai
         self._place = place
         self._known: dict[str, Vectors] = {}
         self._embeddings = self._txtai.Embeddings(path=str(checkpoint), content=True, hybrid=True)
@@ -267,9 +254,11 @@ class _LanceDB:
     """
 
     def __init__(self, checkpoint: Path, place: Path) -> None:
-        lancedb, embeddings, schema, self._index, self._rerankers = _load(
-            "lancedb", ("lancedb", "lancedb.embeddings", "lancedb.pydantic", "lancedb.index", "lancedb.rerankers")
-        )
+        import lancedb
+        from lancedb import embeddings, index, rerankers
+        from lancedb import pydantic as schema
+
+        self._index, self._rerankers = index, rerankers
         self._function = embeddings.get_registry().get("sentence-transformers").create(name=str(checkpoint))
         self._function.compute_query_embeddings("a first text loads the model")
         model = type(
@@ -333,10 +322,5 @@ def _ids(query: Any) -> list[str]:
     return [row["id"] for row in query.to_list()[:CUT]]
 
 
-def _load(peer: str, modules: Sequence[str]) -> list[Any]:
-    try:
-        return [importlib.import_module(module) for module in modules]
-    except ImportError as exc:
-        raise MissingDependencyError(
-            f"{peer} cannot be measured without {exc.name}: pip install {peer} sentence-transformers"
-        ) from exc
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Indexing on Ray: how much a second encoder adds, and what is left of an index while processes are killed.
+"""Index on Ray: how much a second encoder adds, and what is left of an index while processes are killed.
 
 Both use a cluster of this machine, which starts and ends with the run, and rows of Parquet that are drawn for it.
 """
@@ -9,6 +9,8 @@ import os
 import random
 import signal
 import statistics
+import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -18,9 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import click
+
+from benchmarks.common import print_figures, rounds_option
 from benchmarks.corpus import BLOCK, Corpus
 from benchmarks.memory import family, proportional
-from vlmsearch.errors import ConfigError
+from vlmsearch.cli.bench.data import Levels
+from vlmsearch.cli.common import SECONDS
+from vlmsearch.export.progress import steps
+from vlmsearch.export.quantize import Report
 from vlmsearch.integrations.ray import RayOptions, index
 from vlmsearch.models.inputs import available_cores
 from vlmsearch.registry import open_store
@@ -28,9 +36,6 @@ from vlmsearch.stores.base import check_store
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
-
-Report = Callable[[str, int, int], None]
-"""Takes a step's name, how many documents are done, and how many there are."""
 
 Task = TypeVar("Task", bound=Callable[[], None])
 
@@ -44,69 +49,81 @@ _STAGES = {"_read": "read", "_examine": "examine", "_Worker": "encode", "_save":
 """What the titles of the flow's processes have in them, and what the processes do."""
 
 
-@dataclass(frozen=True)
-class WorkersTiming:
-    """Documents a second with so many encoders, round by round."""
-
-    workers: int
-    rates: tuple[float, ...]
-
-    @property
-    def rate(self) -> float:
-        """The median."""
-        return statistics.median(self.rates)
+@click.group()
+def main() -> None:
+    """Measure indexing on a Ray cluster of this machine."""
 
 
-@dataclass(frozen=True)
-class MemoryOverTime:
-    """Memory in MiB over time: the extremes, and medians of all samples, of the first quarter and of the last."""
+@main.command()
+@click.option("--numbers", type=Levels(), default="1,2", show_default=True, help="Numbers of encoders.")
+@click.option("--documents", default=10_000, show_default=True, type=click.IntRange(1), help="How many texts a run.")
+@click.option("--encoder", default="onnx:demo?threads=1", show_default=True, metavar="URL",
+              help="An encoder that takes one core.")  # fmt: skip
+@rounds_option
+def workers(numbers: list[int], documents: int, encoder: str, rounds: int) -> None:
+    """Time indexing with different numbers of encoders, in turns; rates are medians.
 
-    least: float
-    median: float
-    most: float
-    first_quarter: float
-    last_quarter: float
-
-    @classmethod
-    def of(cls, samples: Sequence[float]) -> MemoryOverTime:
-        """Summarise samples in the order in which they were taken."""
-        quarter = max(len(samples) // 4, 1)
-        return cls(
-            min(samples),
-            statistics.median(samples),
-            max(samples),
-            statistics.median(samples[:quarter]),
-            statistics.median(samples[-quarter:]),
-        )
-
-
-@dataclass(frozen=True)
-class KilledRun:
-    """Say what a run during which processes were killed took, and what it left.
-
-    ``rate`` is rows a second from the first to the last time that any were reported as done, ``seconds`` the whole run,
-    with its start. ``kills`` counts killed processes by what they do. ``memory`` is that of the caller and all that it
-    started, ``caller`` that of the caller. ``missing`` rows are not in the index, ``doubled`` ids are there more than
-    once, ``foreign`` ones are of no row; ``clean`` is what the check of the store gives.
+    Each encoder has a node of its own, and texts so long that it is the limit. Rates count from the first to the last
+    documents that are done, without the start.
     """
+    rates: dict[int, list[float]] = {number: [] for number in numbers}
+    with tempfile.TemporaryDirectory(prefix="vlmsearch-") as place, steps("ray") as report:
+        files = _write_rows(Path(place) / "rows", documents, captions=_LONG_TEXT, report=report)
+        with local_cluster([1] * max(numbers)):
+            for turn in range(rounds):
+                for number, found in rates.items():
+                    progress = _Progress(f"round {turn + 1}, workers: {number}", documents, report)
+                    store, options = f"sqlite:{place}/index-{turn}-{number}", RayOptions(workers=number)
+                    index(files, encoder=encoder, store=store, on_progress=progress, options=options)
+                    found.append(progress.rate)
+    first, *_ = medians = {number: statistics.median(found) for number, found in rates.items()}
+    rows = [(str(number), f"{rate:.1f}", f"{rate / medians[first]:.3f}") for number, rate in medians.items()]
+    names = ("workers", "documents/s", f"as many times as {first}")
+    print_figures(f"{encoder}, {documents:,} texts, {rounds} rounds", names, rows)
 
-    rows: int
-    seconds: float
-    rate: float
-    kills: dict[str, int]
-    memory: MemoryOverTime
-    caller: MemoryOverTime
-    added: int
-    unchanged: int
-    missing: int
-    doubled: int
-    foreign: int
-    clean: bool
 
-    @property
-    def complete(self) -> bool:
-        """Whether the index is the one that a run without kills builds."""
-        return self.clean and not (self.missing or self.doubled or self.foreign)
+@main.command()
+@click.option("--rows", default=1_000_000, show_default=True, type=click.IntRange(1), help="How many are indexed.")
+@click.option("--every", default=20.0, show_default=True, type=SECONDS, help="Seconds from one kill to the next.")
+@click.option("--encoder", default="mock:", show_default=True, metavar="URL", help="What makes the vectors.")
+def kills(rows: int, every: float, encoder: str) -> None:
+    """Index rows on all cores while processes that read, encode and store are killed; watch the memory.
+
+    Exits 1 where afterwards a row is missing, an id is there twice, or the store is not in order.
+    """
+    with tempfile.TemporaryDirectory(prefix="vlmsearch-") as place, steps("ray") as report:
+        store = f"sqlite:{place}/index"
+        files = _write_rows(Path(place) / "rows", rows, report=report)
+        with local_cluster([available_cores()]):
+            progress = _Progress("indexing", rows, report)
+            started = time.monotonic()
+            with _every(_SAMPLED_EVERY, _Samples(progress)) as samples, _every(every, _Killer()) as killer:
+                result = index(files, encoder=encoder, store=store, on_progress=progress)
+                samples()
+            seconds = time.monotonic() - started
+        with open_store(store) as opened:
+            ids, is_clean = list(opened.ids()), check_store(opened).clean
+    expected, found = set(map(_id, range(rows))), set(ids)
+    missing, doubled, foreign = len(expected - found), len(ids) - len(found), len(found - expected)
+    print_figures(encoder, ("what", "figures"), [
+        ("indexed", f"{rows:,} rows in {seconds:.0f} s, {progress.rate:.0f}/s from the first to the last"),
+        ("killed", ", ".join(f"{count} {stage}" for stage, count in killer.killed.items())),
+        ("memory of all", _described(samples.all)),
+        ("memory of the caller", _described(samples.caller)),
+        ("reported", f"{result.added} added, {result.unchanged} unchanged"),
+        ("index", f"{missing} missing, {doubled} doubled, {foreign} foreign"),
+        ("check", "clean" if is_clean else "not in order"),
+    ], left=2)  # fmt: skip
+    if missing or doubled or foreign or not is_clean:
+        sys.exit(1)
+
+
+def _described(memory: Sequence[float]) -> str:
+    quarter = max(len(memory) // 4, 1)
+    return (
+        f"{statistics.median(memory):.0f} MiB, from {min(memory):.0f} to {max(memory):.0f}; first quarter "
+        f"{statistics.median(memory[:quarter]):.0f}, last {statistics.median(memory[-quarter:]):.0f}"
+    )
 
 
 @contextmanager
@@ -129,90 +146,6 @@ def local_cluster(cpus: Sequence[int]) -> Iterator[Cluster]:
         finally:
             ray.shutdown()
             cluster.shutdown()
-
-
-def time_workers(
-    counts: Sequence[int], *, documents: int, encoder: str, rounds: int, folder: Path, report: Report
-) -> list[WorkersTiming]:
-    """Index long texts with different numbers of encoders in turns, on a cluster of a node of one CPU for each.
-
-    Args:
-        counts: Numbers of encoders.
-        documents: How many texts each run indexes.
-        encoder: The URL of an encoder that takes one core.
-        rounds: How often each number runs.
-        folder: An empty folder for the texts and the indexes.
-        report: Told what is done.
-
-    Returns:
-        The rates from the first to the last time that documents were reported as done.
-
-    Raises:
-        ConfigError: There are so few documents that all were done at once.
-    """
-    files = _write_rows(folder / "rows", documents, captions=_LONG_TEXT, report=report)
-    rates: dict[int, list[float]] = {count: [] for count in counts}
-    report("starting a cluster", 0, 1)
-    with local_cluster([1] * max(counts)):
-        for turn in range(rounds):
-            for count, found in rates.items():
-                progress = _Progress(f"round {turn + 1}, workers: {count}", documents, report)
-                store = f"sqlite:{folder}/index-{turn}-{count}"
-                index(files, encoder=encoder, store=store, on_progress=progress, options=RayOptions(workers=count))
-                found.append(progress.rate)
-    return [WorkersTiming(count, tuple(found)) for count, found in rates.items()]
-
-
-def index_while_killing(
-    rows: int, *, kill_every: float | None, encoder: str, store: str, folder: Path, report: Report
-) -> KilledRun:
-    """Index rows on a cluster of this machine's cores, kill a process of the flow every so many seconds, and compare.
-
-    Args:
-        rows: How many.
-        kill_every: Seconds between two kills; None for none.
-        encoder: The URL of an encoder.
-        store: The URL of a store that is empty.
-        folder: An empty folder for the rows.
-        report: Told what is done.
-
-    Raises:
-        ConfigError: The store has documents or cannot be checked, the system has no ``/proc``, or there are so few
-            rows that all were done at once.
-    """
-    if not Path("/proc/self/smaps_rollup").exists():
-        raise ConfigError("processes and their memory are found in /proc, which this system has not: use Linux")
-    with open_store(store) as opened:
-        if len(opened):
-            raise ConfigError(f"{store} has documents: give an index that is new")
-    files = _write_rows(folder / "rows", rows, report=report)
-    report("starting a cluster", 0, 1)
-    with local_cluster([available_cores()]):
-        progress = _Progress("indexing", rows, report)
-        started = time.monotonic()
-        with _every(_SAMPLED_EVERY, _Samples(progress)) as samples, _every(kill_every, _Killer()) as killer:
-            result = index(files, encoder=encoder, store=store, on_progress=progress)
-            samples()
-        seconds = time.monotonic() - started
-    report("comparing", 0, 1)
-    with open_store(store) as opened:
-        ids = list(opened.ids())
-        clean = check_store(opened).clean
-    expected, found = set(map(_id, range(rows))), set(ids)
-    return KilledRun(
-        rows=rows,
-        seconds=seconds,
-        rate=progress.rate,
-        kills=dict(killer.killed),
-        memory=MemoryOverTime.of(samples.all),
-        caller=MemoryOverTime.of(samples.caller),
-        added=result.added,
-        unchanged=result.unchanged,
-        missing=len(expected - found),
-        doubled=len(ids) - len(found),
-        foreign=len(found - expected),
-        clean=clean,
-    )
 
 
 def _write_rows(folder: Path, rows: int, *, captions: int = 1, report: Report) -> list[Path]:
@@ -264,8 +197,6 @@ class _Progress:
     def rate(self) -> float:
         """Documents a second from the first mark to the last."""
         (first, before), (last, after) = self.marks[0], self.marks[-1]
-        if after == before:
-            raise ConfigError(f"{self.total} documents are done at once, which gives no rate: give more")
         return (after - before) / (last - first)
 
 
@@ -298,8 +229,8 @@ class _Killer:
 
 
 @contextmanager
-def _every(seconds: float | None, task: Task) -> Iterator[Task]:
-    """Call a task every so many seconds in a thread; never where they are None."""
+def _every(seconds: float, task: Task) -> Iterator[Task]:
+    """Call a task every so many seconds in a thread."""
     over = threading.Event()
 
     def run() -> None:
@@ -307,14 +238,12 @@ def _every(seconds: float | None, task: Task) -> Iterator[Task]:
             task()
 
     thread = threading.Thread(target=run)
-    if seconds is not None:
-        thread.start()
+    thread.start()
     try:
         yield task
     finally:
         over.set()
-        if seconds is not None:
-            thread.join()
+        thread.join()
 
 
 def _flow_processes() -> Iterator[tuple[int, str]]:
@@ -325,3 +254,7 @@ def _flow_processes() -> Iterator[tuple[int, str]]:
             stage = next((stage for name, stage in _STAGES.items() if name in title), None)
             if title.startswith("ray::") and stage:
                 yield pid, stage
+
+
+if __name__ == "__main__":
+    main()

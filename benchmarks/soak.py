@@ -1,16 +1,19 @@
-"""Full load for a long time: errors, and the memory of the server and of this process."""
+"""Keep a Triton server on this host at full load for a long time, and watch errors and memory."""
 
 from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from benchmarks.memory import family, resident
-from vlmsearch.bench.triton import TritonLevel, TritonLoad
+from vlmsearch.bench.triton import TritonLoad
+from vlmsearch.cli.bench.data import read_images
+from vlmsearch.cli.common import SECONDS
 from vlmsearch.errors import ConfigError
 
 _LISTEN = "0A"
@@ -18,63 +21,38 @@ _SETTLING = 0.2
 """The share of the time after which memory should not grow any more."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One moment: requests and errors so far, resident memory of server and client in MiB."""
-
-    second: int
-    requests: int
-    errors: int
-    server: float
-    client: float
-
-
-@dataclass(frozen=True)
-class Soak:
-    """What a long run showed."""
-
-    level: TritonLevel
-    samples: tuple[Sample, ...]
-
-    @property
-    def growth(self) -> tuple[float, float]:
-        """By what share the memory of server and client grew, from the first to the last fifth of the settled time."""
-        settled = self.samples[int(len(self.samples) * _SETTLING) :]
-        fifth = max(len(settled) // 5, 1)
-        return (
-            _grown([one.server for one in settled[:fifth]], [one.server for one in settled[-fifth:]]),
-            _grown([one.client for one in settled[:fifth]], [one.client for one in settled[-fifth:]]),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """As JSON has it."""
-        server, client = self.growth
-        return {
-            **self.level.to_json(),
-            "seconds": self.samples[-1].second,
-            "server_mib": self.samples[-1].server,
-            "client_mib": self.samples[-1].client,
-            "server_growth": round(server, 4),
-            "client_growth": round(client, 4),
-            "samples": [vars(one) for one in self.samples],
-        }
-
-
-def soak(
-    load: TritonLoad, concurrency: int, seconds: float, *, port: int, on_sample: Callable[[Sample], None] | None = None
-) -> Soak:
-    """Run ``load`` for so long; the server is the process on this host that listens on ``port``."""
-    server = listening_process(port)
-    samples: list[Sample] = []
+@click.command()
+@click.argument("url", default="triton://127.0.0.1:8001/vlm", metavar="[URL]")
+@click.option("--images", type=click.Path(path_type=Path), metavar="DIR",
+              help="A folder of JPEGs.  [default: drawn scenes]")  # fmt: skip
+@click.option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many different images.")
+@click.option("--concurrency", default=16, show_default=True, type=click.IntRange(1), help="Requests at a time.")
+@click.option("--seconds", default=600.0, show_default=True, type=SECONDS)
+def main(url: str, images: Path | None, count: int, concurrency: int, seconds: float) -> None:
+    """Send images to the ensemble at URL without a pause; print how much the memory of both sides grew."""
+    server = listening_process(int(url.partition("//")[2].partition("/")[0].rpartition(":")[2]))
+    samples: list[tuple[float, float]] = []
 
     def note(requests: int, errors: int) -> None:
-        memory = sum(resident(pid) for pid in family(server))
-        samples.append(Sample(len(samples) + 1, requests, errors, round(memory, 1), round(resident(os.getpid()), 1)))
-        if on_sample:
-            on_sample(samples[-1])
+        samples.append((sum(map(resident, family(server))), resident(os.getpid())))
+        if len(samples) % 10 == 0:
+            memory = "server {:.0f} MiB, client {:.0f} MiB".format(*samples[-1])
+            click.echo(f"{len(samples):5} s  {requests:8} requests  {errors} errors  {memory}", err=True)
 
-    level = load.run(concurrency, seconds, on_second=note)
-    return Soak(level, tuple(samples))
+    with TritonLoad(url.removeprefix("triton:"), "images", read_images(images, count)) as load:
+        level = load.run(concurrency, seconds, on_second=note)
+    server_growth, client_growth = (grown(each) for each in zip(*samples))
+    click.echo(
+        f"{level.requests} requests, {level.failed} errors, {level.items_per_second:.1f} items/s; "
+        f"memory since it settled: server {server_growth:+.1%}, client {client_growth:+.1%}"
+    )
+
+
+def grown(memory: Sequence[float]) -> float:
+    """By what share memory grew, from the first to the last fifth of the settled time."""
+    settled = memory[int(len(memory) * _SETTLING) :]
+    fifth = max(len(settled) // 5, 1)
+    return statistics.median(settled[-fifth:]) / statistics.median(settled[:fifth]) - 1
 
 
 def listening_process(port: int) -> int:
@@ -93,5 +71,5 @@ def listening_process(port: int) -> int:
     raise ConfigError(f"no process of this host is seen to listen on port {port}: a soak needs the server here")
 
 
-def _grown(first: Sequence[float], last: Sequence[float]) -> float:
-    return statistics.median(last) / max(statistics.median(first), 1e-9) - 1
+if __name__ == "__main__":
+    main()

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import shutil
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import NamedTuple
 
+import click
 import numpy as np
 
-from benchmarks.contenders import (
-    Contender,
-    check_contenders,
-    open_contender,
-    place_of,
-    records,
-    store_url,
-)
+from benchmarks.common import print_figures
+from benchmarks.contenders import Contender, open_contender, place_of, records, store_url
 from benchmarks.corpus import Condition, Corpus, ExactNearest
 from benchmarks.processes import Reading, first_answer, read_while_writing, run_search
+from vlmsearch.cli.bench.data import Names
 from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.export.progress import steps
+from vlmsearch.export.quantize import Report
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.search.fusion import DEPTH
 from vlmsearch.types import Vectors
 
-Part = Literal["write", "search", "filters", "words", "process", "readers", "command"]
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS = ("write", "search", "filters", "words", "process", "readers", "command")
 SHARES = (0.5, 0.01, 0.0001)
 """The shares of the documents that the filters keep."""
+_DEEP = 100
 _ROUNDS = 3
 """How many new processes are started for each figure."""
 _ADDED = 20_000
@@ -43,59 +41,59 @@ _COMMAND_DOCUMENTS = 10_000
 
 @dataclass(frozen=True)
 class StoreSetting:
-    """What is measured.
-
-    The first of ``names`` is compared with the others; ``folder`` is where all keep their files. A collection that is
-    there already is not written again.
-    """
+    """What is measured; a collection that is in the folder already is not written again."""
 
     names: Sequence[str]
     corpus: Corpus
     queries: int
-    parts: Sequence[Part]
+    parts: Sequence[str]
     folder: Path
 
 
-@dataclass(frozen=True)
-class StoreFigure:
-    """One measured figure of each contender, and whether more or less of it is better ("" for neither)."""
+class StoreFigure(NamedTuple):
+    """One measured figure of each contender."""
 
     name: str
     unit: str
     values: Mapping[str, float]
-    better: Literal["more", "less", ""] = "less"
-    note: str = ""
-
-    def ratios(self, first: str) -> dict[str, float]:
-        """How many times as good ``first`` is as each of the others: above 1 where it is better."""
-        if not self.better or first not in self.values:
-            return {}
-        ours = self.values[first]
-        others = {name: value for name, value in self.values.items() if name != first}
-        pairs = {name: (ours, value) if self.better == "more" else (value, ours) for name, value in others.items()}
-        return {name: above / below for name, (above, below) in pairs.items() if below}
-
-    def to_json(self, first: str) -> dict[str, object]:
-        """As JSON has it."""
-        return {
-            "name": self.name,
-            "unit": self.unit,
-            "values": {name: round(value, 4) for name, value in self.values.items()},
-            "ratios": {name: round(ratio, 3) for name, ratio in self.ratios(first).items()},
-            "note": self.note,
-        }
 
 
-def measure_stores(setting: StoreSetting, report: Callable[[str, int, int], None]) -> Iterator[StoreFigure]:
-    """Fill a collection of each contender and measure them in turns.
+@click.command()
+@click.option("--stores", default="sqlite,chroma", show_default=True, metavar="LIST",
+              help="Embedded stores, with options if need be (chroma?hnsw_ef_search=100), lancedb (no indexes) and "
+              "lancedb-ivf (its indexes).")  # fmt: skip
+@click.option("--documents", default=100_000, show_default=True, type=click.IntRange(100), help="How many documents.")
+@click.option("--dim", default=512, show_default=True, type=click.IntRange(2), help="How long their vectors are.")
+@click.option("--queries", default=200, show_default=True, type=click.IntRange(5), help="How many searches are timed.")
+@click.option("--random", is_flag=True, help="Independent vectors, the hardest case, in place of clusters.")
+@click.option("--parts", type=Names(PARTS), default=",".join(PARTS), show_default=True, metavar="LIST",
+              help="What is measured.")  # fmt: skip
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Keep the collections in DIR; those that are there are measured and not written again.  "
+              "[default: a temporary folder]")  # fmt: skip
+def main(
+    stores: str, documents: int, dim: int, queries: int, random: bool, parts: list[str], folder: Path | None
+) -> None:
+    """Time embedded stores beside each other and beside LanceDB, in turns; searches are medians.
 
-    ``report`` is told the step, how much of it is done and of how much.
-
-    Raises:
-        ConfigError: A contender is not known, or a collection in the folder has another number of documents.
-        MissingDependencyError: LanceDB is not installed.
+    Captions, metadata and vectors are made up, and the same in each run. Recall is against exact float32.
     """
-    check_contenders(setting.names)
+    names = stores.split(",")
+    with tempfile.TemporaryDirectory(prefix="vlmsearch-") as place, steps("stores") as report:
+        setting = StoreSetting(names, Corpus(documents, dim, random), queries, parts, folder or Path(place))
+        figures = list(measure_stores(setting, report))
+    rows = [(f.name, f.unit, *(_number(f.values.get(name)) for name in names)) for f in figures]
+    print_figures(f"{documents:,} x {dim}", ("what", "unit", *names), rows, left=2)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def measure_stores(setting: StoreSetting, report: Report) -> Iterator[StoreFigure]:
+    """Fill a collection of each contender and measure them in turns."""
     setting.folder.mkdir(parents=True, exist_ok=True)
     questions = _Questions(setting)
     yield from _fill(setting, questions.exact, report)
@@ -105,15 +103,10 @@ def measure_stores(setting: StoreSetting, report: Callable[[str, int, int], None
             if part in setting.parts:
                 report(part, 0, 0)
                 yield from measured(opened, questions)
-    if "process" in setting.parts:
-        report("process", 0, 0)
-        yield from _processes(setting)
-    if "readers" in setting.parts:
-        report("readers", 0, 0)
-        yield from _readers(setting)
-    if "command" in setting.parts:
-        report("command", 0, 0)
-        yield from _command(setting)
+    for part, started in (("process", _processes), ("readers", _readers), ("command", _command)):
+        if part in setting.parts:
+            report(part, 0, 0)
+            yield from started(setting)
 
 
 class _Questions:
@@ -138,7 +131,7 @@ class _Questions:
         self.words = corpus.word_queries(count)
 
 
-def _fill(setting: StoreSetting, exact: ExactNearest, report: Callable[[str, int, int], None]) -> Iterator[StoreFigure]:
+def _fill(setting: StoreSetting, exact: ExactNearest, report: Report) -> Iterator[StoreFigure]:
     """Write what is not there yet, block by block in turns, and find the exact answers on the way."""
     missing = [name for name in setting.names if not place_of(name, setting.folder).exists()]
     total = setting.corpus.documents
@@ -157,8 +150,8 @@ def _fill(setting: StoreSetting, exact: ExactNearest, report: Callable[[str, int
     if missing and "write" in setting.parts:
         rates = {name: total / spent for name, spent in seconds.items()}
         whole = {name: total / (seconds[name] + after[name]) for name in missing}
-        yield StoreFigure("write", "documents/s", rates, "more")
-        yield StoreFigure("write, with closing or building indexes", "documents/s", whole, "more")
+        yield StoreFigure("write", "documents/s", rates)
+        yield StoreFigure("write, with closing or building indexes", "documents/s", whole)
         yield StoreFigure("on disk", "MiB", {name: _size(place_of(name, setting.folder)) for name in missing})
 
 
@@ -186,7 +179,7 @@ def _search(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[
     calls = {name: partial(_ask, contender, questions) for name, contender in opened.items()}
     turns = _in_turns(calls, questions.plain)
     yield from _percentiles("search", turns)
-    yield StoreFigure("search, recall@10", "", _recalls(turns.found, questions), "more")
+    yield StoreFigure("search, recall@10", "", _recalls(turns.found, questions))
     few = questions.plain[: max(3, len(questions.plain) // 4)]
     pages = {
         name: (lambda place, contender=contender: contender.page(questions.vectors[place]))
@@ -194,10 +187,10 @@ def _search(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[
     }
     yield StoreFigure("search and read 10 documents, p50", "ms", _medians(_in_turns(pages, few).wall))
     deep = {
-        name: (lambda place, contender=contender: contender.search(questions.vectors[place], limit=DEPTH))
+        name: (lambda place, contender=contender: contender.search(questions.vectors[place], limit=_DEEP))
         for name, contender in opened.items()
     }
-    yield StoreFigure(f"search for {DEPTH}, p50", "ms", _medians(_in_turns(deep, few).wall))
+    yield StoreFigure(f"search for {_DEEP}, p50", "ms", _medians(_in_turns(deep, few).wall))
 
 
 def _filters(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[StoreFigure]:
@@ -210,14 +203,14 @@ def _filters(opened: Mapping[str, Contender], questions: _Questions) -> Iterator
             yield StoreFigure(f"{kept}, {when}, p50", "ms", _medians(turns.wall))
             for name, answers in turns.found.items():
                 both[name] += answers
-        yield StoreFigure(f"{kept}, recall@10", "", _recalls(both, questions), "more")
+        yield StoreFigure(f"{kept}, recall@10", "", _recalls(both, questions))
         full = {
             name: statistics.mean(
                 len(ids) / len(questions.exact.best(place)) for place, ids in answers if questions.exact.best(place)
             )
             for name, answers in both.items()
         }
-        yield StoreFigure(f"{kept}, share of the page that is filled", "", full, "more")
+        yield StoreFigure(f"{kept}, share of the page that is filled", "", full)
 
 
 def _words(opened: Mapping[str, Contender], questions: _Questions) -> Iterator[StoreFigure]:
@@ -253,23 +246,23 @@ def _processes(setting: StoreSetting) -> Iterator[StoreFigure]:
 def _readers(setting: StoreSetting) -> Iterator[StoreFigure]:
     added = min(_ADDED, setting.corpus.documents)
     found: dict[str, Reading] = {}
-    notes = []
     for name in setting.names:
         try:
             found[name] = read_while_writing(name, setting.folder, setting.corpus, added)
         except BackendError as exc:
-            notes.append(f"{name}: {exc}")
-    notes += [f"{name}: {one.first_error}" for name, one in found.items() if one.first_error]
-
-    def figure(what: str, attribute: str, unit: str, better: Literal["more", "less", ""] = "less") -> StoreFigure:
-        return StoreFigure(what, unit, {name: float(getattr(one, attribute)) for name, one in found.items()}, better)
-
-    yield figure("4 readers: opening and first answer of the slowest", "start", "s")
-    yield figure("4 readers beside a writer: its rate", "rate", "documents/s", "more")
-    yield figure("4 readers beside a writer: longest from commit to found", "lag", "s")
-    yield figure("4 readers beside a writer: search p50", "search", "ms")
-    yield figure("4 readers beside a writer: blocks never found", "unseen", "", "")
-    yield replace(figure("4 readers beside a writer: errors", "errors", "", ""), note="; ".join(notes))
+            click.echo(f"{name}: {exc}", err=True)
+    for what, attribute, unit in (
+        ("4 readers: opening and first answer of the slowest", "start", "s"),
+        ("4 readers beside a writer: its rate", "rate", "documents/s"),
+        ("4 readers beside a writer: longest from commit to found", "lag", "s"),
+        ("4 readers beside a writer: search p50", "search", "ms"),
+        ("4 readers beside a writer: blocks never found", "unseen", ""),
+        ("4 readers beside a writer: errors", "errors", ""),
+    ):
+        yield StoreFigure(what, unit, {name: float(getattr(one, attribute)) for name, one in found.items()})
+    for name, one in found.items():
+        if one.first_error:
+            click.echo(f"{name}: {one.first_error}", err=True)
 
 
 def _command(setting: StoreSetting) -> Iterator[StoreFigure]:
@@ -342,3 +335,7 @@ def _time(call: Callable[[], object]) -> float:
     started = time.perf_counter()
     call()
     return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()

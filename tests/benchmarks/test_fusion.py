@@ -1,4 +1,4 @@
-"""`vlmsearch bench fusion`: ways to make one ranking, on candidates that were ranked by hand and on small indexes."""
+"""Ways to make one ranking, on candidates that were ranked by hand and on small indexes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from benchmarks.fusion import (
     OURS,
@@ -18,15 +17,14 @@ from benchmarks.fusion import (
     by_min_max,
     by_reciprocal_rank,
     by_z_score,
+    main,
     measure,
-    measure_fusions,
     with_feedback,
 )
 from benchmarks.labelled import LabelledCollection, drawn_scenes
 from tests.support.labelled import write_cisi
+from tests.support.tables import tables
 from vlmsearch import Pipeline
-from vlmsearch.cli import cli
-from vlmsearch.errors import ConfigError
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.search.relevance import Backgrounds, Judge
 from vlmsearch.types import Document, Field, Hit
@@ -120,43 +118,20 @@ def test_what_was_not_judged_is_passed_over() -> None:
     assert figures.calibration_error == pytest.approx((0.2 + 0.1) / 2)
 
 
-def test_a_store_that_holds_documents_is_refused() -> None:
-    collection = drawn_scenes(4, queries=2)
-    with open_encoder("mock:") as encoder, open_store("mock:") as store:
-        Pipeline(encoder, store).add(collection.documents)
-        with pytest.raises(ConfigError, match="holds documents already: give an empty store"):
-            measure_fusions(collection, encoder, store, progress=lambda *_: None)
-
-
 def test_all_ways_are_compared_on_each_collection(tmp_path: Path) -> None:
     captions = tmp_path / "captions.jsonl"
     rows = [("a.jpg", ["a dog in the snow", "a snowy dog"]), ("b.jpg", ["a blue car", "the car is blue"])]
     captions.write_text("".join(json.dumps({"file": name, "captions": texts}) + "\n" for name, texts in rows))
     flags = ["--cisi", str(write_cisi(tmp_path / "cisi")), "--captions", str(captions), "--scenes", "20"]
-    plot = tmp_path / "curves.svg"
-    command = ["bench", "fusion", "--encoder", "mock:", *flags, "--plot", str(plot)]
-    result = CliRunner().invoke(cli, [*command, "--json"])
-    assert result.exit_code == 0, result.output
-    collections = {one["collection"]: one for one in json.loads(result.stdout)["collections"]}
-    assert list(collections) == ["CISI", "captions", "scenes"]
-    assert [collections["CISI"][key] for key in ("documents", "answered", "unanswered")] == [3, 2, 120]
-    assert [one["way"] for one in collections["scenes"]["ways"]] == [
+    found = tables(main, "--encoder", "mock:", *flags)
+    (title, _), (_, bins), _, _, (_, scenes), _ = found.items()
+    assert "CISI, mock:: 3 documents, 2 queries with an answer, 120 without" in title
+    assert sum(int(row["documents"]) for row in bins) > 0
+    ways = {row["way"]: row for row in scenes}
+    assert list(ways) == [
         "clip/image alone", "minilm/text alone", "words alone", "reciprocal rank", "min-max", "z-score",
         OURS, f"{OURS}, with feedback", f"{OURS}, without the index's background", f"{OURS}, without a fit",
     ]  # fmt: skip
-    relevances = [one for one in collections["scenes"]["ways"] if one["calibration_error"] is not None]
-    assert len(relevances) == 7
-    assert len({one["calibration_error"] for one in relevances}) > 4, "ways that are measured apart differ"
-    svg = plot.read_text()
-    assert svg.count("<polyline") == 6
-    assert "CISI: calibration error" in svg
-    lines = CliRunner().invoke(cli, [*command[:-2], "--bins"]).stdout.splitlines()
-    assert lines[0] == "CISI: 3 documents, 2 queries with an answer, 120 without"
-    assert sum(line.startswith(f"{OURS}\t") for line in lines) == 3
-    assert lines.count("mean relevance\tshare that answers\tdocuments") == 3
-
-
-def test_a_collection_has_to_be_named() -> None:
-    result = CliRunner().invoke(cli, ["bench", "fusion", "--scenes", "0"])
-    assert result.exit_code == 2
-    assert "name at least one collection: --cisi, --sts, --captions or --scenes" in result.stderr
+    errors = [row["calibration error"] for row in ways.values() if row["calibration error"]]
+    assert len(errors) == 7
+    assert len(set(errors)) > 4, "ways that are measured apart differ"

@@ -1,36 +1,23 @@
-"""`vlmsearch bench store`: the collection that it makes up, its exact answers, and each part on a small one."""
+"""Embedded stores: the collection that it makes up, its exact answers, and each part on a small one."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from benchmarks.contenders import open_contender
 from benchmarks.corpus import BLOCK, LIMIT, Condition, Corpus, ExactNearest
-from benchmarks.stores import SHARES, StoreFigure
-from vlmsearch.cli import cli
-from vlmsearch.errors import ConfigError, MissingDependencyError
+from benchmarks.stores import SHARES, main
+from tests.support.tables import table
+from vlmsearch.errors import ConfigError
 from vlmsearch.stores.filters import parse_filter
 
 SMALL = ("--documents", "1200", "--dim", "16", "--queries", "5")
-Figures = dict[str, dict[str, Any]]
 
 
-def bench(*arguments: str) -> Result:
-    result = CliRunner().invoke(cli, ["bench", "store", *SMALL, *arguments])
-    if isinstance(result.exception, Exception):
-        raise result.exception
-    return result
-
-
-def figures(*arguments: str) -> Figures:
-    return {one["name"]: one for one in json.loads(bench(*arguments, "--json").stdout)["figures"]}
+def figures(*arguments: str) -> dict[str, dict[str, str]]:
+    return {row["what"]: row for row in table(main, *SMALL, *arguments)}
 
 
 @pytest.mark.parametrize("is_random", [False, True])
@@ -89,64 +76,30 @@ def test_exact_answers_are_those_of_one_scan() -> None:
     assert [len(exact.best(place)) for place in range(4)] == [10, 10, 6, 0]
 
 
-def test_a_ratio_above_one_is_good() -> None:
-    rate = StoreFigure("write", "documents/s", {"sqlite": 300.0, "chroma": 100.0}, "more")
-    spent = StoreFigure("search", "ms", {"sqlite": 2.0, "chroma": 8.0, "lancedb": 1.0})
-    assert rate.ratios("sqlite") == {"chroma": 3}
-    assert spent.ratios("sqlite") == {"chroma": 4, "lancedb": 0.5}
-    assert spent.ratios("not measured") == {}
-    assert StoreFigure("errors", "", {"sqlite": 0.0, "chroma": 1.0}, "").ratios("sqlite") == {}
-
-
-def test_stores_are_written_and_searched_beside_each_other(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    parts = "write,search,filters,words"
-    found = figures("--stores", "sqlite,chroma", "--parts", parts, "--report", str(report))
-    assert {one["name"]: one for one in json.loads(report.read_text())["figures"]} == found
-    for name, figure in found.items():
-        assert figure["values"].keys() == ({"sqlite"} if name.startswith("words") else {"sqlite", "chroma"})
-        assert all(value > 0 for value in figure["values"].values())
+def test_stores_are_written_and_searched_beside_each_other() -> None:
+    found = figures("--stores", "sqlite,chroma", "--parts", "write,search,filters,words")
+    for name, row in found.items():
+        assert float(row["sqlite"].replace(",", "")) > 0
+        assert bool(row["chroma"]) != name.startswith("words")
     for name in ("search", *(f"filter that keeps {100 * share:g} %" for share in SHARES)):
-        assert found[f"{name}, recall@10"]["values"] == {"sqlite": 1, "chroma": pytest.approx(1, abs=0.05)}
+        row = found[f"{name}, recall@10"]
+        assert row["sqlite"] == "1"
+        assert float(row["chroma"]) == pytest.approx(1, abs=0.05)
     for share in SHARES:
-        filled = found[f"filter that keeps {100 * share:g} %, share of the page that is filled"]
-        assert filled["values"] == {"sqlite": 1, "chroma": 1}
-    values = found["write"]["values"]
-    assert found["write"]["ratios"]["chroma"] == pytest.approx(values["sqlite"] / values["chroma"], rel=0.01)
+        row = found[f"filter that keeps {100 * share:g} %, share of the page that is filled"]
+        assert (row["sqlite"], row["chroma"]) == ("1", "1")
 
 
 def test_processes_open_and_read_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.stores._ROUNDS", 1)
     where = ("--folder", str(tmp_path))
-    result = bench("--stores", "sqlite,chroma", "--parts", "readers", *where)
-    lines = dict(line.split("\t", 1) for line in result.stdout.splitlines())
-    assert lines["4 readers beside a writer: errors"].split("\t") == ["", "0", "", ""]
-    assert lines["4 readers beside a writer: blocks never found"].split("\t") == ["", "0", "", ""]
-    assert 0 < float(lines["4 readers beside a writer: longest from commit to found"].split("\t")[1]) < 60
-    assert "chroma/index is in use by process" in result.stderr, "why it has no figures"
+    found = figures("--stores", "sqlite", "--parts", "readers", *where)
+    assert found["4 readers beside a writer: errors"]["sqlite"] == "0"
+    assert found["4 readers beside a writer: blocks never found"]["sqlite"] == "0"
+    assert 0 < float(found["4 readers beside a writer: longest from commit to found"]["sqlite"]) < 60
     again = figures("--stores", "sqlite", "--parts", "write,process,command", *where)
     assert "write" not in again, "what is there is not written again"
     assert {"new process: peak memory", "`vlmsearch search`, CPU time"} < again.keys()
-    assert all(figure["values"]["sqlite"] > 0 for figure in again.values())
+    assert all(float(row["sqlite"]) > 0 for row in again.values())
     with pytest.raises(ConfigError, match="sqlite holds 1,200 documents, not 1,300: remove it or give another folder"):
         figures("--stores", "sqlite", "--documents", "1300", *where)
-
-
-def test_a_table_has_a_ratio_beside_each_other_store() -> None:
-    result = bench("--stores", "sqlite?language=none,sqlite", "--parts", "search")
-    header, *rows = [line.split("\t") for line in result.stdout.splitlines()]
-    assert header == ["what", "unit", "sqlite?language=none", "sqlite", "ratio"]
-    assert rows[0][:2] == ["search, p50", "ms"]
-    assert float(rows[0][4]) == pytest.approx(float(rows[0][3]) / float(rows[0][2]), rel=0.05)
-
-
-def test_what_cannot_be_measured_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'faiss' cannot be measured; there are chroma, sqlite, lancedb, lancedb-ivf"):
-        bench("--stores", "sqlite,faiss")
-    with pytest.raises(ConfigError, match="each store is measured once, not sqlite, sqlite"):
-        bench("--stores", "sqlite,sqlite")
-    monkeypatch.setitem(sys.modules, "lancedb", None)
-    with pytest.raises(MissingDependencyError, match="pip install lancedb"):
-        bench("--stores", "sqlite,lancedb")
-    with pytest.raises(MissingDependencyError, match="pip install lancedb"):
-        open_contender("lancedb", tmp_path, 4)

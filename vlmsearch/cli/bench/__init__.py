@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def bench() -> None:
-    """Measure, on this machine: speed beside the installed peers, retrieval on drawn scenes."""
+    """Measure, on this machine: models, an index, a service, a GPU, a Triton or LLM server."""
 
 
 bench.add_command(bench_triton)
