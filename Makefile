@@ -43,7 +43,7 @@ bench: $(VENV)/.test
 	$(VENV)/bin/python -m benchmarks.stores --documents 20000
 	$(VENV)/bin/python -m benchmarks.batching onnx:demo
 	$(VENV)/bin/python -m benchmarks.async_search
-	$(VENV)/bin/python -m benchmarks.ray_index workers
+	$(VENV)/bin/python -m benchmarks.ray_index workers --documents 3000 --rounds 1
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

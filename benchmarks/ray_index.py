@@ -76,9 +76,10 @@ def workers(numbers: list[int], documents: int, encoder: str, rounds: int) -> No
                     store, options = f"sqlite:{place}/index-{turn}-{number}", RayOptions(workers=number)
                     index(files, encoder=encoder, store=store, on_progress=progress, options=options)
                     found.append(progress.rate)
-    first, *_ = medians = {number: statistics.median(found) for number, found in rates.items()}
-    rows = [(str(number), f"{rate:.1f}", f"{rate / medians[first]:.3f}") for number, rate in medians.items()]
-    names = ("workers", "documents/s", f"as many times as {first}")
+    medians = {number: statistics.median(found) for number, found in rates.items()}
+    first = medians[numbers[0]]
+    rows = [(str(number), f"{rate:.1f}", f"{rate / first:.3f}") for number, rate in medians.items()]
+    names = ("workers", "documents/s", f"as many times as {numbers[0]}")
     print_figures(f"{encoder}, {documents:,} texts, {rounds} rounds", names, rows)
 
 
