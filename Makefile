@@ -3,7 +3,7 @@
 # make lint    lint and types alone
 # make exhaustive    the long tests: chaos, every crash point, fuzzing
 # make docs    the manual, into site/
-# make bench   speed beside the installed peers, and of indexing beside encoding
+# make bench   what can be measured without servers and downloads, beside the installed peers
 
 PYTHON ?= python3
 VENV := .venv
@@ -37,6 +37,13 @@ bench: $(VENV)/.test
 	$(VENV)/bin/vlmsearch bench encode demo-minilm
 	$(VENV)/bin/vlmsearch demo --scenes 1000 --out demo/bench >/dev/null
 	$(VENV)/bin/vlmsearch bench index demo/bench/gallery
+	$(VENV)/bin/python -m benchmarks.images
+	$(VENV)/bin/python -m benchmarks.reading ocr
+	$(VENV)/bin/python -m benchmarks.fusion
+	$(VENV)/bin/python -m benchmarks.stores --documents 20000
+	$(VENV)/bin/python -m benchmarks.batching onnx:demo
+	$(VENV)/bin/python -m benchmarks.async_search
+	$(VENV)/bin/python -m benchmarks.ray_index workers --documents 3000 --rounds 1
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -17,7 +17,6 @@ MODULES = [
     "vlmsearch._util.tables",
     "vlmsearch.answers.prompts",
     "vlmsearch.async_pipeline",
-    "vlmsearch.bench.collections",
     "vlmsearch.demo.queries",
     "vlmsearch.encoders.base",
     "vlmsearch.encoders.batching",

@@ -46,7 +46,6 @@ SETTINGS = {"VLMSEARCH_STORE": "sqlite:index", "VLMSEARCH_ENCODER": "onnx:demo"}
         ("info", "--store", "mongodb+chroma://host/db?chroma=http://[::1"),
         ("index", ".", "--store", "sqlite:index", "--encoder", "triton://[::1/vlm"),
         ("triton", "status", "triton://[::1"),
-        ("bench", "servers", "--mongo", "[::1", "--chroma", "127.0.0.1:8000"),
     ],
     ids=" ".join,
 )
@@ -289,7 +288,6 @@ def test_the_default_store_needs_no_driver(tmp_path: Path) -> None:
     assert len(vlmsearch("search", "a red star", "--limit", "3", "--all").splitlines()) == 3
     for store, extras in (("chroma:x", "chroma"), ("mongodb://h/x", "mongodb")):
         assert vlmsearch("info", "--store", store).endswith(f": pip install 'vlmsearch[{extras}]'\n")
-    assert vlmsearch("bench", "servers").endswith(": pip install 'vlmsearch[chroma,mongodb]'\n")
 
 
 def test_a_folder_of_chroma_where_the_default_store_would_be_is_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ Python blocks share their names. A block with a title is a file that is written.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tests.support.cli import ok, run
 from tests.support.paths import ROOT
@@ -174,6 +176,9 @@ def check(block: Block, where: str) -> None:
             end = words.index("--") if "--" in words else len(words)
             done = run(*words[1:end], "--help")
             assert done.returncode == 0, f"{where}: {line}\n{done.stderr}"
+        elif words[:2] == ["python", "-m"] and words[2].startswith("benchmarks."):
+            shown = CliRunner().invoke(importlib.import_module(words[2]).main, [*words[3:], "--help"])
+            assert shown.exit_code == 0, f"{where}: {line}\n{shown.output}"
 
 
 def compare(expected: str, printed: str, where: str) -> None:
@@ -209,8 +214,15 @@ def every_option(command: click.Command) -> set[str]:
     return found
 
 
+def benchmarks() -> Iterator[click.Command]:
+    for path in (ROOT / "benchmarks").glob("[a-z]*.py"):
+        if "def main(" in path.read_text(encoding="utf-8"):
+            yield importlib.import_module(f"benchmarks.{path.stem}").main
+
+
 def test_every_option_in_the_text_is_one() -> None:
     known = every_option(cli) | {"--help"} | FOREIGN
+    known |= {option for command in benchmarks() for option in every_option(command)}
     for page in PAGES:
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
         shown = {

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from benchmarks.labelled import read_cisi
 from tests.support.checkpoints import minilm
 from tests.support.paths import SHARED
 from vlmsearch import Pipeline, Query, TextTruncatedWarning
-from vlmsearch.bench.collections import read_cisi
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.export.data import unanswered

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
+from benchmarks.labelled import Attribute, drawn_scenes
 from vlmsearch import Document, Pipeline, RelevanceFit
-from vlmsearch.bench.collections import Attribute, drawn_scenes
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.registry import open_store
 from vlmsearch.search.relevance import (

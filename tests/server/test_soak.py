@@ -16,10 +16,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchmarks.memory import resident
 from tests.support.mixed_requests import MixedClient
 from tests.support.openai_server import OpenAIServer, Script
 from tests.support.servers import free_port, running
-from vlmsearch.bench.memory import resident
 
 CLIENTS = 2
 SECONDS = 600

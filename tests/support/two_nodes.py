@@ -10,8 +10,8 @@ import time
 
 import ray
 
+from benchmarks.ray_index import local_cluster
 from tests.support.ray_cluster import processes
-from vlmsearch.bench.ray import local_cluster
 from vlmsearch.integrations.ray import RayOptions, index
 
 

@@ -1,1 +1,1 @@
-"""Measurements on this machine: speed beside the installed peers, retrieval on drawn scenes."""
+"""Measurements of what is the user's own: models, an index, a service, a GPU, a Triton or LLM server."""

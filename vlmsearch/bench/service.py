@@ -5,28 +5,33 @@ from __future__ import annotations
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
+
+import numpy as np
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted
 from vlmsearch._util.http import HttpConnections
-from vlmsearch.bench.concurrency import Ask, Run, rate_and_times, run_clients
 from vlmsearch.client import TOKEN
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
 from vlmsearch.pipeline import Pipeline
 
+Ask: TypeAlias = Callable[[list[str]], object]
+"""Does with some texts what is measured."""
 Verb = Literal["search", "embed"]
 _LIMIT = 10
 _PATIENCE = 60.0
@@ -148,6 +153,71 @@ def measure_service(
     for of, contender in islice(cycle(contenders.items()), rounds * len(contenders)):
         runs[of].append(contender())
     return [ServiceFigure(*of, *rate_and_times(each)) for of, each in runs.items()]
+
+
+@dataclass
+class Run:
+    """One round of one contender.
+
+    Attributes:
+        seconds: How long it took.
+        texts: How many texts were asked.
+        times: How long each call took, in seconds.
+        batches: How large the batches were.
+    """
+
+    seconds: float = 0.0
+    texts: int = 0
+    times: list[float] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+
+
+def run_clients(ask: Ask, texts: Sequence[str], number: int, seconds: float) -> Run:
+    """Have threads ask one text after the other, each beginning at another one.
+
+    Args:
+        ask: What is called with a list of one text.
+        texts: What they ask, in turns.
+        number: How many threads there are.
+        seconds: How long they ask.
+
+    Returns:
+        What each call took.
+    """
+    with ThreadPoolExecutor(number) as threads:
+        shares = [[*texts[i % len(texts) :], *texts[: i % len(texts)]] for i in range(0, 7 * number, 7)]
+        runs = list(threads.map(lambda share: run_alone(ask, share, 1, seconds), shares))
+    return Run(
+        max(run.seconds for run in runs), sum(run.texts for run in runs), [each for run in runs for each in run.times]
+    )
+
+
+def run_alone(ask: Ask, texts: Sequence[str], size: int, seconds: float) -> Run:
+    """One thread, one call after the other."""
+    run, given = Run(batches=[size]), cycle(texts)
+    started = time.perf_counter()
+    while run.seconds < seconds:
+        asked = list(islice(given, size))
+        before = time.perf_counter()
+        ask(asked)
+        now = time.perf_counter()
+        run.times.append(now - before)
+        run.texts += size
+        run.seconds = now - started
+    return run
+
+
+def rate_and_times(runs: Sequence[Run]) -> tuple[float, float, float]:
+    """Return texts a second, and p50 and p99 of a call in milliseconds: medians of the rounds of one contender."""
+
+    def middle(value: Callable[[Run], float]) -> float:
+        return statistics.median(value(run) for run in runs)
+
+    return (
+        middle(lambda run: run.texts / run.seconds),
+        middle(lambda run: 1000 * float(np.percentile(run.times, 50))),
+        middle(lambda run: 1000 * float(np.percentile(run.times, 99))),
+    )
 
 
 def _asker(pipeline: Pipeline, verb: Verb) -> Ask:

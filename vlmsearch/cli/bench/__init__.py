@@ -10,20 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.concurrency import bench_async, bench_batching, bench_serve
 from vlmsearch.cli.bench.data import read_images, read_texts
-from vlmsearch.cli.bench.fusion import bench_fusion
 from vlmsearch.cli.bench.gpu import bench_gpu
-from vlmsearch.cli.bench.images import bench_images
 from vlmsearch.cli.bench.llm import bench_llm
-from vlmsearch.cli.bench.ocr import bench_ocr
-from vlmsearch.cli.bench.pdf import bench_pdf
-from vlmsearch.cli.bench.peers import bench_peers
-from vlmsearch.cli.bench.ray import bench_ray
-from vlmsearch.cli.bench.servers import bench_servers
-from vlmsearch.cli.bench.store import bench_store
+from vlmsearch.cli.bench.serve import bench_serve
 from vlmsearch.cli.bench.triton import bench_triton
-from vlmsearch.cli.bench.video import bench_video
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -32,23 +23,12 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def bench() -> None:
-    """Measure, on this machine: speed beside the installed peers, retrieval on drawn scenes."""
+    """Measure, on this machine: models, an index, a service, a GPU, a Triton or LLM server."""
 
 
 bench.add_command(bench_triton)
 bench.add_command(bench_llm)
 bench.add_command(bench_gpu)
-bench.add_command(bench_images)
-bench.add_command(bench_pdf)
-bench.add_command(bench_video)
-bench.add_command(bench_ocr)
-bench.add_command(bench_ray)
-bench.add_command(bench_servers)
-bench.add_command(bench_store)
-bench.add_command(bench_fusion)
-bench.add_command(bench_peers)
-bench.add_command(bench_batching)
-bench.add_command(bench_async)
 bench.add_command(bench_serve)
 
 

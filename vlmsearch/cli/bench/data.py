@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import csv
-import re
 from pathlib import Path
 
 import click
-
-_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
 
 def read_texts(path: Path | None, count: int) -> list[str]:
@@ -71,19 +68,6 @@ class Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
         if not all(part.isdecimal() and int(part) for part in parts):
             self.fail(f"numbers with a comma between them, such as 1,4,16, not {value}", param, ctx)
         return [int(part) for part in parts]
-
-
-class Sizes(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
-    """Widths and heights with commas between them."""
-
-    name = "sizes"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[tuple[int, int]]:
-        """Return the sizes of a string such as ``640x480,1024x768``."""
-        sizes = [_SIZE.fullmatch(part.strip()) for part in str(value).split(",")]
-        if not all(sizes):
-            self.fail(f"WIDTHxHEIGHT with a comma between them, such as 640x480,1024x768, not {value}", param, ctx)
-        return [(int(size[1]), int(size[2])) for size in sizes if size]
 
 
 class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click

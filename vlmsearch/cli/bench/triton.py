@@ -12,7 +12,6 @@ from vlmsearch.cli.bench.data import Levels
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.soak import Sample
     from vlmsearch.bench.triton import Kind, TritonLevel, TritonLoad
 
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 @option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="How often all is measured, in turns.")
 @option("--compare", metavar="URL", help="An encoder in this process, in the same rounds, such as onnx:default.")
 @option("--plot", "figure", type=click.Path(path_type=Path), metavar="SVG", help="Write curves.")
-@option("--duration", type=SECONDS, help="Soak: this many seconds at the last concurrency, with memory.")
 @json_option
 def bench_triton(
     url: str,
@@ -40,7 +38,6 @@ def bench_triton(
     rounds: int,
     compare: str | None,
     figure: Path | None,
-    duration: float | None,
     as_json: bool,
 ) -> None:
     """Put load on the ensemble at URL: throughput and latencies for each number of concurrent requests."""
@@ -50,9 +47,6 @@ def bench_triton(
     kind: Kind = "texts" if as_texts else "images"
     data = [text.encode() for text in read_texts(None, count)] if as_texts else read_images(images, count)
     with TritonLoad(url.removeprefix("triton:"), kind, data, items=items) as load:
-        if duration:
-            _soak(load, url, concurrency[-1], duration, as_json=as_json)
-            return
         levels, alone = _measure(load, kind, data, concurrency, seconds=seconds, rounds=rounds, compare=compare)
     result = _result(url, kind, items, levels) | ({"in_process": _beside(compare, alone, levels)} if alone else {})
     if as_json:
@@ -111,29 +105,6 @@ def _measure(
     if encoder:
         encoder.close()
     return [median_level(found[number]) for number in concurrency], statistics.median(alone) if alone else 0.0
-
-
-def _soak(load: TritonLoad, url: str, concurrency: int, seconds: float, *, as_json: bool) -> None:
-    from vlmsearch.bench.soak import soak
-
-    def note(sample: Sample) -> None:
-        if sample.second % 10 == 0:
-            click.echo(
-                f"{sample.second:5} s  {sample.requests:8} requests  {sample.errors} errors  "
-                f"server {sample.server:.0f} MiB  client {sample.client:.0f} MiB",
-                err=True,
-            )
-
-    port = int(url.partition("//")[2].partition("/")[0].rpartition(":")[2])
-    found = soak(load, concurrency, seconds, port=port, on_sample=note)
-    if as_json:
-        print_json(found.to_json())
-        return
-    server, client = found.growth
-    click.echo(
-        f"{found.level.requests} requests, {found.level.failed} errors, {found.level.items_per_second:.1f} items/s; "
-        f"memory since it settled: server {server:+.1%}, client {client:+.1%}"
-    )
 
 
 def _draw(path: Path, levels: list[TritonLevel], caption: str) -> None:
