@@ -28,14 +28,20 @@ from vlmsearch import (
     JudgedQuery,
     Match,
     Matches,
+    MissingDependencyError,
+    ModelUnavailableError,
     OverloadedError,
     Pipeline,
+    QualityError,
     Query,
     RemoteImage,
     RemotePipeline,
+    VlmsearchError,
     connect,
 )
+from vlmsearch.client import _error_of
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.server.errors import api_error, error_json
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.wire import Json, document_json, match_json
 
@@ -510,6 +516,28 @@ def test_a_wrong_token_is_an_error_of_configuration(status: int) -> None:
         pytest.raises(ConfigError, match="not known"),
     ):
         pipeline.search("a")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("x"),
+        IndexMismatchError("x"),
+        InvalidInputError("corrupt", "x"),
+        MissingDependencyError("x"),
+        ModelUnavailableError("x"),
+        QualityError("x"),
+        OverloadedError("x", retry_after=1),
+        BackendUnavailableError("x"),
+        BackendError("x"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_keeps_its_class_over_http(error: VlmsearchError) -> None:
+    detail: Any = error_json(api_error(error), "1")["error"]
+    there = _error_of(detail)
+    assert type(there) is type(error)
+    assert (str(there), getattr(there, "code", None)) == ("x", getattr(error, "code", None))
 
 
 def test_closing_a_stream_lets_the_server_know() -> None:

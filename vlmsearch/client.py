@@ -29,7 +29,6 @@ from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
     ConfigError,
-    IndexMismatchError,
     InvalidInputError,
     OverloadedError,
     RejectCode,
@@ -58,6 +57,7 @@ from vlmsearch.types import (
     local_image,
 )
 from vlmsearch.wire import (
+    ERROR_TYPES,
     Origin,
     answer_from,
     check_from,
@@ -819,10 +819,8 @@ def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
 # -------------------------------------------------------------------------------------------------------------- errors
 
 _KINDS: Mapping[str, type[VlmsearchError]] = {
-    "index_mismatch": IndexMismatchError,
-    "backend_failed": BackendError,
+    **ERROR_TYPES,
     "internal": BackendError,
-    "backend_unavailable": BackendUnavailableError,
     "shutting_down": BackendUnavailableError,
     "timeout": BackendUnavailableError,
 }

@@ -11,6 +11,17 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from vlmsearch.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigError,
+    IndexMismatchError,
+    MissingDependencyError,
+    ModelUnavailableError,
+    OverloadedError,
+    QualityError,
+    VlmsearchError,
+)
 from vlmsearch.types import (
     Answer,
     Citation,
@@ -36,6 +47,18 @@ Json: TypeAlias = dict[str, object]
 Read: TypeAlias = Mapping[str, Any]
 """A JSON object that is read; whoever reads answers for its form."""
 _DIGITS = 6
+ERROR_TYPES: Mapping[str, type[VlmsearchError]] = {
+    "index_mismatch": IndexMismatchError,
+    "invalid_request": ConfigError,
+    "missing_dependency": MissingDependencyError,
+    "model_unavailable": ModelUnavailableError,
+    "low_quality": QualityError,
+    "overloaded": OverloadedError,
+    "backend_unavailable": BackendUnavailableError,
+    "backend_failed": BackendError,
+}
+"""Exceptions by the ``type`` of an error that a service sends. An `InvalidInputError` is an ``invalid_request`` with a
+``code``."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from vlmsearch_mocks import MockReranker
 
 from vlmsearch import AsyncPipeline, Index, Pipeline, RemotePipeline, connect
 from vlmsearch.errors import ConfigError
+from vlmsearch.index import SOURCES
 from vlmsearch.integrations.mcp import create_mcp_server
 from vlmsearch.schema import with_options
 from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions, search_options
@@ -43,7 +44,7 @@ def test_a_form_of_the_service_has_every_option_with_its_default_and_bounds(
 ) -> None:
     properties = form.model_json_schema()["properties"]
     for name, option in search_options(keywords).items():
-        default = 5 if (form, name) == (AskForm, "limit") else option.default
+        default = SOURCES if (form, name) == (AskForm, "limit") else option.default
         assert properties[name]["default"] == (list(default) if isinstance(default, tuple) else default), name
         assert properties[name]["description"].startswith(option.help.replace("``", "`")[:20]), name
         if option.maximum is not None:
@@ -56,10 +57,13 @@ def test_a_form_of_the_service_has_every_option_with_its_default_and_bounds(
 )
 def test_a_command_has_a_flag_for_every_option(command: str, keywords: type) -> None:
     module = importlib.import_module(f"vlmsearch.cli.{command}")
-    flags = {parameter.name: parameter for parameter in getattr(module, command).params}
+    command_ = getattr(module, command)
+    flags = {parameter.name: parameter for parameter in command_.params}
     for name, option in search_options(keywords).items():
         if name not in ELSEWHERE[command]:
-            assert flags[name].default in (option.default, 5, None, False), name
+            default = flags[name].to_info_dict()["default"]
+            expected = SOURCES if (command, name) == ("ask", "limit") else option.default
+            assert (default or None) == (expected or None), name
 
 
 def test_a_tool_for_assistants_has_every_option() -> None:

@@ -18,36 +18,32 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from vlmsearch.errors import (
-    BackendError,
-    BackendUnavailableError,
-    ConfigError,
-    IndexMismatchError,
     InvalidInputError,
-    MissingDependencyError,
-    ModelUnavailableError,
     OperationCancelledError,
-    OverloadedError,
-    QualityError,
     VlmsearchError,
     one_line,
 )
+from vlmsearch.wire import ERROR_TYPES
 
 _log = logging.getLogger(__name__)
 _PLACE_CHARS, _MESSAGE_CHARS = 100, 500
 """Of what a client is told of its own request, which has keys and names of any length."""
 RETRY_SECONDS = 1.0
 """After how long to try again, where nothing better is known."""
+_STATUS = {
+    "index_mismatch": 409,
+    "invalid_request": 400,
+    "missing_dependency": 501,
+    "model_unavailable": 501,
+    "low_quality": 501,
+    "overloaded": 429,
+    "backend_unavailable": 503,
+    "backend_failed": 502,
+}
 _KINDS: Sequence[tuple[type[BaseException], int, str]] = (
-    (IndexMismatchError, 409, "index_mismatch"),
-    (ConfigError, 400, "invalid_request"),
     (InvalidInputError, 400, "invalid_request"),
-    (MissingDependencyError, 501, "not_available"),
-    (ModelUnavailableError, 501, "not_available"),
-    (QualityError, 501, "not_available"),
-    (OverloadedError, 429, "overloaded"),
+    *((kind, _STATUS[name], name) for name, kind in ERROR_TYPES.items()),
     (OperationCancelledError, 503, "shutting_down"),
-    (BackendUnavailableError, 503, "backend_unavailable"),
-    (BackendError, 502, "backend_failed"),
     (VlmsearchError, 400, "invalid_request"),
     (TimeoutError, 504, "timeout"),
 )
