@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
+from vlmsearch._util.machine import machine_name
 from vlmsearch.cli.common import print_table
-from vlmsearch.export.inputs import machine
 from vlmsearch.export.quantize import Report
 
 rounds_option = click.option(
@@ -48,5 +48,5 @@ def in_turns(
 
 def print_figures(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
     """Print a table under its title and the machine; the first ``left`` columns are on the left."""
-    click.echo(f"{title}; {machine()}")
+    click.echo(f"{title}; {machine_name()}")
     print_table(names, rows, left=names[:left])

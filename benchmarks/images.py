@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.common import in_turns, print_figures, rounds_option
+from vlmsearch._util.machine import available_cores
 from vlmsearch.cli.bench.data import read_images
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.bundle import BundleEncoder
@@ -29,7 +30,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.export.progress import steps
 from vlmsearch.export.quantize import Report
 from vlmsearch.media.images import Preprocess, open_image
-from vlmsearch.models.inputs import available_cores, to_pixels
+from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder
 
 _GRAIN = 5.0

@@ -124,6 +124,11 @@ class Space:
         return tuple(Field(self.name, modality) for modality in sorted(self.modalities))
 
 
+def encodes_images(spaces: Iterable[Space]) -> bool:
+    """Return whether there is a space for images."""
+    return any("image" in space.modalities for space in spaces)
+
+
 def check_id(value: str) -> None:
     """Raise InvalidInputError unless every store can keep ``value`` as an id: 1,024 bytes at most, no controls."""
     try:

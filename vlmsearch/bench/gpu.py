@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.gpu import find_driver, installed
+from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import BackendError, MissingDependencyError, ModelUnavailableError, VlmsearchError, one_line
 from vlmsearch.export.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Bundle, Precision, Tower
-from vlmsearch.models.inputs import Ids, Pixels, available_cores, open_tokenizer, to_pixels
+from vlmsearch.models.inputs import Ids, Pixels, open_tokenizer, to_pixels
 from vlmsearch.registry import load
 from vlmsearch.types import Vectors
 

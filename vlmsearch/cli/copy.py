@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from vlmsearch._util.console import make_console
 from vlmsearch.cli.ask import print_answer
 from vlmsearch.cli.common import command, json_option, option, print_json, print_matches, short_path
 from vlmsearch.cli.contact_sheet import Section, write_sheet
-from vlmsearch.cli.index import print_report, progress
+from vlmsearch.cli.progress import print_report, progress
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.media.images import open_image

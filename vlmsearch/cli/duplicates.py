@@ -26,7 +26,7 @@ from vlmsearch.cli.common import (
     with_picture,
 )
 from vlmsearch.cli.duplicates_page import marks, write_duplicates, written_on
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import Document, DuplicateGroup
 from vlmsearch.wire import duplicates_json

@@ -30,7 +30,7 @@ from vlmsearch.cli.common import (
     short_path,
     store_option,
 )
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 from vlmsearch.errors import ConfigError
 from vlmsearch.search import evaluation
 from vlmsearch.search.evaluation import (

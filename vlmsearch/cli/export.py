@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vlmsearch.cli.common import command, json_option, need_manifest, print_json, store_option
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
 
 

@@ -8,7 +8,7 @@ import click
 
 from vlmsearch.cli.common import command, json_option, option
 from vlmsearch.cli.copy import print_report
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 from vlmsearch.registry import DEFAULT_STORE, open_store
 
 

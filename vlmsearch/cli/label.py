@@ -25,7 +25,7 @@ from vlmsearch.cli.common import (
     store_option,
     where_option,
 )
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 from vlmsearch.types import Labelled
 from vlmsearch.wire import labelled_json
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vlmsearch.cli.common import command, json_option, limits_option, need_manifest, option, print_json, store_option
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import open_encoder, open_store
 

@@ -9,7 +9,7 @@ import click
 
 from vlmsearch._util.text import visible
 from vlmsearch.cli.common import command, encoder_option, json_option, limits_option, open_index, option, store_option
-from vlmsearch.cli.index import print_report, progress
+from vlmsearch.cli.progress import print_report, progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import IndexReport
 from vlmsearch.wire import report_json

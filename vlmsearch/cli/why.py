@@ -32,7 +32,7 @@ from vlmsearch.cli.common import (
     with_picture,
 )
 from vlmsearch.cli.explained import best_region, lacking, many, unfitted, usual
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, LegEvidence
 from vlmsearch.search.options import RankingKeywords

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal
 
 from vlmsearch._util.gpu import Provider
+from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.base import BatchSizes
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ConfigError
@@ -21,7 +22,7 @@ from vlmsearch.models.bundle import (
     find_bundles,
     model_file,
 )
-from vlmsearch.models.inputs import BatchLimits, Ids, Pixels, available_cores
+from vlmsearch.models.inputs import BatchLimits, Ids, Pixels
 from vlmsearch.models.session import (
     IMAGE_SHARE,
     TOKENS_AT_ONCE,

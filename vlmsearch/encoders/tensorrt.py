@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import (
     BackendError,
@@ -22,7 +23,7 @@ from vlmsearch.errors import (
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, Tower, find_builder, find_bundles
-from vlmsearch.models.inputs import Ids, Pixels, available_cores
+from vlmsearch.models.inputs import Ids, Pixels
 from vlmsearch.models.recipe import read_batches
 from vlmsearch.tensorrt.engine.cuda import find_gpu
 from vlmsearch.tensorrt.engine.engine import Engine

@@ -16,12 +16,13 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch._util.machine import machine_name
 from vlmsearch.errors import ConfigError, MissingDependencyError, QualityError, TextTruncatedWarning
 from vlmsearch.export.calibrate import calibrate as observe
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.data import Samples, gather
 from vlmsearch.export.fetch import as_bundle, checkpoint_folder
-from vlmsearch.export.inputs import Feeds, machine, run
+from vlmsearch.export.inputs import Feeds, run
 from vlmsearch.export.load import load_checkpoint, read_config
 from vlmsearch.export.quantize import (
     D,
@@ -286,7 +287,7 @@ def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[st
         "checks": {c.name: {"value": round(c.value, 7), "gate": c.gate, "passed": c.passed} for c in work.checks},
         "items_per_second": rounded(work.speed),
         "samples": {tower: _samples(work, tower) for tower in work.checkpoint.towers},
-        "machine": machine(),
+        "machine": machine_name(),
         "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
     }
     write_description(work.folder, work.described, {}, measured, work.quantisation, forced)

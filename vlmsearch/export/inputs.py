@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from vlmsearch._util.machine import available_cores
 from vlmsearch._util.ort import ort
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import TextInput
-from vlmsearch.models.inputs import Pixels, available_cores, to_pixels, token_arrays, token_rows
+from vlmsearch.models.inputs import Pixels, to_pixels, token_arrays, token_rows
 from vlmsearch.models.reranker import pair_arrays
 from vlmsearch.tensorrt.engine.texts import pad_texts
 from vlmsearch.types import ImageSource, Vectors
@@ -127,12 +127,3 @@ def row_cosines(vectors: Vectors, reference: Vectors) -> NDArray[np.float32]:
     """Return the cosine of each unit vector with its row of ``reference``; -1 for a row that is not a number."""
     cosines: NDArray[np.float32] = np.nan_to_num((vectors * reference).sum(axis=1), nan=-1.0)
     return cosines
-
-
-def machine() -> str:
-    """The processor and how many of its cores were used."""
-    name = ""
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            name = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
-    return f"{name or 'CPU'}, {available_cores()} cores"

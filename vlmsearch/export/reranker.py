@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from vlmsearch._util.files import folder_in_the_making, publish
+from vlmsearch._util.machine import machine_name
 from vlmsearch.errors import ConfigError, QualityError
 from vlmsearch.export.bundle import Json, check_target, file_entry, keep_recipe, need_peers, rounded, story
 from vlmsearch.export.calibrate import calibrate as observe
 from vlmsearch.export.checkpoint import Checkpoint
 from vlmsearch.export.fetch import checkpoint_folder, fingerprint
-from vlmsearch.export.inputs import Feeds, machine, pair_feeds, run
+from vlmsearch.export.inputs import Feeds, pair_feeds, run
 from vlmsearch.export.load import load_cross_encoder
 from vlmsearch.export.pairs import LabelledPairs, labelled_pairs
 from vlmsearch.export.quantize import Report, ScoreDrift, Subject, export, quantise, score_drift, silent
@@ -116,7 +117,7 @@ def build_reranker(
                 "count": len(held_out.labels),
                 "relevant": int(held_out.labels.sum()),
             },
-            "machine": machine(),
+            "machine": machine_name(),
             "versions": {name: version(name) for name in ("onnxruntime", "transformers", "tokenizers")},
         }
         _describe(folder, recipe, loaded, platt, stories, failed, measured)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, CLIPConfig, CLIPModel
 
 from vlmsearch._util.files import expand_home, is_path
+from vlmsearch._util.machine import available_cores
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import BackendError, ConfigError, one_line
 from vlmsearch.export.checkpoint import image_settings, sentence_modules
@@ -24,7 +25,7 @@ from vlmsearch.export.load import load_checkpoint, read_config
 from vlmsearch.export.weights import Json, is_checkpoint, weight_files
 from vlmsearch.generators.local.hub import ONE_AT_A_TIME, quiet
 from vlmsearch.models.bundle import Bundle, built_folder, bundle_names, open_bundle
-from vlmsearch.models.inputs import Ids, Pixels, available_cores
+from vlmsearch.models.inputs import Ids, Pixels
 from vlmsearch.models.recipe import Recipe
 from vlmsearch.types import Vectors
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar, Union
 
 from vlmsearch._util.cancellation import on_cancel
+from vlmsearch._util.machine import available_cores
 from vlmsearch._util.threads import BoundedQueue, StoppedError
 from vlmsearch._util.tracing import querying, stage
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
@@ -41,8 +42,6 @@ from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
-from vlmsearch.models.inputs import available_cores
-from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.label_keys import has_labels, without_labels
 from vlmsearch.stores.base import Store, quarantine_of
 from vlmsearch.types import (
@@ -55,6 +54,7 @@ from vlmsearch.types import (
     Stamp,
     check_id,
     check_metadata,
+    encodes_images,
     is_id,
     local_image,
     part_of,
@@ -190,7 +190,7 @@ class Flow:
         self._put_at = started
         quarantined = {reject.id: reject for reject in quarantine_of(self._store).rejects()}
         limits = self._options.image_limits
-        sees = bool(image_fields(self._encoder.spaces))
+        sees = encodes_images(self._encoder.spaces)
         prepare = partial(prepared_image, self._encoder, limits=limits) if sees else None
         preprocess = self._encoder.preprocess if isinstance(self._encoder, ResizesImages) else None
         self._reading = ReadOptions(limits, preprocess)

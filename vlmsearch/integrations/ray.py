@@ -53,9 +53,8 @@ from vlmsearch.indexing.sources import Paths, read_unit
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.search.fusion import image_fields
 from vlmsearch.stores.base import Store, quarantine_of
-from vlmsearch.types import Document, ImageSource, IndexReport, Record, Reject, Space, Stamp, is_id
+from vlmsearch.types import Document, ImageSource, IndexReport, Record, Reject, Space, Stamp, encodes_images, is_id
 
 try:
     import pyarrow as pa
@@ -310,7 +309,7 @@ def _fetched(quarantined: ray.ObjectRef[dict[str, Reject]]) -> dict[str, Reject]
 @cache
 def _preparing(settings: _Settings, described: _Described) -> Callable[[ImageSource], ImageSource] | None:
     """What makes an image ready for the encoder, which is only opened where nothing else knows how."""
-    if not image_fields(described.spaces):
+    if not encodes_images(described.spaces):
         return None
     limits = settings.options.image_limits
     if described.preprocess is not None:

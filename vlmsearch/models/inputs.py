@@ -5,7 +5,6 @@ A runtime only has to run a tower on a batch.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,11 +29,6 @@ from vlmsearch.types import ImageSource, Role, Vectors
 
 Ids = NDArray[np.int32]
 Pixels = NDArray[np.uint8]
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer:

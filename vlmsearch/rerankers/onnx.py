@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vlmsearch._util.machine import available_cores
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.models.bundle import UNPADDED
-from vlmsearch.models.inputs import BatchLimits, available_cores, split_batches
+from vlmsearch.models.inputs import BatchLimits, split_batches
 from vlmsearch.models.reranker import RerankerPrecision, find_reranker, pair_arrays, pair_tokenizer
 from vlmsearch.models.session import TOKENS_AT_ONCE, CoresSession, check_threads
 from vlmsearch.models.tokenizers import no_panics

@@ -40,6 +40,7 @@ from vlmsearch.types import (
     Record,
     RemoteImage,
     Vectors,
+    encodes_images,
     local_image,
 )
 
@@ -212,7 +213,7 @@ def _encode(
     if texts:
         with encoding(encoder.fingerprint, "text", len(texts)):
             by_text = encoder.encode_texts(texts, role="query")
-    if images and fusion.image_fields(encoder.spaces):
+    if images and encodes_images(encoder.spaces):
         prepared = _prepared(encoder, images, limits)
         with encoding(encoder.fingerprint, "image", len(images)):
             by_image = encoder.encode_images(prepared)
@@ -246,7 +247,7 @@ def check_images(encoder: Encoder, queries: Sequence[Query], limits: ImageLimits
     """Raise InvalidInputError where an image of the queries cannot be used."""
     parts = [part for query in queries for part in (query, *query.without)]
     images = [part.image for part in parts if part.image is not None]
-    if images and fusion.image_fields(encoder.spaces):
+    if images and encodes_images(encoder.spaces):
         _prepared(encoder, images, limits)
 
 

@@ -58,8 +58,8 @@ def encode(
     Without --texts and --images, the project's own sentences and drawn scenes are encoded, and a quarter as many texts
     of 180 words where MODEL reads that much.
     """
+    from vlmsearch._util.machine import machine_name
     from vlmsearch.bench.encode import open_setting, ratios
-    from vlmsearch.export.inputs import machine
     from vlmsearch.export.progress import steps
 
     timings: list[EncodeTiming] = []
@@ -74,7 +74,7 @@ def encode(
             click.echo("Interrupted: these are the tasks that were finished.", err=True)
     result = {
         "model": setting.bundle.name,
-        "machine": machine(),
+        "machine": machine_name(),
         "threads": threads,
         "rounds": rounds,
         "timings": [
@@ -86,7 +86,7 @@ def encode(
     if as_json:
         print_json(result)
     else:
-        _print(timings, ratios(timings), f"{setting.bundle.name}, {machine()}, {threads} threads, {rounds} rounds")
+        _print(timings, ratios(timings), f"{setting.bundle.name}, {machine_name()}, {threads} threads, {rounds} rounds")
 
 
 def _tasks(

@@ -13,7 +13,7 @@ import click
 
 from vlmsearch.cli.bench.data import Levels
 from vlmsearch.cli.common import command, json_option, option, print_json, print_table
-from vlmsearch.cli.index import progress
+from vlmsearch.cli.progress import progress
 
 if TYPE_CHECKING:
     from vlmsearch.bench.llm import Level
@@ -134,10 +134,10 @@ def _speed_ups(contenders: list[_Contender]) -> list[tuple[int, dict[str, float]
 
 
 def _result(contenders: list[_Contender], dataset: Path, load: _Load) -> dict[str, object]:
-    from vlmsearch.export.inputs import machine
+    from vlmsearch._util.machine import machine_name
 
     result: dict[str, object] = {
-        "machine": machine(),
+        "machine": machine_name(),
         "dataset": str(dataset),
         "requests": load.requests,
         "max_tokens": load.options.max_tokens,

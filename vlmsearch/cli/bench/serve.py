@@ -46,8 +46,8 @@ def bench_serve(
     VLMSEARCH_TOKEN.
     """
     from vlmsearch import Document, Pipeline
+    from vlmsearch._util.machine import machine_name
     from vlmsearch.bench.service import ServiceClient, measure_service, started_service
-    from vlmsearch.export.inputs import machine
 
     queries = read_texts(texts, _TEXTS)
     with ExitStack() as stack:
@@ -63,9 +63,9 @@ def bench_serve(
         client = stack.enter_context(ServiceClient(address, index))
         figures = measure_service(client, pipeline, queries, verb=verb, clients=clients, seconds=seconds, rounds=rounds)
     if as_json:
-        measured = {"verb": verb, "encoder": encoder if pipeline else None, "machine": machine()}
+        measured = {"verb": verb, "encoder": encoder if pipeline else None, "machine": machine_name()}
         print_json({"url": url, **measured, "figures": [asdict(figure) for figure in figures]})
         return
     names = ("clients", "who", "answers/s", "p50 ms", "p99 ms")
     rows = [(str(f.clients), f.who, f"{f.rate:.0f}", f"{f.p50_ms:.2f}", f"{f.p99_ms:.2f}") for f in figures]
-    print_table(names, rows, left=names[1:2], title=f"{verb}, {url or encoder}, {machine()}")
+    print_table(names, rows, left=names[1:2], title=f"{verb}, {url or encoder}, {machine_name()}")

@@ -58,11 +58,11 @@ def bench_triton(
 
 
 def _result(url: str, kind: Kind, items: int, levels: list[TritonLevel]) -> dict[str, object]:
-    from vlmsearch.export.inputs import machine
+    from vlmsearch._util.machine import machine_name
 
     return {
         "url": url,
-        "machine": machine(),
+        "machine": machine_name(),
         "kind": kind,
         "items_per_request": items,
         "levels": [level.to_json() for level in levels],

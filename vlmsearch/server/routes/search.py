@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 
-from vlmsearch.search.fusion import image_fields
 from vlmsearch.search.info import index_info
 from vlmsearch.search.options import search_options
 from vlmsearch.search.query import make_query
@@ -30,7 +29,7 @@ from vlmsearch.server.forms import (
 )
 from vlmsearch.server.service import OpenIndex
 from vlmsearch.stores.base import WordSearch
-from vlmsearch.types import ImageSource, Manifest, Matches
+from vlmsearch.types import ImageSource, Manifest, Matches, encodes_images
 from vlmsearch.wire import Json as JsonObject
 from vlmsearch.wire import explanation_json, matches_json
 
@@ -70,7 +69,7 @@ def rights_json(index: OpenIndex, caller: Caller) -> dict[str, bool]:
         "admin": caller.may("admin"),
         "ask": index.pipeline.generator is not None,
         "rerank": index.pipeline.reranker is not None,
-        "images": bool(image_fields(index.pipeline.encoder.spaces)),
+        "images": encodes_images(index.pipeline.encoder.spaces),
         "words": isinstance(store, WordSearch) and (manifest is None or bool(manifest.language)),
     }
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.machine import available_cores
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
-from vlmsearch.models.inputs import available_cores
 from vlmsearch.tensorrt.engine.engine import Engine
 from vlmsearch.tensorrt.engine.images import GpuImages
 from vlmsearch.tensorrt.engine.plans import open_plan, read_plan

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.machine import available_cores
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
-from vlmsearch.models.inputs import Pixels, available_cores
+from vlmsearch.models.inputs import Pixels
 from vlmsearch.tensorrt.engine.images import GpuImages
 from vlmsearch.triton.client.protocol import status_of
 

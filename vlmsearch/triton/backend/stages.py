@@ -10,11 +10,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.machine import available_cores
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.models.bundle import Bundle, padded_length
-from vlmsearch.models.inputs import Chunk, Ids, Pixels, TextBatches, available_cores, chunk_lengths, to_pixels
+from vlmsearch.models.inputs import Chunk, Ids, Pixels, TextBatches, chunk_lengths, to_pixels
 from vlmsearch.triton.client.protocol import status_of
 from vlmsearch.types import Role
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.models.inputs import available_cores
+from vlmsearch._util.machine import available_cores
 from vlmsearch.models.session import CoresSession, OnnxSession, Place
 from vlmsearch.types import Vectors
 

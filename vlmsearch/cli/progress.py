@@ -1,0 +1,56 @@
+"""A bar for long work, and what an indexing run did."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sized
+from contextlib import contextmanager
+
+import click
+
+from vlmsearch.cli.common import with_flags
+from vlmsearch.types import IndexReport
+
+_SHOWN = 20
+
+
+@contextmanager
+def progress(
+    total: int | Sized | None, *, quiet: bool, what: str = "indexing"
+) -> Iterator[Callable[[int], None] | None]:
+    """A bar with rate and time left, where there is a terminal to draw it on; elsewhere nothing is counted."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.text import Text
+
+    from vlmsearch._util.console import make_console
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.speed or (task.completed / task.elapsed if task.elapsed else 0)  # a few have no speed yet
+            return Text(f"{speed:.0f}/s")
+
+    bar = Progress(
+        what, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=make_console(stderr=True)
+    )
+    with bar:
+        known = len(total) if isinstance(total, Sized) else total
+        task = bar.add_task("", total=known)
+        yield lambda done: bar.update(task, completed=done, total=known and max(known, done))  # more with their parts
+
+
+def print_report(report: IndexReport) -> None:
+    """What a run did, and the first of the files that failed."""
+    rate = report.seen / report.seconds if report.seconds else 0.0
+    parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
+    parts += [f"{report.pruned} pruned"] if report.pruned else []
+    parts += [f"{len(report.rejects)} failed"] if report.rejects else []
+    click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
+    if report.unlabelled:
+        click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
+    for reject in report.rejects[:_SHOWN]:
+        click.echo(f"  {reject.code:<12} {with_flags(reject.message)}", err=True)
+    if len(report.rejects) > _SHOWN:
+        click.echo(f"  and {len(report.rejects) - _SHOWN} more: see `vlmsearch info --rejects`", err=True)

@@ -1,0 +1,57 @@
+"""Files that are here, sent to a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vlmsearch.errors import InvalidInputError
+from vlmsearch.media.limits import DEFAULT_LIMITS
+from vlmsearch.types import Document, IndexReport, Reject, local_image
+
+if TYPE_CHECKING:
+    from vlmsearch.index import Index
+    from vlmsearch.indexing.items import Item, Sourced
+    from vlmsearch.indexing.sources import Paths
+
+
+def upload_files(
+    remote: Index,
+    source: Paths,
+    *,
+    retry_failed: bool,
+    strict: bool,
+    on_progress: Callable[[int], None] | None,
+) -> IndexReport:
+    """Send what the files here hold."""
+    from vlmsearch.indexing.items import Container, ReadOptions
+
+    rejects: list[Reject] = []
+
+    def documents(items: Iterable[Item]) -> Iterator[Document]:
+        for item in items:
+            if isinstance(item, Container):
+                yield from documents(item.parts(ReadOptions()))
+            elif not isinstance(item, Reject):
+                yield _to_send(item)
+            elif strict:
+                raise InvalidInputError(item.code, item.message)
+            else:
+                rejects.append(item)
+
+    report = remote.add(documents(source), retry_failed=retry_failed, strict=strict, on_progress=on_progress)
+    return replace(report, rejects=(*report.rejects, *rejects))
+
+
+def _to_send(item: Sourced) -> Document:
+    """A document with what was read of it here; what is wrong with an image, the server says."""
+    from vlmsearch.indexing.image_text import with_image_text
+
+    document = item.document if item.image is None else replace(item.document, image=item.image)
+    if not item.ocr or document.text or document.image is None:
+        return document
+    try:
+        return with_image_text(document, local_image(document.image), DEFAULT_LIMITS)
+    except InvalidInputError:
+        return document
