@@ -25,8 +25,11 @@ from benchmarks.common import in_turns, print_figures, rounds_option
 from vlmsearch.cli.bench.data import read_images
 from vlmsearch.export.progress import steps
 from vlmsearch.export.quantize import Report
+from vlmsearch.indexing.containers import CHILD, child_parts, kind_of
+from vlmsearch.indexing.items import ReadOptions
+from vlmsearch.indexing.reading import received, request_of
 from vlmsearch.media import ocr, pdf, video
-from vlmsearch.media.images import open_image
+from vlmsearch.media.images import Preprocess, open_image
 
 Read = Callable[[], Iterable[object]]
 _TURNS = (0, 90, 180, 270)
@@ -103,6 +106,30 @@ def time_words(over: Path | None, count: int, rounds: int) -> None:
     print_figures(f"{rounds} rounds, CPU time", names, rows)
 
 
+@main.command("child")
+@_files
+@rounds_option
+def time_child(files: Sequence[Path], rounds: int) -> None:
+    """Time PDF files, films and office documents in the child process that reads them, beside reading them here.
+
+    Both give the same documents, with images in the size of CLIP. This is wall time.
+    """
+    reading = ReadOptions(preprocess=Preprocess(224))
+    rows = []
+    with steps("reading") as report:
+        for file in files:
+            kind = kind_of(file.name)
+            if kind is None:
+                raise click.UsageError(f"{file} is no PDF, film or office document")
+            value = {"option": kind.option, "path": str(file.absolute()), "id": "x", "version": "", "ocr": False}
+            whole = request_of({**value, "follow_links": True}, reading)
+            here = partial(child_parts, whole, ())
+            there = partial(received, CHILD, {**value, "follow_links": True}, reading, name=file.name)
+            parts = sum(1 for _ in there())
+            rows.append(_row(file.name, parts, here, there, rounds, report, clock=time.perf_counter))
+    print_figures(f"{rounds} rounds, wall time", ("file", "parts", "here/s", "child/s", "ratio"), rows)
+
+
 def draw_sign(picture: Image.Image, seed: int) -> tuple[Image.Image, list[str]]:
     """Return a picture with four lines of text over it, and the words in them."""
     rng = random.Random(seed)
@@ -118,10 +145,18 @@ def draw_sign(picture: Image.Image, seed: int) -> tuple[Image.Image, list[str]]:
     return image, words
 
 
-def _row(name: str, items: int, bare: Read, read: Read, rounds: int, report: Report) -> tuple[str, ...]:
+def _row(
+    name: str,
+    items: int,
+    bare: Read,
+    read: Read,
+    rounds: int,
+    report: Report,
+    clock: Callable[[], float] = time.process_time,
+) -> tuple[str, ...]:
     """Items a second of both, and the median of the rounds' ratios."""
     work = {"bare": lambda: deque(bare(), maxlen=1), "read": lambda: deque(read(), maxlen=1)}
-    seconds = in_turns(name, work, rounds=rounds, report=report, clock=time.process_time)
+    seconds = in_turns(name, work, rounds=rounds, report=report, clock=clock)
     rates = (f"{items / statistics.median(times):.2f}" for times in seconds.values())
     ratio = statistics.median(alone / ours for alone, ours in zip(*seconds.values()))
     return name, str(items), *rates, f"{ratio:.3f}"

@@ -28,6 +28,8 @@ from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, Reject, Scalar, Stamp, part_of
 
 Read: TypeAlias = Callable[["File", ImageLimits], Iterator[PartItem]]
+CHILD = f"{__name__}:child_parts"
+"""The function that reads a file in a child process."""
 _CHUNK = 2**20
 _COVER = 0.1
 """A film is shown by its first frame after this part of it, which is perhaps not its title."""
@@ -91,7 +93,7 @@ def _read_parts(option: str, file: File, reading: ReadOptions) -> Iterator[PartI
     value = {"option": option, "path": str(file.path), "id": file.id, "version": file.version, "ocr": file.ocr}
     value["follow_links"] = file.follow_links
     try:
-        yield from received(f"{__name__}:child_parts", value, reading, name=repr(str(file.path)))
+        yield from received(CHILD, value, reading, name=repr(str(file.path)))
     except InvalidInputError as exc:
         yield file.reject(exc)
 

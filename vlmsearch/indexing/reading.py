@@ -27,6 +27,8 @@ from vlmsearch.types import Document, Reject, Stamp
 Encoded: TypeAlias = "tuple[dict[str, Any], list[Bytes]]"
 _TOGETHER = 64
 _TOGETHER_BYTES = 2**18
+_LONG_TEXT = 4096
+"""Characters from which a text crosses the pipe as bytes."""
 
 
 def received(function: str, value: Mapping[str, object], reading: ReadOptions, *, name: str) -> Iterator[PartItem]:
@@ -42,12 +44,17 @@ def received(function: str, value: Mapping[str, object], reading: ReadOptions, *
         InvalidInputError: As `vlmsearch._util.isolation.stream`.
         OSError: What the function raised; likewise ConfigError and MissingDependencyError.
     """
-    preprocess = None if reading.preprocess is None else asdict(reading.preprocess)
-    request = {**value, "reading": {"limits": asdict(reading.limits), "preprocess": preprocess}}
+    request = request_of(value, reading)
     for items, data in stream(function, request, process_limits(reading.limits), name=name):
         blobs = iter(data)
         for item in items if isinstance(items, list) else ():
             yield _decoded(item, blobs)
+
+
+def request_of(value: Mapping[str, object], reading: ReadOptions) -> dict[str, object]:
+    """Return what is sent to a child process: a value, with the limits and the size of images."""
+    preprocess = None if reading.preprocess is None else asdict(reading.preprocess)
+    return {**value, "reading": {"limits": asdict(reading.limits), "preprocess": preprocess}}
 
 
 def reading_of(value: Mapping[str, Any]) -> ReadOptions:
@@ -65,6 +72,9 @@ def sent(items: Iterable[PartItem], reading: ReadOptions) -> Iterator[tuple[list
     try:
         for item in items:
             form, data = _encoded(item, reading)
+            text = form.get("text")
+            if text and len(text) > _LONG_TEXT:  # JSON costs more than it takes to read the file
+                form, data = {**form, "text": None, "long": True}, [text.encode("utf-8", "surrogatepass"), *data]
             group.append(form)
             blobs += data
             size += sum(map(len, data)) + len(form.get("text") or "")
@@ -101,6 +111,7 @@ def _encoded(item: PartItem, reading: ReadOptions) -> Encoded:
 def _decoded(form: dict[str, Any], blobs: Iterator[bytes]) -> PartItem:
     if "reject" in form:
         return Reject(form["reject"], form["code"], form["message"], Stamp(**form["stamp"]))
+    text = next(blobs).decode("utf-8", "surrogatepass") if "long" in form else form["text"]
     path = form.get("path")
     image: Path | bytes | None = next(blobs) if "bytes" in form else path and Path(path)
     read: bytes | PIL.Image.Image | None = None
@@ -108,5 +119,5 @@ def _decoded(form: dict[str, Any], blobs: Iterator[bytes]) -> PartItem:
         read, side = next(blobs), form["size"]
         if side is not None:
             read = PIL.Image.fromarray(np.frombuffer(read, np.uint8).reshape(side, side, 3))
-    document = Document(form["id"], form["text"], image, form["metadata"])
+    document = Document(form["id"], text, image, form["metadata"])
     return Sourced(document, form["source"], read, form.get("content", ""), form["digest"], form["ocr"])
