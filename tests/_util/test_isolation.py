@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch._util import isolation
+from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch._util.isolation import ProcessLimits, call, stream
 from vlmsearch.errors import InvalidInputError, OperationCancelledError
 
