@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import (
@@ -125,7 +126,7 @@ class MemoryStore(Store):
                 ids, table = [ids[i] for i in passing], table[passing]
         if not ids:
             return [[] for _ in vectors]
-        cosines = np.clip(vectors @ table.T, -1.0, 1.0)
+        cosines = np.stack([_cosines(table, vector) for vector in vectors])
         names = np.array(ids, dtype=object)
         return [[Hit(ids[i], float(row[i])) for i in np.lexsort((names, -row))[:limit]] for row in cosines]
 
@@ -137,7 +138,8 @@ class MemoryStore(Store):
         with self._lock:
             there = [id for id in dict.fromkeys(ids) if id in self._records and self._passes(id, where)]
             found = {id: self._records[id].vectors[field] for id in there if field in self._records[id].vectors}
-        hits = [Hit(id, float(np.clip(vector @ vectors[0], -1.0, 1.0))) for id, vector in found.items()]
+        cosines = _cosines(np.array(list(found.values()), np.float32).reshape(-1, len(vectors[0])), vectors[0])
+        hits = [Hit(id, cosine) for id, cosine in zip(found, cosines.tolist())]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
     def sample(self, field: Field, count: int) -> Vectors:
@@ -254,3 +256,9 @@ def _plain(document: Document) -> Document:
     """A copy that shares nothing with the caller's, its image left out unless it is a path."""
     image = document.image if isinstance(document.image, Path) else None
     return replace(document, image=image, metadata=dict(document.metadata))
+
+
+def _cosines(table: Vectors, query: Vectors) -> NDArray[np.float32]:
+    """Cosines that do not depend on which vectors are compared together, as those of a sum in float32 do."""
+    exact = table.astype(np.float64) @ query.astype(np.float64)
+    return np.clip(exact.astype(np.float32), -1.0, 1.0)

@@ -1,5 +1,6 @@
 """Files of several documents: PDF pages, indexed, changed, broken, deleted, interrupted and searched."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -375,3 +376,29 @@ def test_a_region_of_an_image_is_a_part_too(encoder: OnnxEncoder, tmp_path: Path
     pipeline.add(Document(region, image=Path(region)))
     [found] = pipeline.search(image=tmp_path / "a.png", min_score=0)
     assert {found.document.id, *found.parts} == {str(tmp_path / "a.png"), region}
+
+
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_page_that_another_process_deletes_during_a_run_fails_nothing(tmp_path: Path, call: int) -> None:
+    path, index = tmp_path / "files" / "a.pdf", str(tmp_path / "index")
+    path.parent.mkdir()
+    write_pdf(path, [f"page {number}" for number in range(6)])
+    with SqliteStore(index) as store:
+        run(Pipeline(MockEncoder(), store), path.parent)
+    write_pdf(path, [f"page {number} anew" for number in range(2)])
+    calls = itertools.count(1)
+    with SqliteStore(index) as other:
+
+        class Beside(SqliteStore):
+            def __getattribute__(self, name: str) -> object:
+                if name in ("stamps", "get", "ids", "delete", "upsert", "update_metadata") and next(calls) == call:
+                    other.delete([f"{path}#page=1", f"{path}#page=6"])
+                return super().__getattribute__(name)
+
+        with Beside(index) as store:
+            report = run(Pipeline(MockEncoder(), store), path.parent)
+            assert report.rejects == ()
+    with SqliteStore(index) as store:
+        run(Pipeline(MockEncoder(), store), path.parent)
+        assert set(store.ids()) - {f"{path}#page=1"} == ids_of(path, 2) - {f"{path}#page=1"}
+        assert store.check().clean

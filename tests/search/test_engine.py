@@ -1,5 +1,7 @@
 """Searches of every kind, on several stores."""
 
+import io
+import random
 import threading
 import time
 import uuid
@@ -19,6 +21,7 @@ from vlmsearch import (
     Filter,
     Hit,
     InvalidInputError,
+    Match,
     Matches,
     Pipeline,
     Query,
@@ -27,6 +30,7 @@ from vlmsearch import (
     Store,
 )
 from vlmsearch.registry import open_store
+from vlmsearch.search.fusion import DEPTH
 from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import ImageSource, Role, Vectors
@@ -204,6 +208,59 @@ def test_pages_are_the_parts_of_one_long_one(pipeline: Pipeline, options: dict[s
     rest = pipeline.search("red star", limit=40, cursor=passed.cursor, **options)
     assert rest == whole[8:]
     assert pipeline.search("red star", offset=100, **options) == []
+
+
+def mixed(count: int) -> Iterator[Document]:
+    """Notes, photos and photos with notes, which agree with a query in one field and not in another."""
+    draw = random.Random(3)
+    for i in range(count):
+        words = [draw.choice(some) for some in (COLOURS, THINGS, ("on", "under", "near"), COLOURS, THINGS)]
+        picture = io.BytesIO()
+        Image.new("RGB", (16, 16), draw.choice(COLOURS)).save(picture, "png")
+        yield Document(
+            f"{draw.random():.6f}-{i:03}",
+            text=None if i % 3 == 1 else " ".join(words),
+            image=None if i % 3 == 0 else picture.getvalue(),
+        )
+
+
+def scored(matches: Sequence[Match]) -> list[tuple[str, float]]:
+    return [(match.document.id, match.score) for match in matches]
+
+
+@pytest.mark.parametrize("url", ["mock:", "sqlite:index"])
+@pytest.mark.parametrize("options", [{}, {"min_score": 0}, {"min_score": 0, "without": "yellow"}, {"diversity": 0.3}])
+def test_the_order_does_not_depend_on_the_limit(
+    tmp_path: Path, url: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(url) as store:
+        pipeline = Pipeline(MockEncoder(), store)
+        pipeline.add(mixed(300))
+        for text in ("red star near blue heart", "green ring"):
+            whole = scored(pipeline.search(text, limit=300, **options))
+            assert len(whole) > 80
+            pages = [pipeline.search(text, limit=7, **options)]
+            while pages[-1].cursor:
+                pages.append(pipeline.search(text, limit=7, cursor=pages[-1].cursor, **options))
+            assert [match for page in pages for match in scored(page)] == whole
+            passed = (pipeline.search(text, limit=7, offset=offset, **options) for offset in range(0, 300, 7))
+            assert [match for page in passed for match in scored(page)] == whole
+
+
+def test_a_search_goes_no_deeper_than_its_page_needs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, asked = Pipeline(MockEncoder(), store), list[int]()
+    pipeline.add(Document(f"star-{i:02}", text="red star") for i in range(20))
+    pipeline.add(Document(f"other-{i:03}", text=f"green ring {i}") for i in range(200))
+    search = type(store).search
+
+    def noted(self: Store, *arguments: Any, **options: Any) -> list[list[Hit]]:
+        asked.append(options["limit"])
+        return search(self, *arguments, **options)
+
+    monkeypatch.setattr(type(store), "search", noted)
+    assert len(pipeline.search("red star", limit=10)) == 10
+    assert max(asked) == DEPTH
 
 
 @pytest.mark.parametrize("options", [{}, {"sort": "number"}, {"diversity": 0.3}])

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -5,7 +6,7 @@ import numpy as np
 import pytest
 
 from vlmsearch import ConfigError, Field, Hit, Leg, Space
-from vlmsearch.search.fusion import add_up, fuse, image_fields, query_vectors, text_fields
+from vlmsearch.search.fusion import add_up, fuse, highest_behind, image_fields, query_vectors, text_fields
 from vlmsearch.search.relevance import (
     DOUBT,
     FLOOR,
@@ -173,3 +174,30 @@ def test_all_documents_at_once_are_judged_as_each_alone() -> None:
     likely = [one for one in fused.order if one[1] >= 0.3]
     assert 0 < len(likely) < len(fused.order)
     assert fuse(ranked, owned, EVIDENCE, weights, most=10.0, least=0.3).order == likely
+
+
+def test_no_document_that_legs_do_not_list_exceeds_the_bound() -> None:
+    draw = np.random.default_rng(1)
+    kinds: list[list[Field]] = [list(BOTH), [CLIP_IMAGE], [MINILM_TEXT]]
+    legs = {str(CLIP_IMAGE): 0.6, str(MINILM_TEXT): 0.6, WORDS: 10.0}
+    weights = {str(CLIP_IMAGE): 0.7, str(MINILM_TEXT): 1.0, WORDS: 1.2}
+    for _ in range(20):
+        owned = {f"{n:03}": kinds[n % 3] for n in range(300)}
+        every = {
+            name: sorted(
+                (
+                    Hit(id, draw.uniform(0, scale) ** 2 / scale)
+                    for id, fields in owned.items()
+                    if name in map(str, fields) or (name == WORDS and draw.random() < 0.5)
+                ),
+                key=lambda hit: (-hit.score, hit.id),
+            )
+            for name, scale in legs.items()
+        }
+        best = {name: hits[:20] for name, hits in every.items()}
+        listed = {hit.id for hits in best.values() for hit in hits}
+        order = fuse(every, owned, EVIDENCE, weights, most=10.0).order
+        highest = max(score for id, score in order if id not in listed)
+        bound = highest_behind(best, kinds, EVIDENCE, weights, full=legs, most=10.0)
+        assert highest <= to_relevance(bound) < order[0][1]
+        assert highest_behind(every, kinds, EVIDENCE, weights, full=(), most=10.0) == -math.inf

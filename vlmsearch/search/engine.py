@@ -1,7 +1,9 @@
 """The run of a search: encode, ask every field, fuse, leave out, arrange.
 
 A batch of queries is encoded at once and goes to the store with one call a field. A query whose page is not full, and
-behind whose candidates there may be more, is asked again, deeper; so is one whose documents others replace meanwhile.
+behind whose candidates there may be more, is asked again, deeper; so is one whose documents others replace meanwhile,
+and one with a document that no leg listed and that may belong on the page. So the order is that of all documents, and
+the same whatever the limit, as far as legs tell that from their best `_FAR`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from vlmsearch.search.arrange import count_values, diversify, group_parts, sort_
 from vlmsearch.search.options import LONGEST_PAGE, SearchOptions
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import Query
-from vlmsearch.search.relevance import Evidence, Judge
+from vlmsearch.search.relevance import Evidence, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.versions import compare_again, read_documents
@@ -52,8 +54,8 @@ _ATTEMPTS = 10
 """How often documents that were replaced meanwhile are looked at again, and how often all is searched again."""
 _DIVERSE = 200
 """How many of the best matches `diversify` chooses from; the others follow in their order."""
-_DEPTH_OF_ALL = 1000
-"""How deep a search begins that wants all relevant documents."""
+_FAR = 1000
+"""How deep a search goes whose order is not certain yet, and how deep one begins that wants all relevant documents."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def run(
         pending = [search for search in pending if search.needs_more]
         if not pending:
             break
-        depth *= 4
+        depth = 4 * depth if depth >= _FAR else _FAR
     return [search.result() for search in searches]
 
 
@@ -153,7 +155,7 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
     [asked] = _encode(judge.encoder, store, [query], image_limits, options.unasked)
     asked = asked if _ranks_words(judge, options) else replace(asked, text="")
     search = _Search(judge, asked, replace(options, min_score=0.0), Cursor.start(query, options), _named_in(query))
-    depth = max(_DEPTH_OF_ALL, search.least_depth)
+    depth = max(_FAR, search.least_depth)
     [ranked] = _ask(store, [asked], depth, options, ranks_words=bool(asked.text))
     search.look_at(ranked, depth)
     order = search.relevant()
@@ -181,19 +183,11 @@ def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, f
     return dict(_fused(judge, asked, ranked, judge.store.fields(ids)).order)
 
 
-def _fused(
-    judge: Judge,
-    asked: Sought,
-    ranked: Ranked,
-    owned: Mapping[str, frozenset[Field]],
-    weights: Mapping[str, float] | None = None,
-    least: float = 0.0,
-) -> fusion.Fused:
-    """Each document that a leg found with the probability that it is what is asked for, of at least ``least``."""
+def _fused(judge: Judge, asked: Sought, ranked: Ranked, owned: Mapping[str, frozenset[Field]]) -> fusion.Fused:
+    """Each document that a leg found with the probability that it is what is asked for."""
     with stage("fuse"):
         evidence = judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
-        shares = {**judge.weights, **(weights or {})}
-        return fusion.fuse(ranked.legs, owned, evidence, shares, behind=ranked.behind, most=ranked.most, least=least)
+        return fusion.fuse(ranked.legs, owned, evidence, judge.weights, behind=ranked.behind, most=ranked.most)
 
 
 # ---- what is asked
@@ -362,8 +356,12 @@ class _Search:
     """What the legs say of all candidates."""
     may_go_on: bool = False
     """Whether there may be relevant documents behind the candidates."""
+    highest_behind: float = 0.0
+    """The relevance that no document behind the candidates exceeds."""
     is_whole: bool = True
     """Whether nothing that was found is lost."""
+    is_unsettled: bool = False
+    """Whether documents behind the candidates may belong among the first `size`."""
 
     @property
     def size(self) -> int:
@@ -384,7 +382,7 @@ class _Search:
     def least_depth(self) -> int:
         """How many candidates each leg gives at first."""
         if self.options.takes_all and self.threshold:
-            return _DEPTH_OF_ALL
+            return _FAR
         return self.size + len(self.hidden)
 
     @property
@@ -400,11 +398,23 @@ class _Search:
     @property
     def needs_more(self) -> bool:
         """Whether a deeper search may find what is missing in the page."""
-        return (len(self.matches) < self.last and not self.is_whole) or self._too_few(self.matches)
+        return (len(self.matches) < self.last and not self.is_whole) or self.is_unsettled
 
-    def _too_few(self, found: Sequence[object]) -> bool:
-        wanted = self.size if self.options.takes_all else min(self.last + 1, self.size)
-        return len(found) < wanted and self.may_go_on
+    def _lacks(self, found: Sequence[tuple[str, float]]) -> bool:
+        """Whether documents behind the candidates may belong among the first `size` that were found.
+
+        Where legs gave their best `_FAR`, only too few are a reason to look further, and the ends of legs say whether.
+        """
+        if self.options.takes_all or self.depth >= _FAR:
+            wanted = self.size if self.options.takes_all else min(self.last + 1, self.size)
+            return len(found) < wanted and self.may_go_on
+        least = found[self.size - 1][1] if len(found) >= self.size else self.least
+        return bool(self.full) and least <= self.highest_behind
+
+    @property
+    def least(self) -> float:
+        """How likely a candidate has to be; a re-ranker may raise those that are less likely than what is shown."""
+        return 0.0 if self.options.reranker else self.threshold
 
     def look_at(self, ranked: Ranked, depth: int) -> None:
         """Learn what all legs say of the candidates."""
@@ -417,7 +427,7 @@ class _Search:
     def take(self, ranked: Ranked, depth: int, *, is_last: bool) -> None:
         """Find the best of the candidates, each with the document that its scores are of.
 
-        Where they are too few, and this is not the last attempt, their documents are not read.
+        Where others may belong among them, and this is not the last attempt, their documents are not read.
         """
         self.look_at(ranked, depth)
         documents: dict[str, Document] = {}
@@ -427,7 +437,8 @@ class _Search:
             if self.options.group:
                 best, self.parts = group_parts(best, self.threshold)
             best = best[: self.size]
-            if self._too_few(best) and not is_last:
+            self.is_unsettled = self._lacks(best)
+            if self.is_unsettled and not is_last:
                 self.matches = []
                 return
             unread = [id for id, _ in best if id not in documents]
@@ -445,8 +456,7 @@ class _Search:
 
     def relevant(self) -> list[tuple[str, float]]:
         """The candidates that are likely enough, best first, with what the query leaves out taken off."""
-        least = 0.0 if self.options.reranker else self.threshold  # a re-ranker may raise them
-        self.fused = _fused(self.judge, self.asked, self.ranked, self.owned, self.options.weights, least)
+        self._fuse()
         found = self.fused.order
         self.may_go_on = self._ends_among({id for id, _ in found})
         found = [one for one in found if one[0] not in self.hidden]
@@ -458,8 +468,20 @@ class _Search:
                 if unwanted.get(id, 0.0) < self.judge.threshold
             ]
         if self.asked.without:
-            found = sorted((one for one in found if one[1] >= least), key=lambda one: -one[1])
+            found = sorted((one for one in found if one[1] >= self.least), key=lambda one: -one[1])
         return found
+
+    def _fuse(self) -> None:
+        with stage("fuse"):
+            legs, most = self.ranked.legs, self.ranked.most
+            evidence = self.judge.evidence(self.asked.vectors, by_text=self.asked.by_text, most=most)
+            weights = {**self.judge.weights, **(self.options.weights or {})}
+            self.fused = fusion.fuse(
+                legs, self.owned, evidence, weights, behind=self.ranked.behind, most=most, least=self.least
+            )
+            kinds = {*self.owned.values(), *fusion.kinds_of(self.judge.manifest.spaces)}
+            behind = fusion.highest_behind(legs, kinds, evidence, weights, full=self.full, most=most)
+            self.highest_behind = to_relevance(behind)
 
     def _ends_among(self, relevant: Collection[str]) -> bool:
         """Whether a leg that has more to give still gave relevant documents at its end."""

@@ -49,6 +49,15 @@ def image_fields(spaces: Sequence[Space]) -> list[Field]:
     return [field for space in spaces if "image" in space.modalities for field in space.fields]
 
 
+def kinds_of(spaces: Sequence[Space]) -> list[frozenset[Field]]:
+    """The fields of a document with an image, of one with a text, and of one with both."""
+    by_modality = [
+        frozenset(field for space in spaces for field in space.fields if field.modality == modality)
+        for modality in ("image", "text")
+    ]
+    return [*by_modality, by_modality[0] | by_modality[1]]
+
+
 def query_vectors(
     spaces: Sequence[Space], text: Mapping[str, Vectors] | None, image: Mapping[str, Vectors] | None
 ) -> dict[Field, Vectors]:
@@ -162,34 +171,79 @@ def fuse(
     numbers: dict[frozenset[Field], int] = {}
     kind = np.array([numbers.setdefault(frozenset(owned[id]), len(numbers)) for id in ids], np.intp)
     has_text = np.array([any(one.modality == "text" for one in fields) for fields in numbers], np.bool_)[kind]
-    parts, beside = np.zeros(len(ids)), np.zeros(len(ids), np.bool_)
-    legs: dict[str, _OfAll] = {}
+    ranks: dict[str, NDArray[np.intp]] = {}
+    values: dict[str, NDArray[np.float64]] = {}
     for name, hits in ranked.items():
         has = np.array([any(str(one) == name for one in fields) for fields in numbers], np.bool_)[kind]
         has |= (name == WORDS) & has_text
-        values = np.full(len(ids), hits[-1].score if name != WORDS and hits else 0.0)
-        _put(values, places, (behind or {}).get(name, {}).values())
-        listed = _put(values, places, hits)
-        ranks = np.zeros(len(ids), np.intp)
-        ranks[listed[listed >= 0]] = np.flatnonzero(listed >= 0) + 1
-        has |= ranks > 0
-        values[~has] = np.nan
-        legs[name] = ranks, values, evidence[name].of(values)
-        counts = has & has_text if name == WORDS else has  # a file's name says nothing of a document where it is not
-        parts += np.where(counts, shares[name] * legs[name][2], 0.0)
-        beside |= counts & (name != WORDS)
-    total = PRIOR + parts
-    if most > 0 and shares.get(WORDS):
-        _, values, _ = legs[WORDS]
-        doubt = np.where(beside, np.where(has_text, DOUBT, NAME_DOUBT), 0.0)
-        by_words = PRIOR + shares[WORDS] * words_alone(most).of(values) - doubt
-        decide = ~np.isnan(values) & ((has_text & ~beside) | (by_words > total))
-        total = np.where(decide, by_words, total)
+        values[name] = np.full(len(ids), hits[-1].score if name != WORDS and hits else 0.0)
+        for known in (behind or {}).get(name, {}).values(), hits:
+            at = _put(values[name], places, known)
+            has[at[at >= 0]] = True  # also where words find a file by its name: that is so wherever it is listed
+        ranks[name] = np.zeros(len(ids), np.intp)
+        ranks[name][at[at >= 0]] = np.flatnonzero(at >= 0) + 1
+        values[name][~has] = np.nan
+    total, said = _totals(values, has_text, shares, evidence, most)
+    legs: dict[str, _OfAll] = {name: (ranks[name], values[name], said[name]) for name in ranked}
     near = np.flatnonzero(total >= to_log_odds(least) - 1e-6).tolist()  # rounding must lose none
     near.sort(key=ids.__getitem__)
     near.sort(key=total.tolist().__getitem__, reverse=True)  # which leaves equal ones in the order of their ids
     scored = [(ids[at], to_relevance(log_odds)) for at, log_odds in zip(near, total[near].tolist())]
     return Fused([one for one in scored if one[1] >= least], places, legs)
+
+
+def highest_behind(
+    ranked: Mapping[str, Sequence[Hit]],
+    kinds: Collection[Collection[Field]],
+    evidence: Mapping[str, Evidence],
+    weights: Mapping[str, float] | None = None,
+    *,
+    full: Collection[str],
+    most: float = 0.0,
+) -> float:
+    """Return the log-odds that no document exceeds which no leg listed; -inf where all are listed.
+
+    Such a document is no better than the last hit of each leg that has more to give (the threshold of Fagin, Lotem and
+    Naor, "Optimal aggregation algorithms for middleware", 2003). ``kinds`` are the fields that it may have, and
+    ``full`` the legs that have more to give; the rest is as in `fuse`.
+    """
+    shares = {name: (weights or {}).get(name, 1.0) for name in ranked}
+    has_text = np.array([any(one.modality == "text" for one in fields) for fields in kinds], np.bool_)
+    values: dict[str, NDArray[np.float64]] = {}
+    may_be_found = np.zeros(len(has_text), np.bool_)
+    for name, hits in ranked.items():
+        has = np.array([name == WORDS or any(str(one) == name for one in fields) for fields in kinds], np.bool_)
+        values[name] = np.where(has, hits[-1].score if name in full and hits else np.nan, np.nan)
+        may_be_found |= has & (name in full)
+        if name == WORDS and name not in full:
+            values[name][has_text] = 0.0
+    total, _ = _totals(values, has_text, shares, evidence, most)
+    return float(total[may_be_found].max(initial=-math.inf))
+
+
+def _totals(
+    values: Mapping[str, NDArray[np.float64]],
+    has_text: NDArray[np.bool_],
+    shares: Mapping[str, float],
+    evidence: Mapping[str, Evidence],
+    most: float,
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """The log-odds of documents, and the evidence of each leg; ``values`` are NaN where a leg says nothing."""
+    said = {name: evidence[name].of(each) for name, each in values.items()}
+    parts, beside = np.zeros(len(has_text)), np.zeros(len(has_text), np.bool_)
+    for name, each in said.items():
+        counts = ~np.isnan(each)
+        if name == WORDS:
+            counts &= has_text  # a file's name says nothing of a document where it is not
+        parts += np.where(counts, shares[name] * each, 0.0)
+        beside |= counts & (name != WORDS)
+    total = PRIOR + parts
+    if most > 0 and shares.get(WORDS):
+        doubt = np.where(beside, np.where(has_text, DOUBT, NAME_DOUBT), 0.0)
+        by_words = PRIOR + shares[WORDS] * words_alone(most).of(values[WORDS]) - doubt
+        decide = ~np.isnan(by_words) & ((has_text & ~beside) | (by_words > total))
+        total = np.where(decide, by_words, total)
+    return total, said
 
 
 def _put(values: NDArray[np.float64], places: Mapping[str, int], hits: Collection[Hit]) -> NDArray[np.intp]:

@@ -242,6 +242,9 @@ class Store(Closable, ABC):
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents and their vectors.
 
+        When this returns, none of them is found any more, and that is durable. Each document goes whole, but not all
+        go at once: a call that fails or is killed half-way has removed some, and calling again removes the others.
+
         Args:
             ids: Theirs; unknown ones are ignored.
 

@@ -7,6 +7,8 @@ import os
 import sqlite3
 import sys
 import threading
+import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,11 +29,29 @@ _PAGES = ("page_count", "freelist_count", "page_size")
 _CHECKPOINT_PAGES = 4096
 _VACUUMED_PAGES = 2048
 _LOG_BYTES = 2**26
-"""To how many bytes the log is cut after a large transaction."""
+"""To how many bytes the log is cut after a large transaction, and above which writers wait for readers."""
+_LOG_STEP = 2**24
+"""By how much the log has grown when writers wait again for the same readers."""
+_LOG_SECONDS, _LOG_LOOK = 5.0, 0.02
+"""For how long a writer waits for readers that keep the log from being emptied, and how often it looks."""
+_SPARSE_SHARE, _SPARSE_PAGES = 4, 512
+"""A file is made smaller where one page in so many is not used, and at least so many are not."""
+_TURN, _PAUSE = 0.5, 0.11
+"""After so many seconds of writing, a long operation lets others write for a moment: SQLite tries every 0.1 s."""
 _NETWORK = frozenset(
     "afs ceph cifs fuse.glusterfs fuse.s3fs fuse.sshfs gpfs lustre ncpfs nfs nfs4 smb3 smbfs".split()  # noqa: SIM905
 )
 """File systems that processes of several machines may use at once, without memory that they share."""
+
+
+_INCOMPLETE = (
+    "; its log (-wal) may be missing: the files of an index that is in use belong together, so copy it again with all "
+    "of them, or with `vlmsearch copy`"
+)
+
+
+class LargeLogWarning(UserWarning):
+    """Readers keep the log of an index from being emptied, so it grows."""
 
 
 class BlankError(Exception):
@@ -71,6 +91,7 @@ class Database:
         self._timeout = timeout
         self._idle: list[_Connection] = []
         self._taken = 0
+        self._log_allowed = _LOG_BYTES
         self._file: tuple[int, int] | None = None
         """Which file was opened first."""
         self._guard = threading.Lock()
@@ -96,6 +117,8 @@ class Database:
     @contextmanager
     def writing(self, operation: str) -> Iterator[sqlite3.Connection]:
         """A connection to write with: all that the block does is done at its end, or nothing. Other writers wait."""
+        if self._log_size() > self._log_allowed:
+            self._empty_log(operation)
         with self._transaction("IMMEDIATE", operation) as connection:
             if connection.look is not None:
                 raise sqlite3.OperationalError("attempt to write a readonly database")
@@ -138,16 +161,61 @@ class Database:
 
     def shrink(self) -> None:
         """Give the pages that are not used any more back to the file system, some at a time: others write between."""
-        with self._translated("shrink the file"):
-            connection = self._take()
+        with self._translated("shrink the file"), self._connection() as connection:
+            turns = Turns()
+            while (unused := connection.execute("PRAGMA freelist_count").fetchone()[0]) > 0:
+                # `execute` takes one step of a statement without columns, which is one page
+                connection.executescript(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")
+                if connection.execute("PRAGMA freelist_count").fetchone()[0] >= unused:
+                    break  # another process uses them up
+                turns.pause()
+            _write_back(connection)
+
+    def write_back(self) -> None:
+        """Bring what the log has into the file, as far as no reader needs the file as it is, and the disk has room."""
+        with suppress(BackendError), self._translated("write the log back"), self._connection() as connection:
+            _write_back(connection)
+
+    def _empty_log(self, operation: str) -> None:
+        """Wait for readers that the log grows for; where they stay, say so and let it grow by a step.
+
+        SQLite begins the log anew when no reader needs any of it. A process that reads for long thus makes it grow
+        with all that is written meanwhile. Nobody is kept from reading or writing while this waits.
+        """
+        until = time.monotonic() + min(_LOG_SECONDS, self._timeout)
+        with self._translated(operation), self._connection() as connection:
             try:
-                while (unused := connection.execute("PRAGMA freelist_count").fetchone()[0]) > 0:
-                    # `execute` takes one step of a statement without columns, which is one page
-                    connection.executescript(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")
-                    if connection.execute("PRAGMA freelist_count").fetchone()[0] >= unused:
-                        break  # another process uses them up
+                connection.execute("PRAGMA busy_timeout = 0")
+                while True:
+                    is_busy, pages, written_back = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    if not is_busy:
+                        self._log_allowed = _LOG_BYTES
+                        return
+                    check_cancelled()
+                    if time.monotonic() >= until:
+                        break
+                    time.sleep(_LOG_LOOK)
             finally:
-                self._give_back(connection)
+                connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
+        size = self._log_size()
+        if self._log_allowed == _LOG_BYTES and written_back < pages:
+            warnings.warn(
+                f"the log of {self.name} has {size / 2**20:.0f} MiB ({self._log.name}) and grows: a process or thread "
+                "that has been reading the index for long keeps it from being emptied. Nothing is lost; end the "
+                "reader, or see that the disk has room",
+                LargeLogWarning,
+                stacklevel=2,
+            )
+        self._log_allowed = size + _LOG_STEP
+
+    @property
+    def _log(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _log_size(self) -> int:
+        with suppress(OSError):
+            return self._log.stat().st_size
+        return 0
 
     def close(self) -> None:
         """Close all connections; the next call opens others."""
@@ -157,6 +225,16 @@ class Database:
             connection.close()
 
     # ---- connections
+
+    @contextmanager
+    def _connection(self) -> Iterator[_Connection]:
+        """A connection without a transaction."""
+        connection = self._take()
+        try:
+            yield connection
+        finally:
+            connection.end_statements()
+            self._give_back(connection)
 
     def _take(self) -> _Connection:
         if os.getpid() != self._process:
@@ -231,8 +309,8 @@ class Database:
 
     def _look(self) -> tuple[int, ...]:
         """What differs after every write: of the file, and how long its log is."""
-        found, log = self.path.stat(), self.path.with_name(f"{self.path.name}-wal")
-        return found.st_ino, found.st_size, found.st_mtime_ns, log.stat().st_size if log.exists() else 0
+        found = self.path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns, self._log_size()
 
     def _identity(self) -> tuple[int, int] | None:
         with suppress(OSError):
@@ -250,6 +328,8 @@ class Database:
             if not tables:
                 raise BlankError
             raise ConfigError(f"{self.path} is a database of another program: give the index another name")
+        if not tables:
+            raise BackendError(f"{self.name} lacks its tables{_INCOMPLETE}")
         if version > VERSION:
             raise ConfigError(
                 f"{self.name} was written by a newer vlmsearch (schema {version}; this one knows {VERSION}): "
@@ -279,7 +359,8 @@ class Database:
             connection.execute(f"PRAGMA user_version = {max(version, VERSION)}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            with suppress(sqlite3.Error):  # which may have ended it by itself, as where the disk is full
+                connection.execute("ROLLBACK")
             raise
 
     # ---- what goes wrong
@@ -325,6 +406,7 @@ class Database:
         advice = {
             "full": "; nothing of it was done: make room on the disk, and do it again",
             "disk I/O error": "; nothing of it was done: see whether the disk or a quota is full, or the disk fails",
+            "no such table": _INCOMPLETE,
             "readonly": "; it may be read here, and not written to",
             "unable to open": "; the file or its folder may not be opened by this user, or its log (-wal) has to be "
             "read by a process that may write to the folder first",
@@ -335,6 +417,29 @@ class Database:
         said = " ".join(said.partition(" with text ")[0].split())
         found = next((text for key, text in advice.items() if key in said), "")
         return BackendError(f"{self.name} failed to {operation}: {said}{found}")
+
+
+class Turns:
+    """The turns that a long operation leaves to other writers, between its transactions."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+
+    def pause(self) -> None:
+        """Let others write, where this operation has been writing for long."""
+        if time.monotonic() - self._begun > _TURN:
+            time.sleep(_PAUSE)
+            self._begun = time.monotonic()
+
+
+def _write_back(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+
+def is_sparse(db: sqlite3.Connection) -> bool:
+    """Return whether so many pages of the file are not used that it is worth the time to make it smaller."""
+    pages, unused = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGES[:2])
+    return bool(unused >= _SPARSE_PAGES and unused * _SPARSE_SHARE > pages)
 
 
 def page_bytes(db: sqlite3.Connection) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import compress, islice
 from operator import attrgetter
 from pathlib import Path
@@ -23,7 +23,7 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.sqlite.audit import audit
-from vlmsearch.stores.sqlite.database import BlankError, Database, bytes_in_page, page_bytes
+from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
 from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
@@ -104,6 +104,7 @@ class SqliteStore(GenerationalStore):
         with self._database.writing("make the index") as db:
             if _slot_row(db, slot) is None:
                 self._put_slot(db, slot, row)
+        self._database.write_back()  # so that a copy of the file alone is an index
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
         """Put another row in the place of one of this revision; False where there is no such row."""
@@ -179,8 +180,11 @@ class SqliteStore(GenerationalStore):
             check_records(records, manifest.spaces)
             if records:
                 with self._writing("write documents") as (db, tables):
+                    is_first = not tables.state(db).last_row
                     tables.write(db, records)
                     tables.tidy(db)
+                if is_first:
+                    self._database.write_back()
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read, in one transaction; returns their ids.
@@ -199,12 +203,24 @@ class SqliteStore(GenerationalStore):
         return [record.document.id for record in changed]
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents with all that belongs to them; returns how many were there."""
+        """Remove documents with all that belongs to them; returns how many were there.
+
+        A thousand go in one transaction, and others may write between two. Where many pages of the file are not used
+        any more, it becomes smaller.
+        """
         if self.as_opened() is None:
             return 0
-        with self.in_use(), self._writing("delete documents") as (db, tables):
-            count = sum(tables.remove(db, some) for some in pages(ids))
-            tables.tidy(db)
+        count, is_large, turns = 0, False, Turns()
+        for some in pages(ids):
+            with self.in_use(), self._writing("delete documents") as (db, tables):
+                removed = tables.remove(db, some)
+                tables.tidy(db)
+                is_large |= bool(removed) and is_sparse(db)
+            count += removed
+            turns.pause()
+        if is_large:
+            with suppress(BackendError):  # they are deleted, and the file can become smaller at another time
+                self._database.shrink()
         return count
 
     # ---- searching
