@@ -549,7 +549,7 @@ def test_a_reranker_reads_a_text(pipeline: Pipeline) -> None:
         pipeline.search("red star", rerank="nonsense:")
     with pytest.raises(ConfigError, match="`rerank_first` is from 1 to 10,000, not 0"):
         pipeline.search("red star", rerank=Odd(), rerank_first=0)
-    with pytest.raises(ConfigError, match="`rerank_seconds` is above 0, not 0"):
+    with pytest.raises(ConfigError, match="`rerank_seconds` is above 0 and at most 600, not 0"):
         pipeline.search("red star", rerank=Odd(), rerank_seconds=0)
 
 
