@@ -199,6 +199,9 @@ def _add(flags: Sequence[Callable[[Any], Any]]) -> Callable[[Function], Function
     return decorate
 
 
+_METAVARS = {"sort": "KEY", "diversity": "SHARE", "min_score": "SCORE", "rerank_seconds": "SECONDS"}
+
+
 class _Weight(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
     name = "weight"
 
@@ -217,27 +220,23 @@ def _flag(declared: SearchOption) -> Callable[[Function], Function]:
     if declared.name == "where":
         return where_option
     if declared.name == "weights":
-        return option(
-            "--weight",
-            "weights",
-            multiple=True,
-            type=_Weight(),
-            callback=lambda _context, _parameter, given: dict(given) or None,
-            metavar="LEG=NUMBER",
-            help=text,
-        )
+        said = "How much a leg counts, such as words=0.5 or clip/image=2; 0 leaves it out. May be given several times."
+        settings: dict[str, Any] = {"callback": lambda _context, _parameter, given: dict(given) or None}
+        return option("--weight", "weights", multiple=True, type=_Weight(), metavar="LEG=NUMBER", help=said, **settings)
     if declared.name == "rerank":
-        return option(flag, metavar="URL", help=f"Such as onnx:NAME; {OWN_RERANKER} with --server. {text}")
+        return option(flag, metavar="URL", help=f"{text} Such as onnx:NAME; with --server, {OWN_RERANKER}.")
     if declared.type is bool:
         return option(f"{flag}/--no-{declared.name}", default=declared.default, help=text)
     if isinstance(declared.default, tuple):
-        return option(flag.rstrip("s"), declared.name, multiple=True, type=PlainText(), metavar="KEY", help=text)
-    settings: dict[str, Any] = {"default": declared.default, "show_default": declared.default is not None}
+        said = f"{text.rstrip('.')}; may be given several times."
+        return option(flag.rstrip("s"), declared.name, multiple=True, type=PlainText(), metavar="KEY", help=said)
+    settings = {"default": declared.default, "show_default": declared.default is not None}
+    metavar = _METAVARS.get(declared.name, "N" if declared.type is int else declared.name.upper())
     if declared.maximum is not None:
         kind: Any = click.IntRange if declared.type is int else click.FloatRange
         lowest = declared.minimum if declared.above is None else declared.above
         settings["type"] = kind(lowest, declared.maximum, min_open=declared.above is not None)
-    return option(flag, metavar=declared.name.rpartition("_")[2].upper(), help=text, **settings)
+    return option(flag, metavar=metavar, help=text, **settings)
 
 
 def search_flags(

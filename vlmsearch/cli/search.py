@@ -42,7 +42,12 @@ from vlmsearch.wire import matches_json
 @query_options
 @search_flags(SearchKeywords, leave_out=["offset"])
 @option(
-    "--page", type=click.IntRange(1, LONGEST_PAGE), default=1, show_default=True, help="Page, each as long as --limit."
+    "--page",
+    type=click.IntRange(1, LONGEST_PAGE),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of the page, each as long as --limit.",
 )
 @option("--all", "show_all", is_flag=True, help="Show what comes closest, however little it matches.")
 @store_option

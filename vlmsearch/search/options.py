@@ -95,7 +95,7 @@ class SearchOptions:
     Attributes:
         where: Filter on metadata, such as ``{"year": {"$gte": 2020}}``. `vlmsearch.stores.filters` has its operators.
         limit: Maximum number of matches.
-        min_score: Lowest score to show, from 0 to 1. By default that of the index.
+        min_score: Lowest score to show, from 0 to 1; by default that of the index.
         weights: Weights of legs, such as ``{"words": 0.5, "clip/image": 2}``. A leg that is left out has 1; one with 0
             is not asked.
         rerank: Re-ranker that reads the text with each of the first matches and judges them anew. True is the one that
