@@ -6,6 +6,7 @@ import signal
 from hypothesis import settings
 
 pytest_plugins = [
+    "tests.support.parts",
     "tests.support.servers",
     "tests.support.service",
     "tests.support.browser",

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-import ray
 
 from tests.support.object_storage import object_storage
 
@@ -22,6 +21,8 @@ def storage() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cluster(storage: None) -> Iterator[None]:
     """A cluster of two CPUs that this process is connected to, whose processes know the storage."""
+    import ray
+
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init("local", num_cpus=2, logging_level="ERROR", **SMALL)
     try:
