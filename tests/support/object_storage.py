@@ -36,6 +36,13 @@ def object_storage() -> Iterator[None]:
             server.stop()
 
 
+@pytest.fixture(scope="session")
+def storage() -> Iterator[None]:
+    """The bucket ``photos`` of `object_storage`."""
+    with object_storage():
+        yield
+
+
 def client() -> Any:
     """A client of the server."""
     import boto3
