@@ -15,7 +15,7 @@ SERVER_FIXTURES = frozenset(
 )
 """The fixtures that start, or install, a server, a browser or a cluster; others get theirs from them."""
 SERVERS = frozenset({"chroma server", "mongodb", "mongodb+chroma", "served"})
-"""The parameters for which a fixture asks ``request`` for one of them."""
+"""The parameters that name a store with a server; some of these tests are on a mock of it, and wait with the rest."""
 STARTERS = frozenset(
     {
         ("tests.support.mongo_servers", "MongoServer"),
@@ -57,8 +57,7 @@ def is_server_test(item: pytest.Item) -> bool:
     if fixtures & SERVER_FIXTURES:
         return True
     call = getattr(item, "callspec", None)
-    values = call.params.values() if call is not None and "request" in fixtures else ()
-    if any(isinstance(value, str) and value in SERVERS for value in values):
+    if call is not None and any(isinstance(value, str) and value in SERVERS for value in call.params.values()):
         return True
     names = vars(getattr(item, "module", None) or object).values()
     return any((getattr(each, "__module__", ""), getattr(each, "__name__", "")) in STARTERS for each in names)
