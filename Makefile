@@ -1,5 +1,6 @@
 # make demo    draw a gallery, index it, search it: nothing but Python is needed
-# make test    lint, types and all tests, in two processes; prints what took longest
+# make quick   the tests that start no server and export no model, in about three minutes
+# make test    lint, types, then the quick tests and all others, in two processes; prints what took longest
 # make lint    lint and types alone
 # make exhaustive    the long tests: chaos, every crash point, fuzzing
 # make docs    the manual, into site/
@@ -8,15 +9,22 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --durations=15
+# what is compiled is kept: tests start hundreds of processes, and pytest rewrites every test
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint exhaustive docs bench
+.PHONY: demo quick test lint exhaustive docs bench
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
 	$(VENV)/bin/vlmsearch demo
 
+quick: $(VENV)/.test
+	$(PYTEST) -m 'not (server or slow or exhaustive)'
+
 test: lint
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --durations=15
+	$(MAKE) quick
+	$(PYTEST) -m '(server or slow) and not exhaustive'
 
 exhaustive: $(VENV)/.test
 	$(VENV)/bin/python -m pytest -n 2 --durations=15 --timeout 3600 -m exhaustive

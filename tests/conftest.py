@@ -6,14 +6,14 @@ import signal
 from hypothesis import settings
 
 pytest_plugins = [
+    "tests.support.parts",
     "tests.support.servers",
     "tests.support.service",
-    "tests.support.browser",
     "tests.support.mongo_servers",
     "tests.support.every_store",
     "tests.support.triton_fixtures",
     "tests.support.wheel",
-    "tests.support.ray_cluster",
+    "tests.support.object_storage",
     "tests.support.spans",
 ]
 

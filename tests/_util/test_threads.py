@@ -10,7 +10,6 @@ import pytest
 from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import BackendError
-from vlmsearch.export.torch import TwoTowers
 from vlmsearch.models.session import OnnxSession
 from vlmsearch.registry import open_encoder
 
@@ -77,6 +76,8 @@ def test_an_encoder_that_is_closed_says_so_and_keeps_no_model(url: str) -> None:
 
 def models() -> set[int]:
     """The models of encoders in this process."""
+    from vlmsearch.export.torch import TwoTowers
+
     return {id(found) for found in gc.get_objects() if type(found) in (OnnxSession, TwoTowers)}
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner, Result
 
 from tests.support.codec_standin import pretend_gpu
@@ -21,7 +20,6 @@ from vlmsearch.cli import cli
 from vlmsearch.cli.bench.data import read_images
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.export.inputs import row_cosines
-from vlmsearch.export.torch import load_reference
 from vlmsearch.models import session as onnx_session
 from vlmsearch.models.bundle import find_bundles
 
@@ -73,6 +71,10 @@ def test_onnx_runtime_is_timed_and_what_is_not_installed_is_named(monkeypatch: p
 
 @pytest.mark.parametrize("model", ["demo-clip", "demo-minilm"])
 def test_torch_gets_the_same_batches_in_half_precision(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    import torch
+
+    from vlmsearch.export.torch import load_reference
+
     compiled: list[dict[str, Any]] = []
 
     def keep(step: Any, **how: Any) -> Any:

@@ -27,7 +27,6 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError, QualityError
 from vlmsearch.export.bundle import build_bundle
-from vlmsearch.export.torch import TorchEncoder
 from vlmsearch.models.bundle import Bundle, DamagedBundleWarning, built_bundles, find_bundles, open_bundle
 from vlmsearch.models.recipe import read_recipe
 
@@ -79,6 +78,8 @@ def test_a_bundle_holds_what_was_asked_for_and_its_proof(bundle: Bundle) -> None
 
 
 def test_every_encoder_of_the_model_gives_the_same_vectors(bundle: Bundle, recipe: Path) -> None:
+    from vlmsearch.export.torch import TorchEncoder
+
     reference = TorchEncoder(str(recipe))
     for precision, least in (("fp32", 0.9999), ("int8", 0.985)):
         with OnnxEncoder(f"{bundle.folder}/", precision=precision) as encoder:  # type: ignore[arg-type]

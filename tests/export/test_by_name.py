@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file, save_file
 
 from tests.support import cli
 from tests.support.checkpoints import edit_json, make_bert, make_clip
@@ -22,7 +21,6 @@ from vlmsearch.export import complete
 from vlmsearch.export.derive import derive_recipe, find_or_derive
 from vlmsearch.export.fetch import checkpoint_folder
 from vlmsearch.export.load import load_checkpoint
-from vlmsearch.export.torch import load_reference
 from vlmsearch.models.bundle import find_bundles
 from vlmsearch.models.locations import check_location, split_location
 from vlmsearch.models.recipe import Prompts, Recipe, RerankerRecipe, built_by, read_recipe
@@ -51,6 +49,8 @@ def run(*arguments: str) -> str:
 
 
 def test_a_name_is_a_recipe_pinned_at_a_commit(hub: Hub, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
     put_bert(hub, tmp_path)
     text = run("build", "somebody/tiny-bert", "--show")
     path = tmp_path / "recipe.toml"
@@ -66,6 +66,8 @@ def test_a_name_is_a_recipe_pinned_at_a_commit(hub: Hub, tmp_path: Path) -> None
 
 
 def test_what_was_built_by_name_needs_no_hub_and_is_built_again_the_same(hub: Hub, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
     folder = put_bert(hub, tmp_path)
     with open_encoder("onnx:somebody/tiny-bert?precision=fp32") as encoder:
         found = encoder.encode_texts(["a red star", "a blue box"])["sentence"]
@@ -185,6 +187,8 @@ def test_a_name_that_the_hub_does_not_have_is_one_line(hub: Hub) -> None:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_pooling_is_said_where_the_repository_does_not(hub: Hub, tmp_path: Path, pooling: str) -> None:
+    from vlmsearch.export.torch import load_reference
+
     folder = put_bert(hub, tmp_path)
     expected = make_bert(tmp_path / "whole", pooling={"mean": "mean_tokens", "cls": "cls_token"}[pooling])
     (folder / "modules.json").unlink()

@@ -11,19 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
 from vlmsearch.export.fetch import checkpoint_folder, text_input
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
-from vlmsearch.export.torch import load_reference
 from vlmsearch.models.recipe import Recipe
 
 
 def test_every_format_of_weights_is_the_same_checkpoint(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from vlmsearch.export.torch import load_reference
+
     folder = make_clip(tmp_path / "one")
     tensors = {name: tensor.half().float() for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors")
@@ -53,6 +54,9 @@ def test_every_format_of_weights_is_the_same_checkpoint(tmp_path: Path) -> None:
 def test_pickled_weights_are_read_only_where_a_recipe_asks_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
+    from safetensors.torch import load_file
+
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
     folder = make_clip(tmp_path / "one")
     digest = load_checkpoint(folder).digest()
@@ -90,6 +94,8 @@ class _Touches:
 
 
 def test_bfloat16_weights_are_read(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
     folder = make_clip(tmp_path)
     tensors = load_file(folder / "model.safetensors")
     save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, folder / "model.safetensors")
@@ -99,6 +105,8 @@ def test_bfloat16_weights_are_read(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_that_of_all_that_decides_the_vectors(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
     folder = make_clip(tmp_path)
     digests = {load_checkpoint(folder).digest()}
     edit_json(folder / "preprocessor_config.json", resample=2)
@@ -115,6 +123,8 @@ def test_the_digest_is_that_of_all_that_decides_the_vectors(tmp_path: Path) -> N
 
 
 def _remove_tensor(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
     tensors = load_file(folder / "model.safetensors")
     del tensors["visual_projection.weight"]
     save_file(tensors, folder / "model.safetensors")
@@ -238,6 +248,10 @@ def test_whole_numbers_are_numbers_too(tmp_path: Path) -> None:
 
 
 def test_settings_do_not_make_transformers_take_memory_that_the_weights_do_not_need(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from vlmsearch.export.torch import load_reference
+
     folder = make_bert(tmp_path)
     tensors = load_file(folder / "model.safetensors")
     del tensors["embeddings.token_type_embeddings.weight"]

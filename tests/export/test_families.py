@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from tests.support.checkpoints import edit_json
@@ -24,7 +23,6 @@ from vlmsearch.export.inputs import Feeds, run, text_feeds
 from vlmsearch.export.layers import CpuInt8Layers
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import QuantisationPlan, Subject, drift, export, write
-from vlmsearch.export.torch import TorchEncoder, load_reference
 from vlmsearch.export.verify import tokenizer_cases, verify_tokens, verify_vectors
 from vlmsearch.models.recipe import Calibration, Gates, Prompts, Recipe, Shapes, TowerGate
 from vlmsearch.tensorrt.builder.graph import engine_graph, read_int8
@@ -59,6 +57,10 @@ def assert_same(ours: Vectors, theirs: Vectors) -> None:
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
 def test_vectors_are_those_of_sentence_transformers(tmp_path: Path, family: TextFamily, pooling: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from vlmsearch.export.torch import load_reference
+
     folder = make_text_model(tmp_path, family, pooling=pooling)
     checkpoint = load_checkpoint(folder)
     feeds = feeds_of(checkpoint, ODD)
@@ -133,6 +135,8 @@ def test_a_mask_is_never_for_a_single_query(tmp_path: Path, family: TextFamily, 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
 def test_base_models_compute_the_same_at_their_real_size(tmp_path: Path, family: TextFamily) -> None:
+    from vlmsearch.export.torch import load_reference
+
     folder = make_text_model(tmp_path, family, real=True, limit=320)
     texts = [*ODD, " ".join(tokenizer_cases(60)[40:])]
     for pooling in ("mean", "cls", "max", "lasttoken"):
@@ -160,6 +164,10 @@ def test_base_models_are_built_at_their_real_size(tmp_path: Path, family: TextFa
 
 @pytest.mark.parametrize("family", ["modernbert", "mpnet", "xlm-roberta"])
 def test_a_bundle_is_built_from_end_to_end(tmp_path: Path, family: TextFamily) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from vlmsearch.export.torch import TorchEncoder
+
     folder = make_text_model(tmp_path / "checkpoint", family, prompts={"query": "query: ", "passage": "passage: "})
     bundle = build_bundle(dataclasses.replace(RECIPE, checkpoint=str(folder)), out=tmp_path / "bundle")
     assert bundle.precisions == ["fp32", "int8", "qdq"]
@@ -188,6 +196,10 @@ def test_a_bundle_is_built_from_end_to_end(tmp_path: Path, family: TextFamily) -
 def test_prompts_are_those_of_sentence_transformers(
     tmp_path: Path, prompts: dict[str, str], default: str | None, query: str, document: str
 ) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from vlmsearch.export.torch import TorchEncoder
+
     folder = make_text_model(tmp_path, "bert", prompts=prompts)
     edit_json(folder / "config_sentence_transformers.json", default_prompt_name=default)
     checkpoint = load_checkpoint(folder)

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from tests.support.checkpoints import edit_json, make_bert, make_clip
@@ -22,7 +21,6 @@ from vlmsearch.export.inputs import Feeds, open_session, pixel_feeds, run, text_
 from vlmsearch.export.layers import CpuInt8Layers
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
-from vlmsearch.export.torch import load_reference
 from vlmsearch.models.bundle import UNPADDED, Tower, padded_length
 from vlmsearch.types import Vectors
 
@@ -32,6 +30,8 @@ RNG = np.random.default_rng(0)
 
 def texts_of(checkpoint: Checkpoint, batch: int = 4) -> tuple[Vectors, Vectors]:
     """Vectors of the exported float32 text tower, and the reference's, of the same batches."""
+    from vlmsearch.export.torch import load_reference
+
     tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -66,6 +66,8 @@ def assert_same(ours: Vectors, theirs: Vectors) -> None:
 def test_clip_variants_match_transformers(
     tmp_path: Path, act: str, old_end: bool, patch: int, size: int, width: int, heads: int, dim: int
 ) -> None:
+    from vlmsearch.export.torch import load_reference
+
     folder = make_clip(tmp_path, act=act, old_end=old_end, patch=patch, size=size, width=width, heads=heads, dim=dim)
     checkpoint = load_checkpoint(folder)
     assert checkpoint.dim == dim
@@ -78,6 +80,8 @@ def test_clip_variants_match_transformers(
 
 @pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token", "max_tokens"])
 def test_bert_poolings_match_the_peers(tmp_path: Path, pooling: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
     checkpoint = load_checkpoint(make_bert(tmp_path, pooling=pooling))
     assert checkpoint.max_tokens == 32
     ours, theirs = texts_of(checkpoint, batch=1)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
 from benchmarks.labelled import read_cisi
 from tests.support.checkpoints import minilm
@@ -94,6 +93,7 @@ def test_it_passed_its_gates(bundle: Bundle) -> None:
 
 @needs_shared
 def test_spearman_on_sts_is_that_of_sentence_transformers(bundle: Bundle) -> None:
+    from scipy.stats import spearmanr
     from sentence_transformers import SentenceTransformer
 
     with (SHARED / "stsb-en-dev.csv").open(newline="", encoding="utf-8") as file:

@@ -16,7 +16,6 @@ from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.export.bundle import build_bundle
 from vlmsearch.export.load import load_checkpoint, read_config
-from vlmsearch.export.torch import TorchEncoder, load_reference
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.recipe import read_recipe
 
@@ -94,6 +93,8 @@ def change(folder: Path, part: str, **settings: Any) -> None:
 
 @pytest.mark.parametrize(("act", "heads", "dim"), [("gelu", 3, 32), ("quick_gelu", 6, 40)])
 def test_the_layout_makes_no_difference(tmp_path: Path, act: str, heads: int, dim: int) -> None:
+    from vlmsearch.export.torch import load_reference
+
     original = make_clip(tmp_path / "original", act=act, old_end=True, heads=heads, dim=dim)
     folder = make_open_clip(tmp_path / "open", original)
     one, other = load_checkpoint(original), load_checkpoint(folder)
@@ -117,6 +118,8 @@ def test_the_layout_makes_no_difference(tmp_path: Path, act: str, heads: int, di
 
 
 def test_a_bundle_is_built_and_proven(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import TorchEncoder
+
     folder = make_open_clip(tmp_path / "open", make_clip(tmp_path / "original", old_end=True))
     recipe = make_recipe(tmp_path, folder)
     built = build_bundle(read_recipe(recipe), out=tmp_path / "b")

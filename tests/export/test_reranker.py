@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from sentence_transformers import CrossEncoder
 
 from tests.support.checkpoints import edit_json, make_bert, make_cross_encoder
 from tests.support.paths import ENGINES
@@ -21,7 +19,6 @@ from vlmsearch.export.pairs import labelled_pairs
 from vlmsearch.export.quantize import export, score_drift
 from vlmsearch.export.relevance import calibration_error
 from vlmsearch.export.reranker import BINS, build_reranker, fit_platt, split_pairs
-from vlmsearch.export.torch import CrossEncoderReference
 from vlmsearch.export.verify import verify_pairs
 from vlmsearch.models.bundle import open_bundle
 from vlmsearch.models.recipe import PairCalibration, RerankerGates, RerankerRecipe, ScoreGate, find_any_recipe
@@ -46,6 +43,11 @@ RECIPE = RerankerRecipe(
 
 
 def test_a_graph_of_the_real_sizes_computes_what_transformers_computes(tmp_path: Path) -> None:
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    from vlmsearch.export.torch import CrossEncoderReference
+
     folder = make_cross_encoder(tmp_path, real=True)
     checkpoint = load_cross_encoder(folder)
     assert checkpoint.max_tokens == 512
@@ -189,6 +191,8 @@ def _pair(pair: tuple[str, str]) -> tuple[str, list[Document]]:
 
 
 def _logit(folder: Path, pair: tuple[str, str]) -> Vectors:
+    from vlmsearch.export.torch import CrossEncoderReference
+
     checkpoint = load_cross_encoder(folder)
     tokenizer = pair_tokenizer((folder / "tokenizer.json").read_bytes(), "tiny", checkpoint.max_tokens)
     (batch,) = pair_feeds([pair], tokenizer, checkpoint.pad).batches
@@ -205,6 +209,11 @@ def test_the_recipes_are_found_by_their_names() -> None:
 
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
 def test_a_roberta_of_two_texts_computes_what_transformers_computes(tmp_path: Path, family: TextFamily) -> None:
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    from vlmsearch.export.torch import CrossEncoderReference
+
     folder = make_text_cross_encoder(tmp_path, family)
     checkpoint = load_cross_encoder(folder)
     tokenizer = pair_tokenizer((folder / "tokenizer.json").read_bytes(), "tiny", checkpoint.max_tokens)

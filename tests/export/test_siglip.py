@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import transformers
 from safetensors.numpy import load_file
 
 from tests.support.checkpoints import edit_json, make_recipe
@@ -30,7 +29,6 @@ from vlmsearch.export.layers import CpuInt8Layers, Layers
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import export
 from vlmsearch.export.relevance import sigmoid_fit
-from vlmsearch.export.torch import TorchEncoder, load_reference
 from vlmsearch.export.verify import tokenizer_cases, verify_images, verify_tokens
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Bundle, Tower
@@ -58,6 +56,8 @@ def feeds_of(checkpoint: Checkpoint, tower: Tower) -> Feeds:
 
 def both(checkpoint: Checkpoint, tower: Tower) -> tuple[Vectors, Vectors]:
     """Vectors of the float32 tower and the reference's."""
+    from vlmsearch.export.torch import load_reference
+
     reference, feeds = load_reference(checkpoint.folder), feeds_of(checkpoint, tower)
     ours, _ = run(export(checkpoint, tower), feeds)
     if tower == "image":
@@ -146,8 +146,11 @@ def test_tokens_are_those_of_transformers(tmp_path: Path, second: bool) -> None:
     assert checkpoint.lower == second, "SigLIP's tokenizer lower-cases by itself"
 
 
-@pytest.mark.skipif(not hasattr(transformers, "Siglip2Tokenizer"), reason="transformers has no Siglip2Tokenizer")
 def test_texts_are_lower_cased_as_transformers_does_for_siglip_2(tmp_path: Path) -> None:
+    import transformers
+
+    if not hasattr(transformers, "Siglip2Tokenizer"):
+        pytest.skip("transformers has no Siglip2Tokenizer")
     bundle = described(load_checkpoint(make_siglip(tmp_path, positions=64)))
     tokenizer, theirs = open_tokenizer(bundle), transformers.Siglip2Tokenizer.from_pretrained(tmp_path)
     texts = tokenizer_cases(500)
@@ -176,6 +179,8 @@ def test_a_checkpoint_that_keeps_capitals_keeps_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("second", [True, False])
 def test_images_are_squashed_as_transformers_does(tmp_path: Path, second: bool) -> None:
+    from vlmsearch.export.torch import load_reference
+
     checkpoint, reference = load_checkpoint(make_siglip(tmp_path, second=second, size=64)), load_reference(tmp_path)
     expected = Preprocess(64, crop=False, interpolation="bilinear" if second else "bicubic")
     assert checkpoint.preprocess == expected
@@ -226,6 +231,8 @@ def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:
 
 
 def test_a_bundle_is_built_and_proven(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import TorchEncoder
+
     recipe = make_recipe(tmp_path, make_siglip(tmp_path / "checkpoint", positions=64), space="siglip")
     built = build_bundle(read_recipe(recipe), out=tmp_path / "b", precisions=["fp32", "fp16", "int8", "qdq"])
     checks = json.loads((tmp_path / "b" / "bundle.json").read_text())["measured"]["checks"]

@@ -6,16 +6,14 @@ import dataclasses
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-import torch
 from numpy.typing import NDArray
 from onnxruntime.quantization import quantize_dynamic
-from transformers import AutoModel, CLIPModel
 
 from tests.support.checkpoints import make_bert, make_clip
 from tests.support.hub import REVISION, Hub, taken_for_the_real_one
@@ -28,6 +26,9 @@ from vlmsearch.models.bundle import find_bundles
 from vlmsearch.models.recipe import Recipe, built_by
 from vlmsearch.registry import open_encoder
 
+if TYPE_CHECKING:
+    import torch
+
 TEXTS = ["a red star", "a blue box in the snow", "x"]
 
 
@@ -37,19 +38,25 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield server
 
 
-class _Output(torch.nn.Module):
+def _output(run: Any, module: torch.nn.Module) -> torch.nn.Module:
     """A module of transformers that gives one of its outputs, for inputs in a fixed order."""
+    import torch
 
-    def __init__(self, run: Any, module: torch.nn.Module) -> None:
-        super().__init__()
-        self._run, self.module = run, module
+    class Output(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self._run(self.module, *inputs)
-        return found
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = run(self.module, *inputs)
+            return found
+
+    return Output()
 
 
 def _write(module: torch.nn.Module, given: dict[str, torch.Tensor], output: str, path: Path) -> None:
+    import torch
+
     path.parent.mkdir(exist_ok=True)
     axes = {name: {0: "batch", 1: "length"} if tensor.ndim == 2 else {0: "batch"} for name, tensor in given.items()}
     with warnings.catch_warnings(), torch.inference_mode():
@@ -62,6 +69,9 @@ def _write(module: torch.nn.Module, given: dict[str, torch.Tensor], output: str,
 
 def export_bert(folder: Path) -> Path:
     """Export a sentence encoder as optimum does: token types too, and the last hidden state."""
+    import torch
+    from transformers import AutoModel
+
     ids = torch.randint(5, 60, (2, 7))
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
 
@@ -69,13 +79,16 @@ def export_bert(folder: Path) -> Path:
         found: torch.Tensor = model(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
         return found
 
-    module = _Output(run, AutoModel.from_pretrained(folder))
+    module = _output(run, AutoModel.from_pretrained(folder))
     _write(module, given, "last_hidden_state", folder / "onnx/model.onnx")
     return folder
 
 
 def export_clip(folder: Path) -> Path:
     """Export the two towers of a CLIP as transformers.js takes them."""
+    import torch
+    from transformers import CLIPModel
+
     model = CLIPModel.from_pretrained(folder)
 
     def text(model: Any, ids: torch.Tensor) -> torch.Tensor:
@@ -88,9 +101,9 @@ def export_clip(folder: Path) -> Path:
 
     words: Any = model.config.text_config
     ids = torch.tensor([[words.bos_token_id, 9, words.eos_token_id]] * 2)
-    _write(_Output(text, model), {"input_ids": ids}, "text_embeds", folder / "onnx/text_model.onnx")
+    _write(_output(text, model), {"input_ids": ids}, "text_embeds", folder / "onnx/text_model.onnx")
     pixels = torch.rand(2, 3, 32, 32)
-    _write(_Output(image, model), {"pixel_values": pixels}, "image_embeds", folder / "onnx/vision_model.onnx")
+    _write(_output(image, model), {"pixel_values": pixels}, "image_embeds", folder / "onnx/vision_model.onnx")
     return folder
 
 

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer, CLIPModel
 
 from tests.support.checkpoints import make_bert, make_clip, make_recipe
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import BackendError, ConfigError, InvalidBatchError, TextTruncatedWarning
-from vlmsearch.export.torch import TorchEncoder, load_reference
 from vlmsearch.models.bundle import find_bundles
 from vlmsearch.registry import open_encoder
 
@@ -33,6 +31,10 @@ def test_it_makes_the_vectors_of_the_demonstration_bundles() -> None:
 
 
 def test_its_vectors_are_those_of_a_plain_transformers_program(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, CLIPModel
+
+    from vlmsearch.export.torch import TorchEncoder
+
     folder = make_clip(tmp_path / "checkpoint")
     model = CLIPModel.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -45,6 +47,8 @@ def test_its_vectors_are_those_of_a_plain_transformers_program(tmp_path: Path) -
 
 
 def test_all_that_cannot_be_used_is_named_at_once(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import TorchEncoder
+
     pictures = [make_scene(i).draw(40) for i in range(3)]
     with TorchEncoder(str(make_clip(tmp_path / "checkpoint")), batch_size=2) as encoder:
         with pytest.raises(InvalidBatchError) as caught:
@@ -58,6 +62,8 @@ def test_all_that_cannot_be_used_is_named_at_once(tmp_path: Path) -> None:
 
 
 def test_a_folder_and_a_recipe_name_the_same_model(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import TorchEncoder
+
     folder = make_bert(tmp_path / "tiny-minilm")
     recipe = make_recipe(tmp_path, folder, space="minilm")
     by_folder, by_recipe = TorchEncoder(f"{folder}/"), TorchEncoder(str(recipe))
@@ -68,6 +74,8 @@ def test_a_folder_and_a_recipe_name_the_same_model(tmp_path: Path) -> None:
 
 
 def test_queries_are_cut_and_documents_pooled_as_everywhere(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import TorchEncoder
+
     encoder = TorchEncoder(str(make_bert(tmp_path)))
     text = "a red star " * 20 + "two blue circles on a meadow " * 20
     with pytest.warns(TextTruncatedWarning, match="reads 30"):
@@ -78,6 +86,8 @@ def test_queries_are_cut_and_documents_pooled_as_everywhere(tmp_path: Path) -> N
 
 
 def test_what_is_no_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import TorchEncoder, load_reference
+
     with pytest.raises(ConfigError, match="no recipe 'nothing'"):
         TorchEncoder("nothing")
     with pytest.raises(ConfigError, match="cannot be read"):

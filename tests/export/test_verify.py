@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import transformers
 from PIL import Image
 from tokenizers import Tokenizer
 
@@ -22,7 +21,6 @@ from vlmsearch.export.fetch import text_input
 from vlmsearch.export.inputs import image_feeds, pixel_feeds
 from vlmsearch.export.load import load_checkpoint
 from vlmsearch.export.quantize import Drift, export
-from vlmsearch.export.torch import load_reference
 from vlmsearch.export.verify import (
     Check,
     drift_checks,
@@ -85,6 +83,8 @@ def test_another_tokenizer_is_noticed(tmp_path: Path) -> None:
 
 
 def test_preprocessing_is_that_of_transformers(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import load_reference
+
     folder = make_clip(tmp_path, size=64)
     checkpoint, reference = load_checkpoint(folder), load_reference(folder)
     assert checkpoint.preprocess is not None
@@ -104,6 +104,8 @@ def test_preprocessing_is_that_of_transformers(tmp_path: Path) -> None:
 
 
 def test_pixels_agree_on_a_larger_model() -> None:
+    import transformers
+
     name = "CLIPImageProcessorPil" if hasattr(transformers, "CLIPImageProcessorPil") else "CLIPImageProcessor"
     processor, preprocess = getattr(transformers, name)(), Preprocess(size=224)
     for number, size in enumerate(((640, 480), (333, 500), (1200, 300), (224, 224), (150, 260))):
@@ -114,6 +116,8 @@ def test_pixels_agree_on_a_larger_model() -> None:
 
 
 def test_images_need_an_image_model(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import load_reference
+
     clip, reference = make_clip(tmp_path / "clip"), load_reference(make_bert(tmp_path / "bert"))
     model = export(load_checkpoint(clip), "image")
     with pytest.raises(ConfigError, match="encodes no images"):
@@ -121,6 +125,8 @@ def test_images_need_an_image_model(tmp_path: Path) -> None:
 
 
 def test_other_weights_are_noticed(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import load_reference
+
     one, other = (load_checkpoint(make_clip(tmp_path / str(seed), seed=seed)) for seed in (1, 2))
     feeds = pixel_feeds(np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), np.uint8))
     reference = load_reference(one.folder)
@@ -139,6 +145,8 @@ def test_checks_know_their_side() -> None:
 
 
 def test_nan_is_never_a_pass(tmp_path: Path) -> None:
+    from vlmsearch.export.torch import load_reference
+
     checkpoint = load_checkpoint(make_clip(tmp_path))
     weights = dict(checkpoint.weights)
     weights["visual_projection.weight"] = np.full_like(weights["visual_projection.weight"], np.nan)
@@ -203,6 +211,8 @@ def test_too_little_own_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_scaled_decoding_of_large_photographs_keeps_the_vector() -> None:
+    from vlmsearch.export.torch import load_reference
+
     folder = ENGINES / "demo-clip/checkpoint"
     checkpoint = load_checkpoint(folder)
     assert checkpoint.preprocess is not None

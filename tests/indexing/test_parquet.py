@@ -12,7 +12,6 @@ from pathlib import Path
 import daft
 import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -114,6 +113,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pandas_reads_it(file: Path) -> None:
+    import pandas as pd
+
     table = pd.read_parquet(file).set_index("id")
     assert len(table) == 603
     row = table.loc["id-7"]
@@ -246,6 +247,8 @@ def rewritten(file: Path, folder: Path, change: Callable[[pa.Table], pa.Table]) 
 
 
 def test_what_is_not_an_export_is_refused(file: Path, tmp_path: Path) -> None:
+    import pandas as pd
+
     with pytest.raises(ConfigError, match=r"no such file: 'none\.parquet'"):
         ParquetIndex("none.parquet")
     (tmp_path / "text.parquet").write_text("no Parquet")

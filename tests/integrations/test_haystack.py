@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 from haystack import Document, Pipeline
 from haystack.components.embedders import MockDocumentEmbedder, MockTextEmbedder
-from haystack.components.preprocessors import DocumentSplitter
-from haystack.components.retrievers import FilterRetriever, SentenceWindowRetriever, TextEmbeddingRetriever
 from haystack.components.writers import DocumentWriter
 from haystack.dataclasses import ByteStream, ImageContent, SparseEmbedding
 from haystack.document_stores.in_memory import InMemoryDocumentStore
@@ -414,6 +412,9 @@ def test_a_pipeline_is_written_to_a_file_and_read_again(tmp_path: Path, files: l
 
 
 def test_components_that_take_any_store_take_this_one(tmp_path: Path) -> None:
+    from haystack.components.preprocessors import DocumentSplitter
+    from haystack.components.retrievers import FilterRetriever, SentenceWindowRetriever, TextEmbeddingRetriever
+
     store = VlmsearchDocumentStore(f"sqlite:{tmp_path / 'i'}", embedding_dim=8)
     text = Document(
         content=". ".join(f"Sentence {i} is about {topic}" for i, topic in enumerate(["dogs", "cats", "cars"]))

@@ -81,7 +81,9 @@ def test_a_model_encodes_there_as_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("kind", ["mongodb", "mongodb+chroma", "chroma"])
+@pytest.mark.parametrize(
+    "kind", ["mongodb+chroma", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("mongodb", "chroma"))]
+)
 def test_several_writers_fill_an_index_that_servers_keep(
     kind: str, mongo_address: str, chroma_address: str, tmp_path: Path
 ) -> None:

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from sentence_transformers import SentenceTransformer, util
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from vlmsearch import ConfigError, Encoder, InvalidBatchError
 from vlmsearch.demo.scenes import make_scene
@@ -30,6 +27,8 @@ def model(encoder: Encoder) -> SentenceModel:
 
 
 def test_vectors_are_those_of_the_encoder(encoder: Encoder, model: SentenceModel) -> None:
+    import torch
+
     found = model.encode(TEXTS * 20, batch_size=7)
     assert isinstance(found, np.ndarray)
     assert found.dtype == np.float32
@@ -68,6 +67,8 @@ def test_texts_and_images_share_a_space(encoder: Encoder, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("as_tensor", [False, True])
 def test_similarities_are_those_of_sentence_transformers(model: SentenceModel, *, as_tensor: bool) -> None:
+    from sentence_transformers import util
+
     first = model.encode(TEXTS, convert_to_tensor=as_tensor)
     second = model.encode(TEXTS[1:], convert_to_tensor=as_tensor)
     assert np.asarray(model.similarity(first, second)) == pytest.approx(util.cos_sim(first, second).numpy(), abs=1e-5)
@@ -77,6 +78,10 @@ def test_similarities_are_those_of_sentence_transformers(model: SentenceModel, *
 
 
 def test_its_search_and_its_evaluator_take_it(model: SentenceModel) -> None:
+    import torch
+    from sentence_transformers import util
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
     queries = model.encode_query(["dog", "cats"], convert_to_tensor=True)
     documents = model.encode_document(TEXTS, convert_to_tensor=True)
     assert isinstance(queries, torch.Tensor)
@@ -93,6 +98,8 @@ def test_its_search_and_its_evaluator_take_it(model: SentenceModel) -> None:
 
 
 def test_it_has_the_methods_by_their_names() -> None:
+    from sentence_transformers import SentenceTransformer
+
     for name in ("encode", "encode_query", "encode_document", "similarity", "similarity_pairwise"):
         assert hasattr(SentenceTransformer, name)
         assert hasattr(SentenceModel, name)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 from typing_extensions import Unpack
 
 from vlmsearch.errors import ConfigError
@@ -115,6 +114,8 @@ def test_an_interval_is_as_wide_as_theory_has_it() -> None:
 
 @pytest.mark.parametrize(("gain", "is_significant"), [(0.0, False), (0.03, False), (0.15, True)])
 def test_a_difference_has_the_p_of_the_randomisation_test(gain: float, is_significant: bool) -> None:
+    from scipy import stats
+
     random = np.random.default_rng(1)
     first = random.random(60)
     second = first + random.normal(gain, 0.2, 60)

@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import openai
 import pytest
 
 from tests.support.checkpoints import make_bert, make_recipe
@@ -68,6 +67,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAIService]
 
 
 def client_of(url: str, secret: str) -> Any:
+    import openai
+
     return openai.OpenAI(base_url=f"{url}/v1", api_key=secret, max_retries=0)
 
 
@@ -81,6 +82,8 @@ def data_url(seed: int = 1) -> str:
 
 
 def test_models_are_those_that_a_token_may_see(service: OpenAIService) -> None:
+    import openai
+
     seen = {name: [model.id for model in client.models.list()] for name, client in service.clients.items()}
     mine = ["gallery/clip", "gallery/minilm", "notes/clip", "notes/minilm"]
     assert seen["reader"] == [*mine, "gallery", "notes"]
@@ -93,6 +96,8 @@ def test_models_are_those_that_a_token_may_see(service: OpenAIService) -> None:
 
 
 def test_a_wrong_token_is_refused(service: OpenAIService) -> None:
+    import openai
+
     with pytest.raises(openai.AuthenticationError, match="not in force"):
         client_of(service.running.url, "vlms_wrong").models.list()
 
@@ -173,6 +178,8 @@ def test_images_are_embedded_as_infinity_takes_them(service: OpenAIService) -> N
 def test_what_cannot_be_embedded_is_said(
     service: OpenAIService, model: str, given: object, more: dict[str, object], status: int, said: str
 ) -> None:
+    import openai
+
     with pytest.raises(openai.APIStatusError) as caught:
         service.client.embeddings.create(model=model, input=given, extra_body=more)
     assert caught.value.status_code == status
@@ -293,6 +300,8 @@ def test_nothing_found_is_said_without_a_source(service: OpenAIService) -> None:
 def test_what_cannot_be_answered_is_said(
     service: OpenAIService, model: str, more: dict[str, object], status: int, said: str
 ) -> None:
+    import openai
+
     for stream in (False, True):
         with pytest.raises(openai.APIStatusError) as caught:
             service.client.chat.completions.create(model=model, messages=QUESTION, stream=stream, extra_body=more)
@@ -301,6 +310,8 @@ def test_what_cannot_be_answered_is_said(
 
 
 def test_an_index_without_a_generator_answers_nothing(service: OpenAIService) -> None:
+    import openai
+
     with pytest.raises(openai.APIStatusError) as caught:
         service.clients["all"].chat.completions.create(model="hidden", messages=QUESTION)
     assert caught.value.status_code == 501
@@ -329,6 +340,8 @@ def test_a_client_that_goes_stops_the_generator(service: OpenAIService, monkeypa
 def test_an_error_in_the_middle_of_a_stream_reaches_the_client(
     service: OpenAIService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import openai
+
     from vlmsearch.errors import BackendError
 
     def broken(*_: object) -> Iterator[str]:

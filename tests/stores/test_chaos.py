@@ -10,6 +10,7 @@ from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 
+@pytest.mark.server
 def test_nothing_is_lost_when_a_writer_or_a_server_is_killed(tmp_path: Path) -> None:
     assert chaos.run(tmp_path, 3, chaos.SERVED)["documents"] > 0
 
@@ -21,6 +22,7 @@ def test_nothing_of_a_file_is_lost_when_its_writer_is_killed(tmp_path: Path, cou
     assert count < 200 or found["cut off"] > 20, "it was never killed while it wrote"
 
 
+@pytest.mark.server
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("target", chaos.SERVED)
 def test_nothing_is_lost_however_often_it_is_killed(target: chaos.Target, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, unit_vectors
 
 from tests.support.mongo_servers import MongoServer
+from tests.support.parts import check_server_mark
 from tests.support.servers import START_SECONDS, chroma_command, free_port
 from vlmsearch import BackendUnavailableError, Document, Record, Stamp
 from vlmsearch.stores.mongodb.connection import MongoOptions
@@ -115,6 +116,7 @@ class Servers:
 
 @contextmanager
 def servers(folder: Path) -> Iterator[Servers]:
+    check_server_mark()
     both = Servers(folder)
     try:
         both.start("mongo")

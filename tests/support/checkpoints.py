@@ -8,9 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import BertConfig, BertForSequenceClassification, BertModel, CLIPConfig, CLIPModel
-
 from tests.support.paths import ENGINES
 
 
@@ -36,6 +33,9 @@ def make_clip(
     seed: int = 0,
 ) -> Path:
     """A CLIP checkpoint over the vocabulary of the demonstration model."""
+    import torch
+    from transformers import CLIPConfig, CLIPModel
+
     torch.manual_seed(seed)
     words = json.loads((ENGINES / "demo-clip/checkpoint/config.json").read_text())["text_config"]
     text = {
@@ -70,6 +70,9 @@ def make_clip(
 
 def make_cross_encoder(folder: Path, *, real: bool = False, seed: int = 0) -> Path:
     """A BERT cross-encoder with random weights: of the sizes of ms-marco-MiniLM-L6-v2 where ``real``, else tiny."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
     torch.manual_seed(seed)
     source = minilm() if real else ENGINES / "demo-minilm/checkpoint"
     words = json.loads((source / "config.json").read_text())["vocab_size"]
@@ -95,6 +98,9 @@ def make_bert(
     folder: Path, *, pooling: str = "mean_tokens", act: str = "gelu", seed: int = 0, tokens: int = 32
 ) -> Path:
     """A sentence-transformers BERT checkpoint over the vocabulary of the demonstration model."""
+    import torch
+    from transformers import BertConfig, BertModel
+
     torch.manual_seed(seed)
     source = ENGINES / "demo-minilm/checkpoint"
     words = json.loads((source / "config.json").read_text())["vocab_size"]
@@ -119,6 +125,8 @@ def make_bert(
 
 def save(model: Any, folder: Path, *, times: float = 4.0) -> None:
     """Save with weights ``times`` larger than fresh ones, so that different inputs give clearly different vectors."""
+    import torch
+
     with torch.no_grad():
         for name, value in model.named_parameters():
             if value.ndim >= 2:

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import numpy as np
-import torch
 import tritonclient.grpc as grpc
 from numpy.typing import NDArray
 from questions import Gallery
@@ -37,6 +36,8 @@ def prompts(count: int) -> list[str]:
 
 def share_packages(binary: Binary) -> None:
     """Let the server's environment see torch and transformers of the tests' own, behind its own numpy."""
+    import torch
+
     assert binary.backends
     folder = binary.backends.parents[2]
     assert folder.name == "site-packages", folder

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+
+from tests.support.parts import check_server_mark
 
 _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -20,6 +20,9 @@ _ENVIRONMENT = {
 @contextmanager
 def object_storage() -> Iterator[None]:
     """Have a bucket ``photos`` on a server that the environment names, for this process and those that it starts."""
+    from moto.server import ThreadedMotoServer
+
+    check_server_mark()
     server = ThreadedMotoServer("127.0.0.1", 0)
     server.start()
     host, port = server.get_host_and_port()
@@ -33,8 +36,17 @@ def object_storage() -> Iterator[None]:
             server.stop()
 
 
+@pytest.fixture(scope="session")
+def storage() -> Iterator[None]:
+    """The bucket ``photos`` of `object_storage`."""
+    with object_storage():
+        yield
+
+
 def client() -> Any:
     """A client of the server."""
+    import boto3
+
     return boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
 
 

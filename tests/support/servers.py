@@ -12,6 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.parts import check_server_mark
+
 START_SECONDS = 60
 
 
@@ -25,6 +27,7 @@ def free_port() -> int:
 @contextmanager
 def running(command: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that is asked to end at the end, and killed if it does not."""
+    check_server_mark()
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:

@@ -9,9 +9,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import SiglipConfig, SiglipModel
 
 from tests.support.checkpoints import save
 from vlmsearch.export.data import sentences
@@ -41,6 +39,9 @@ def make_siglip(
     ``dim`` is the length of vectors where it is not the image tower's width. ``weaker`` divides all matrices: in many
     wide layers, weights as large as in small ones make rounding errors grow.
     """
+    import torch
+    from transformers import SiglipConfig, SiglipModel
+
     torch.manual_seed(seed)
     both = {
         "hidden_size": width,

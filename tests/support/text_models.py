@@ -8,24 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AutoModel,
-    AutoModelForSequenceClassification,
-    BertConfig,
-    BertTokenizer,
-    DistilBertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    MPNetTokenizer,
-    NomicBertConfig,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaTokenizer,
-    XLMRobertaConfig,
-    XLMRobertaTokenizer,
-)
 
 from tests.support.checkpoints import save
 from vlmsearch.export.verify import tokenizer_cases
@@ -38,15 +21,16 @@ _TINY_TIMES, _REAL_TIMES = 4.0, 1.5
 """How much larger than fresh ones the weights are. In base models four times is too much: each layer doubles the
 rounding of the one before it, and transformers in float32 is 0.0004 from itself in float64, as a cosine."""
 _LETTERS = pre_tokenizers.ByteLevel.alphabet()
-_CONFIGS: Mapping[TextFamily, type[Any]] = {
-    "bert": BertConfig,
-    "distilbert": DistilBertConfig,
-    "modernbert": ModernBertConfig,
-    "mpnet": MPNetConfig,
-    "nomic_bert": NomicBertConfig,
-    "roberta": RobertaConfig,
-    "xlm-roberta": XLMRobertaConfig,
+_CONFIGS: Mapping[TextFamily, str] = {
+    "bert": "BertConfig",
+    "distilbert": "DistilBertConfig",
+    "modernbert": "ModernBertConfig",
+    "mpnet": "MPNetConfig",
+    "nomic_bert": "NomicBertConfig",
+    "roberta": "RobertaConfig",
+    "xlm-roberta": "XLMRobertaConfig",
 }
+"""The names of their classes in transformers."""
 REAL: Mapping[TextFamily, Mapping[str, int]] = {
     "bert": {},
     "distilbert": {},
@@ -57,6 +41,13 @@ REAL: Mapping[TextFamily, Mapping[str, int]] = {
     "xlm-roberta": {"max_position_embeddings": 514, "type_vocab_size": 1},
 }
 """What the published base models have and transformers' defaults do not."""
+
+
+def _config(family: TextFamily) -> type[Any]:
+    import transformers
+
+    found: type[Any] = getattr(transformers, _CONFIGS[family])
+    return found
 
 
 def make_text_model(
@@ -74,6 +65,9 @@ def make_text_model(
 
     ``settings`` go into its configuration; ``prompts`` are what its own files say of them.
     """
+    import torch
+    from transformers import AutoModel
+
     tokenizer = text_tokenizer(family, _REAL_VOCABULARY if real else _TINY_VOCABULARY)
     words = max(tokenizer.get_vocab().values()) + 1
     sizes: dict[str, object] = dict(REAL[family]) if real else _tiny(family)
@@ -84,7 +78,7 @@ def make_text_model(
     if not real:  # with the usual one, texts hardly differ
         sizes["initializer_range"] = 0.05
     model: Any = AutoModel.from_config(  # type: ignore[no-untyped-call]
-        _CONFIGS[family](**{"vocab_size": words, **special, **sizes, **settings})
+        _config(family)(**{"vocab_size": words, **special, **sizes, **settings})
     )
     save(model, folder, times=_REAL_TIMES if real else _TINY_TIMES)
     tokenizer.save_pretrained(folder)
@@ -106,6 +100,8 @@ def make_text_model(
 
 def text_tokenizer(family: TextFamily, size: int = _TINY_VOCABULARY) -> Any:
     """A family's own tokenizer over a vocabulary of about ``size``."""
+    from transformers import BertTokenizer, MPNetTokenizer, RobertaTokenizer, XLMRobertaTokenizer
+
     if family in ("bert", "distilbert", "nomic_bert"):
         return BertTokenizer(vocab=_wordpiece(size, "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
     if family == "mpnet":
@@ -148,6 +144,8 @@ def _pairs(size: int, *special: str) -> tuple[dict[str, int], list[tuple[str, st
 
 def _modern(size: int) -> Any:
     """ModernBERT's: pairs of bytes over NFC, and no class of its own."""
+    from transformers import PreTrainedTokenizerFast
+
     vocabulary, merges = _pairs(size, "[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     tokenizer.normalizer = normalizers.NFC()
@@ -184,11 +182,14 @@ def _write(path: Path, value: object) -> None:
 
 def make_text_cross_encoder(folder: Path, family: TextFamily) -> Path:
     """A tiny cross-encoder with one label."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
     tokenizer = text_tokenizer(family)
     special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     torch.manual_seed(0)
     words = {"vocab_size": len(tokenizer), "num_labels": 1, "type_vocab_size": 1, "initializer_range": 0.05}
-    config = _CONFIGS[family](**(words | special | _tiny(family)))
+    config = _config(family)(**(words | special | _tiny(family)))
     model: Any = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
     save(model, folder)
     tokenizer.model_max_length = 64

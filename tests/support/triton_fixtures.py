@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.support.scripted_triton import Place
     from tests.support.triton_server import Running
     from vlmsearch.triton.server.commands import Binary
 
@@ -63,32 +62,3 @@ def llm_binary(binary: Binary) -> Binary:
 
     share_packages(binary)
     return replace(binary, environment={**binary.environment, **ONE_THREAD})
-
-
-@pytest.fixture(scope="session")
-def llm(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A language model as a decoupled ensemble."""
-    from tests.support.llm_servers import write_llm_repository
-    from tests.support.triton_server import started
-
-    with started(llm_binary, write_llm_repository(tmp_path_factory.mktemp("llm"))) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def unary(llm_binary: Binary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The same without streaming, with the names before TensorRT-LLM 1.0, and a model with llmapi's tensors."""
-    from tests.support.llm_servers import write_unary_repository
-    from tests.support.triton_server import started
-
-    with started(llm_binary, write_unary_repository(tmp_path_factory.mktemp("unary"))) as running:
-        yield running
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    """A server whose answers a test writes down."""
-    from tests.support.scripted_triton import serve_script
-
-    with serve_script() as found:
-        yield found

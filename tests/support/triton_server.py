@@ -14,6 +14,7 @@ import numpy as np
 import tritonclient.grpc as grpc
 from numpy.typing import NDArray
 
+from tests.support.parts import check_server_mark
 from vlmsearch.triton.server.commands import Binary, Endpoints, server_command
 from vlmsearch.triton.server.install import ensure_installed
 from vlmsearch.triton.server.server import Server
@@ -51,6 +52,7 @@ class Running:
         return f"triton://127.0.0.1:{self.ends.grpc}/vlm"
 
     def start(self) -> "Running":
+        check_server_mark()
         self.server.start()
         self.server.wait_ready(seconds=240)
         return self
@@ -132,6 +134,7 @@ def children(pid: int) -> list[int]:
 @contextmanager
 def serving(folder: Path, *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """`vlmsearch triton serve` as a process of its own, ready; its location for a TritonEncoder."""
+    check_server_mark()
     ends = free_ports()
     ports = [f"--http-port={ends.http}", f"--grpc-port={ends.grpc}", f"--metrics-port={ends.metrics}"]
     command = [sys.executable, "-m", "vlmsearch", "triton", "serve", str(folder), *ports, *flags]

@@ -47,7 +47,7 @@ assert not current, "a rank without a colon after it"
 children = []
 for number, rank in enumerate(ranks):
     assert rank[:2] == ["-n", "1"], rank
-    environment = {**os.environ, "OMPI_COMM_WORLD_RANK": str(number)}
+    environment = {**os.environ, "OMPI_COMM_WORLD_RANK": str(number), "OMPI_COMM_WORLD_SIZE": str(len(ranks))}
     # as Open MPI does: each rank in a process group of its own
     children.append(subprocess.Popen(rank[2:], env=environment, preexec_fn=os.setpgrp))
 def forward(number, frame):
@@ -83,6 +83,9 @@ prefix = next(v for v in flags["backend-config"] if "prefix" in v).split("=")[1]
 pathlib.Path(f"/dev/shm/{prefix}x").write_text("")
 if os.environ.get("STUBBORN"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+size = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
+while len(list(place.glob("[0-9].json"))) < size:  # none ends, or has others ended, before all have told
+    time.sleep(0.02)
 if rank != "0":
     assert flags["model-control-mode"] == ["explicit"] and flags["load-model"] == ["tensorrt_llm"]
     if os.environ.get("RANK_DIES"):

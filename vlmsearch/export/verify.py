@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import transformers
 from PIL import Image
 from tokenizers import Tokenizer
 
@@ -21,13 +20,15 @@ from vlmsearch.export.data import CALIBRATION_SEED, Samples, sentences
 from vlmsearch.export.inputs import Feeds, image_feeds, pair_feeds, pixel_feeds, row_cosines, run, text_feeds
 from vlmsearch.export.pairs import LabelledPairs
 from vlmsearch.export.quantize import Drift, Report
-from vlmsearch.export.torch import CrossEncoderReference, Reference, image_processor
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.bundle import TextInput, Tower
 from vlmsearch.models.inputs import lower_case, prompted, to_pixels, token_arrays, token_rows
 from vlmsearch.models.recipe import Gates, RerankerGates
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.types import ImageSource, Role
+
+if TYPE_CHECKING:
+    from vlmsearch.export.torch import Reference
 
 _RANGES = (
     (0x21, 0x7F), (0xA1, 0x250), (0x300, 0x340), (0x370, 0x400), (0x400, 0x530), (0x531, 0x588), (0x5D0, 0x5EB),
@@ -112,6 +113,8 @@ def verify_images(
     gates: Gates,
 ) -> list[Check]:  # fmt: skip
     """Preprocessing against transformers' image processor in levels of 255, and the way from JPEG bytes to vectors."""
+    from vlmsearch.export.torch import image_processor
+
     processor = image_processor(folder)
     files = _photographs(pictures)
     images = [open_image(data) for data in files]
@@ -161,6 +164,8 @@ def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
 
 def _their_tokenizer(folder: Path) -> Any:
     """The checkpoint's own tokenizer in transformers."""
+    import transformers
+
     try:
         with no_panics(str(folder)):
             return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -179,6 +184,8 @@ def verify_logits(
     model: bytes, checkpoint: Checkpoint, tokenizer: Tokenizer, pairs: LabelledPairs, gates: RerankerGates
 ) -> Check:
     """The greatest difference between a float32 model's numbers and transformers', on 256 pairs, some of odd texts."""
+    from vlmsearch.export.torch import CrossEncoderReference
+
     texts = tokenizer_cases(TEXTS // 2)
     odd = list(zip(texts, texts[::-1]))
     feeds = pair_feeds([*pairs.some(TEXTS // 2).texts, *odd], tokenizer, checkpoint.pad)

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
 
 from tests.support.llm_servers import BUNDLE
 from vlmsearch.errors import ConfigError, ModelUnavailableError
@@ -42,6 +41,8 @@ def change(folder: Path, **settings: object) -> None:
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 def test_a_template_is_filled_as_transformers_fills_it(folder: Path, template: str) -> None:
+    from transformers import AutoTokenizer
+
     change(folder, chat_template=template, unk_token=None, bos_token=None)
     fill = find_chat_template(folder)
     assert fill

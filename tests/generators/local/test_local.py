@@ -1,5 +1,7 @@
 """Language models in this process: ONNX Runtime and transformers."""
 
+from __future__ import annotations
+
 import gc
 import json
 import os
@@ -12,15 +14,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 from gpt2_graph import Gpt2Sizes, add_graph
 from questions import UNANSWERED, Gallery
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from vlmsearch_mocks.contracts import GeneratorContract
 
 from tests.support.llm_servers import BUNDLE, prompts
@@ -29,11 +29,12 @@ from vlmsearch.errors import BackendError, ConfigError, InvalidInputError, Model
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.generators.local.onnx import OnnxGenerator
 from vlmsearch.generators.local.sampling import Sampler
-from vlmsearch.generators.local.transformers import TransformersGenerator
 from vlmsearch.generators.text import Detokenizer
 from vlmsearch.registry import open_generator
 
-torch.set_num_threads(1)  # more only wait for each other with a model this small
+if TYPE_CHECKING:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
 PROMPTS = prompts(12)
 LIKELIEST = GenerationOptions(max_tokens=64)
 GIBBERISH = GenerationOptions(max_tokens=48, temperature=3.0, seed=11)
@@ -49,6 +50,14 @@ class TestTransformersContract(GeneratorContract):
         return open_generator("transformers:demo-gpt2")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    """More only wait for each other with a model this small."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="module")
 def onnx() -> Iterator[OnnxGenerator]:
     with OnnxGenerator("demo-gpt2") as generator:
@@ -57,6 +66,8 @@ def onnx() -> Iterator[OnnxGenerator]:
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[TransformersGenerator]:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
     with TransformersGenerator("demo-gpt2") as generator:
         yield generator
 
@@ -65,6 +76,9 @@ class Reference:
     """transformers' own `generate`."""
 
     def __init__(self) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
         self.model: Any = AutoModelForCausalLM.from_pretrained(BUNDLE, dtype=torch.float32)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(BUNDLE)
 
@@ -186,6 +200,8 @@ def test_closed_it_lets_go_of_its_model_and_ends_what_is_under_way(kind: str) ->
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_a_model_that_fails_while_it_runs_is_named(width: int) -> None:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
     with TransformersGenerator("demo-gpt2") as generator:
         generator._model.model.resize_token_embeddings(8)  # type: ignore[union-attr] # fewer than the tokenizer has
         with pytest.raises(BackendError, match=r"^transformers failed: index out of range in self$"):
@@ -244,6 +260,8 @@ def test_without_the_hub_a_name_is_unavailable() -> None:
 
 
 def test_a_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
     shutil.copytree(BUNDLE, tmp_path / "chat")
     settings = tmp_path / "chat" / "tokenizer_config.json"
     template = (
@@ -260,8 +278,11 @@ def test_a_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "transformer."])
 def test_a_graph_is_written_for_other_sizes_and_types(tmp_path: Path, prefix: str) -> None:
+    import torch
     from safetensors.torch import save_file
     from transformers import GPT2Config, GPT2LMHeadModel
+
+    from vlmsearch.generators.local.transformers import TransformersGenerator
 
     torch.manual_seed(1)
     config = GPT2Config(vocab_size=1024, n_positions=96, n_embd=48, n_layer=2, n_head=3, eos_token_id=0, bos_token_id=0,

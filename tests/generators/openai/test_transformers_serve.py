@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from vlmsearch_mocks.contracts import GeneratorContract
 
 from tests.support.servers import free_port
@@ -30,6 +28,9 @@ GREEDY = GenerationOptions(max_tokens=20)
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GPT-2 of two layers whose tokens are the printable characters of ASCII."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
     folder = tmp_path_factory.mktemp("gpt2")
     end = "<|endoftext|>"
     vocabulary = {token: id for id, token in enumerate([end, "Ġ", "Ċ", *map(chr, range(33, 127))])}
@@ -93,6 +94,8 @@ class TestTransformersServe(GeneratorContract):
 
 
 def test_the_text_is_that_of_the_model(served: str, checkpoint: Path) -> None:
+    from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
+
     model: Any = GPT2LMHeadModel.from_pretrained(checkpoint)
     tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(checkpoint)
     for prompt in ("one red star", "Question: why?", "12 + 4 ="):

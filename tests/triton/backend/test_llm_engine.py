@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.llm_servers import MODEL
 from vlmsearch.generators.base import GenerationOptions
-from vlmsearch.generators.local.transformers import decode_tokens, load_model
 from vlmsearch.triton.backend import llm_engine
 from vlmsearch.triton.backend.llm_engine import BatchingEngine, GenerationTask, StepResult
 
@@ -42,6 +41,8 @@ class Told:
 @pytest.fixture
 def engine() -> Iterator[BatchingEngine]:
     """A model that works on three texts at a time."""
+    from vlmsearch.generators.local.transformers import decode_tokens, load_model
+
     model, tokenizer = load_model(MODEL, device="cpu", dtype="float32")
     with BatchingEngine(
         model, lambda ids: decode_tokens(tokenizer, ids), most=3, note=lambda _active, _waiting: None

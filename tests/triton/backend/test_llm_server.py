@@ -1,5 +1,7 @@
 """Language models behind the real Triton: the Python baseline with the tensors of TensorRT-LLM's ensemble."""
 
+from __future__ import annotations
+
 import http.client
 import json
 import shutil
@@ -8,14 +10,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
 import numpy as np
 import pytest
-import torch
 from google.protobuf import text_format
-from transformers import AutoModelForCausalLM
 from tritonclient.grpc import model_config_pb2 as pb
 from vlmsearch_mocks.contracts import GeneratorContract
 
@@ -31,21 +31,32 @@ from tests.support.llm_servers import (
 from tests.support.triton_server import Running
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
-from vlmsearch.generators.local.transformers import TransformersGenerator
 from vlmsearch.generators.triton.generator import TritonGenerator
 from vlmsearch.registry import open_generator
 from vlmsearch.triton.client.words import from_word_list, to_word_list
 from vlmsearch.triton.repository.transformers import LlmOptions, make_configs, requirements, write_repository
 
-torch.set_num_threads(1)  # more only wait for each other with a model this small
+if TYPE_CHECKING:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
 PROMPTS = prompts(32)
 LIKELIEST = GenerationOptions(max_tokens=48)
 ENDLESS = GenerationOptions(max_tokens=700, temperature=4.0, seed=5)
 """Gibberish that goes on: at this temperature the end is one token of a thousand."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    """More only wait for each other with a model this small."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="module")
 def local() -> Iterator[TransformersGenerator]:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
     with TransformersGenerator(MODEL) as generator:
         yield generator
 
@@ -182,6 +193,9 @@ def test_curl_streams(llm: Running, local: TransformersGenerator) -> None:
 
 
 def test_log_probs_are_those_of_the_tokens(llm: Running, local: TransformersGenerator) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
     body = {
         "text_input": PROMPTS[0],
         "max_tokens": 48,
@@ -320,6 +334,8 @@ def test_only_a_generator_with_tokenizer_and_context_counts(
 
 
 def test_the_chat_template_is_used_where_the_tokenizer_has_one(llm: Running, tmp_path: Path) -> None:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
     shutil.copytree(BUNDLE, tmp_path / "chat")
     settings = tmp_path / "chat" / "tokenizer_config.json"
     template = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}\nAnswer:"

@@ -1,0 +1,79 @@
+"""The parts that the tests are run in: none is left out, and `make quick` starts no server."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+BY_FIXTURE = """
+import pytest
+
+@pytest.fixture
+def mongo_address():
+    return "a server"
+
+@pytest.fixture
+def database(mongo_address):
+    return mongo_address
+
+@pytest.fixture(params=["sqlite", "mongodb"])
+def any_store(request):
+    return request.param
+
+def test_of_a_fixture(database): pass
+def test_of_each_store(any_store): pass
+def test_of_nothing(): pass
+"""
+BY_IMPORT = """
+from tests.support.servers import chroma_server
+def test_of_an_import(): pass
+"""
+GUARDED = """
+import pytest
+from tests.support import servers
+
+def start(folder):
+    with servers.running(["true"], folder / "log"):
+        pass
+
+def test_unmarked(tmp_path): start(tmp_path)
+@pytest.mark.server
+def test_marked(tmp_path): start(tmp_path)
+"""
+
+
+def run_tests(folder: Path, *options: str, **files: str) -> str:
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  server\n  slow\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.parts", "-p", "no:cacheprovider", "-v", *options]
+    done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_each_test_is_in_one_part() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    parts = re.findall(r"-m '(.*)'", makefile)
+    assert len(parts) == 2
+    for is_server, is_slow, is_exhaustive in product([False, True], repeat=3):
+        marks = {"server": is_server, "slow": is_slow, "exhaustive": is_exhaustive}
+        taken = [bool(eval(part, {}, marks)) for part in parts]
+        assert taken == ([False, False] if is_exhaustive else [not (is_server or is_slow), is_server or is_slow])
+
+
+def test_tests_are_marked_by_what_they_use(tmp_path: Path) -> None:
+    said = run_tests(tmp_path, "-m", "server", by_fixture=BY_FIXTURE, by_import=BY_IMPORT)
+    passed = set(re.findall(r"::(\S+) PASSED", said))
+    assert passed == {"test_of_a_fixture", "test_of_each_store[mongodb]", "test_of_an_import"}
+
+
+def test_a_test_that_starts_a_server_unmarked_fails(tmp_path: Path) -> None:
+    said = run_tests(tmp_path, guarded=GUARDED)
+    assert re.search(r"::test_unmarked FAILED", said)
+    assert re.search(r"::test_marked PASSED", said)
+    assert "starts a server: mark it `server`" in said
