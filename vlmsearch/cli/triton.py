@@ -210,13 +210,17 @@ def find_server(ends: Endpoints, *, install: bool, dry_run: bool) -> Binary:
     binary = on_path()
     if binary:
         return binary
-    from vlmsearch.triton.server.install import ADVICE, MISSING, SERVER, ensure_installed, find_installed, installed
+    from vlmsearch.triton.server.install import ADVICE, SERVER, ensure_installed, find_installed, installed
 
     binary = installed() if dry_run else find_installed(report=_note)
     if binary is None and not install:
         if dry_run:
             return Binary("tritonserver")
-        raise ModelUnavailableError(MISSING)
+        raise ModelUnavailableError(
+            "there is no tritonserver on PATH, and none installed that has the packages of this environment: run "
+            "NVIDIA's container with --docker, or, for trying out, let --install install "
+            f"Triton {SERVER}, which is unpatched"
+        )
     if not ends.is_local:
         raise ConfigError(
             f"--host {ends.host} lets other machines in, and Triton {SERVER} from the wheel is unpatched: it listens "

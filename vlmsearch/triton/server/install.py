@@ -28,11 +28,8 @@ SERVER = "2.51.0"
 """The version of the server in the wheel."""
 ADVICE = (
     f"Triton {SERVER}, the newest in a wheel, is for trying out, on this machine alone: it is unpatched, without the "
-    "fixes of 25.07 for CVE-2025-23319, CVE-2025-23320 and CVE-2025-23334. --docker runs a newer one"
-)
-MISSING = (
-    "there is no tritonserver on PATH, and none installed that has the packages of this environment: run NVIDIA's "
-    f"container with --docker, or, for trying out, let --install install Triton {SERVER}, which is unpatched"
+    "fixes of 25.07 for CVE-2025-23319, CVE-2025-23320 and CVE-2025-23334. `vlmsearch triton serve --docker` "
+    "runs a newer one"
 )
 _PYTHONS = ("3.12", "3.11", "3.10")
 """Pythons that its Python backend has a build for and that have wheels of numpy below 2, which it needs."""
