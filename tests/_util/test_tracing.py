@@ -39,6 +39,22 @@ with Pipeline.open(encoder="mock:", store="sqlite:" + sys.argv[1]) as pipeline:
 print([name for name in sys.modules if name.partition(".")[0] == "opentelemetry"])
 """
 
+WITHOUT = """
+import sys
+sys.modules["opentelemetry"] = None
+from vlmsearch._util.tracing import listen, operation, stage, staged, trace_headers, trace_id
+stages = []
+listen(lambda timing: stages.append((timing.operation, timing.stage)))
+with operation("POST", carrier={"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}) as span:
+    span.rename("POST /ask")
+    span.fail("500")
+    with stage("encode") as span:
+        span.note("vlmsearch.count", 1)
+    assert list(staged("generate", iter("ab"))) == ["a", "b"]
+    assert (trace_headers(), trace_id()) == ({}, "")
+print(stages)
+"""
+
 
 @pytest.fixture
 def heard() -> Iterator[list[StageTiming]]:
@@ -60,6 +76,11 @@ def test_nothing_of_opentelemetry_is_imported_where_nobody_listens(tmp_path: Pat
         [sys.executable, "-c", SILENT, str(tmp_path / "index")], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_stages_are_measured_where_opentelemetry_is_not_installed() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[('POST', 'encode'), ('POST', 'generate')]"
 
 
 def test_a_stage_that_nobody_listens_to_is_always_the_same_object(monkeypatch: pytest.MonkeyPatch) -> None:

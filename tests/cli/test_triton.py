@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.support.cli import ok, run
+from tests.support.cli import assert_one_line, ok, run
 from tests.support.terminal import on_a_terminal
 from tests.support.triton_server import CACHE, Running, free_ports, serving, stubs
 from vlmsearch.demo.scenes import make_scene
@@ -75,7 +75,9 @@ def test_a_model_that_fails_is_named_with_its_reason(binary: Binary, tmp_path: P
     assert (done.returncode, done.stdout) == (1, "")
     assert "1 of 5 models failed: minilm: " in done.stderr
     assert "INVALID_PROTOBUF" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    advice, error = done.stderr.splitlines()
+    assert advice.startswith("Triton 2.51.0, the newest in a wheel, is for trying out, on this machine alone: it is un")
+    assert error.startswith("Error: ")
 
 
 def test_a_port_that_is_taken_and_a_folder_that_is_not_there(triton: Running, repository: Path, tmp_path: Path) -> None:
@@ -91,6 +93,66 @@ def test_a_dry_run_installs_nothing(tmp_path: Path) -> None:
     command = ok("triton", "serve", tmp_path, "--dry-run", VLMSEARCH_CACHE=str(tmp_path / "cache"))
     assert command.startswith(f"tritonserver --model-repository={tmp_path} ")
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.fixture
+def no_triton(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine that has no Triton and no package index."""
+    place = {"VLMSEARCH_CACHE": str(tmp_path / "cache"), "PATH": str(tmp_path)}
+    return {**place, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": "/dev/null"}
+
+
+@pytest.mark.parametrize("group", ["triton", "llm"])
+def test_without_a_triton_it_says_how_to_get_one(tmp_path: Path, no_triton: dict[str, str], group: str) -> None:
+    (tmp_path / "tensorrt_llm").mkdir()
+    (tmp_path / "tensorrt_llm" / "config.pbtxt").write_text('name: "tensorrt_llm"')
+    done = run(group, "serve", tmp_path, cwd=tmp_path, **no_triton)
+    assert_one_line(done, "there is no tritonserver on PATH, and none installed")
+    assert "container with --docker" in done.stderr
+    assert "--install install Triton 2.51.0, which is unpatched" in done.stderr
+    assert not (tmp_path / "cache").exists()
+    done = run(
+        group, "serve", tmp_path, "--docker", "--install", "--release" if group == "llm" else "--triton", "24.09"
+    )
+    assert (done.returncode, "--install is for a server without --docker" in done.stderr) == (2, True)
+
+
+def test_what_is_asked_for_by_name_is_installed_and_said_to_be_unpatched(
+    tmp_path: Path, no_triton: dict[str, str]
+) -> None:
+    done = run("triton", "serve", tmp_path, "--install", cwd=tmp_path, **no_triton)
+    advice, *steps, error = done.stderr.splitlines()
+    assert "for trying out, on this machine alone: it is unpatched" in advice
+    assert steps[-1] == "installing Triton 2.51.0 (nvidia-pytriton==0.7.0)"
+    assert error.startswith("Error: ")
+    assert "nvidia-pytriton==0.7.0" in error
+
+
+def test_what_is_installed_serves_this_machine_alone(
+    binary: Binary, tmp_path: Path, no_triton: dict[str, str], repository: Path
+) -> None:
+    refused = "is unpatched: it listens on 127.0.0.1 alone; use --docker, or put a newer tritonserver on PATH"
+    for cache in (str(CACHE), str(tmp_path / "cache")):
+        place = {**no_triton, "VLMSEARCH_CACHE": cache}
+        for host in ("0.0.0.0", "::", "10.0.0.1", "myself"):
+            assert_one_line(
+                run("triton", "serve", repository, "--install", "--host", host, cwd=tmp_path, **place), refused
+            )
+    assert not (tmp_path / "cache").exists()
+    place = {**no_triton, "VLMSEARCH_CACHE": str(CACHE)}
+    assert_one_line(run("triton", "serve", repository, "--host", "0.0.0.0", cwd=tmp_path, **place), refused)
+    assert_one_line(
+        run("triton", "serve", repository, "--host", "0.0.0.0", "--dry-run", cwd=tmp_path, **place), refused
+    )
+    done = run("triton", "serve", repository, "--dry-run", cwd=tmp_path, **place)
+    assert done.stdout.startswith(binary.program)
+    assert "--grpc-address=127.0.0.1" in done.stdout
+    (tmp_path / "tritonserver").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "tritonserver").chmod(0o755)
+    done = run("triton", "serve", repository, "--host", "0.0.0.0", "--dry-run", cwd=tmp_path, **place)
+    assert done.stdout.startswith(str(tmp_path / "tritonserver"))
+    assert "--grpc-address=0.0.0.0" in done.stdout
+    assert "unpatched" not in done.stderr
 
 
 def test_the_command_for_docker_is_exact(repository: Path) -> None:

@@ -158,7 +158,7 @@ def test_the_dashboard_and_the_alerts_of_the_chart_are_the_files() -> None:
 # ---- Compose
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml", "compose.proxy.yaml"])
 def test_the_compose_files_follow_the_specification(name: str) -> None:
     given = re.sub(r"\$\{\w+:[?-]([^}]*)\}", r"\1", (FOLDER / name).read_text(encoding="utf-8"))  # as Compose does
     plain = yaml.safe_dump(yaml.safe_load(given), sort_keys=False)  # anchors and merges are YAML's, not Compose's
@@ -168,7 +168,7 @@ def test_the_compose_files_follow_the_specification(name: str) -> None:
 def test_what_compose_mounts_and_builds_is_there() -> None:
     compose = load("compose.yaml")
     made = {"secrets", "photos"}  # by whoever follows the README
-    for name, service in compose["services"].items():
+    for name, service in (compose["services"] | load("compose.proxy.yaml")["services"]).items():
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
             if source.startswith("./"):
@@ -184,7 +184,48 @@ def test_what_compose_mounts_and_builds_is_there() -> None:
         if "build" in service:
             assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         for port in service.get("ports", ()):
-            assert port.startswith("127.0.0.1:"), f"{name} is reached from other machines"
+            assert port.startswith("127.0.0.1:") or name == "proxy", f"{name} is reached from other machines"
+
+
+def directives(text: str) -> dict[str, list[str]]:
+    """What each directive of an nginx configuration says; that of the last, where there are several."""
+    plain = re.sub(r"#.*", "", text)
+    return {words[0]: words[1:] for words in map(str.split, re.split(r"[;{}]", plain)) if words}
+
+
+def test_the_proxy_guards_against_slow_clients_and_reaches_the_service() -> None:
+    said = directives((FOLDER / "nginx.conf").read_text(encoding="utf-8"))
+    seconds = {name: int(said[name][0].removesuffix("s")) for name in said if name.endswith("_timeout")}
+    for name in ("client_header_timeout", "client_body_timeout", "send_timeout", "keepalive_timeout"):
+        assert 0 < seconds[name] <= 60, name
+    assert seconds["proxy_read_timeout"] >= 3600, "an answer may take long"
+    zone, most = said["limit_conn"]
+    assert f"zone={zone}:10m" in said["limit_conn_zone"]
+    assert int(most) > 0
+    count, size = said["large_client_header_buffers"]
+    assert int(count) * int(size.removesuffix("k")) == 64
+    settings = read_settings(FOLDER / "serve.toml")
+    assert said["client_max_body_size"] == [f"{settings.max_body}m"]
+    assert said["proxy_buffering"] == ["off"]
+    proxy, service = load("compose.proxy.yaml")["services"]["proxy"], load("compose.yaml")["services"]["vlmsearch"]
+    assert said["proxy_pass"] == [f"http://vlmsearch:{settings.port}"]
+    assert set(proxy["networks"]) & set(service["networks"])
+    assert proxy["ports"] == [f"443:{said['listen'][0]}"]
+    places = [volume.split(":")[1] for volume in proxy["volumes"]]
+    assert all(said[name][0].startswith("/run/tls/") for name in ("ssl_certificate", "ssl_certificate_key"))
+    assert places == ["/etc/nginx/conf.d/default.conf", "/run/tls"]
+
+
+def test_the_ingress_has_the_limits_of_the_proxy() -> None:
+    [ingress] = [one for one in rendered(ingress={"enabled": True}) if one["kind"] == "Ingress"]
+    said = directives((FOLDER / "nginx.conf").read_text(encoding="utf-8"))
+    place = "nginx.ingress.kubernetes.io"
+    assert ingress["metadata"]["annotations"] == {
+        f"{place}/proxy-body-size": said["client_max_body_size"][0],
+        f"{place}/proxy-buffering": said["proxy_buffering"][0],
+        f"{place}/proxy-read-timeout": said["proxy_read_timeout"][0].removesuffix("s"),
+        f"{place}/limit-connections": said["limit_conn"][1],
+    }
 
 
 def test_compose_and_the_chart_run_the_same_versions() -> None:

@@ -15,17 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import version
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Link, Span, Tracer
+    from opentelemetry import trace as api
 
 T = TypeVar("T")
 Stage: TypeAlias = Literal["decode", "encode", "store", "fuse", "rerank", "generate"]
@@ -60,7 +57,7 @@ Listener: TypeAlias = Callable[[StageTiming], None]
 _listeners: tuple[Listener, ...] = ()
 _listening = threading.Lock()
 _operation: ContextVar[str] = ContextVar("vlmsearch_operation", default="")
-_known: tuple[object, Tracer] | None = None
+_known: tuple[object, api.Tracer] | None = None
 """The application's tracer provider, and our tracer of it."""
 
 
@@ -94,226 +91,129 @@ def listen(listener: Listener) -> Callable[[], None]:
     return stop
 
 
-class _Silence:
-    """A stage that nobody listens to."""
+class Span:
+    """One span of OpenTelemetry; without one, as where no tracer provider is set, it says nothing."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        pass
-
-    def note(self, name: str, value: AttributeValue) -> None:
-        """Add an attribute."""
-
-
-class _Span:
-    """An operation, or the OpenTelemetry side of a stage: ended once, and the current span meanwhile."""
-
-    def __init__(self, name: str, attributes: Attributes, tracer: Tracer | None) -> None:
-        self._name, self._attributes, self._tracer = name, attributes, tracer
-        self._span: Span | None = None
-
-    def start(self, parent: Context | None = None, links: Sequence[Link] = (), *, serves: bool = False) -> None:
-        if self._tracer is not None:
-            from opentelemetry.trace import SpanKind
-
-            kind = SpanKind.SERVER if serves else SpanKind.INTERNAL
-            self._span = self._tracer.start_span(self._name, parent, kind, attributes=self._attributes, links=links)
-
-    def attach(self) -> object | None:
-        """Make it the current span of this context; `detach` takes what this returns."""
-        if self._span is None:
-            return None
-        from opentelemetry import context, trace
-
-        return context.attach(trace.set_span_in_context(self._span))
-
-    @staticmethod
-    def detach(token: object | None) -> None:
-        if token is not None:
-            from opentelemetry import context
-
-            context.detach(token)  # type: ignore[arg-type]
+    def __init__(self, span: api.Span | None) -> None:
+        self._span = span
+        self.error = ""
 
     def note(self, name: str, value: AttributeValue) -> None:
         """Add an attribute."""
         if self._span is not None:
             self._span.set_attribute(name, value)
 
-    def end(self, error: str) -> None:
-        if self._span is not None:
-            if error:
-                from opentelemetry.trace import StatusCode
-
-                self._span.set_attribute("error.type", error)
-                self._span.set_status(StatusCode.ERROR)
-            self._span.end()
-
-
-class _Running(_Span):
-    """A stage that somebody listens to."""
-
-    def __init__(self, stage: Stage, what: str, attributes: Attributes, tracer: Tracer | None) -> None:
-        super().__init__(f"{stage} {what}" if what else stage, attributes, tracer)
-        self._stage: Stage = stage
-        self._of = _operation.get()
-
-    def __enter__(self) -> Self:
-        self.start()
-        self._token = self.attach()
-        self._begun = time.perf_counter()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
-        seconds = time.perf_counter() - self._begun
-        self.detach(self._token)
-        self.finish(seconds, kind)
-
-    def finish(self, seconds: float, kind: type[BaseException] | None) -> None:
-        """End the span, and tell those who listen."""
-        error = "" if kind is None else kind.__name__
-        self.end(error)
-        measured = StageTiming(self._stage, self._of, seconds, error, self._attributes)
-        for listener in _listeners:
-            listener(measured)
-
-
-class _Operation(_Span):
-    """A verb or a request that somebody listens to."""
-
-    def __init__(self, name: str, attributes: Attributes, carrier: Mapping[str, str] | None) -> None:
-        super().__init__(name, attributes, _tracer())
-        self._carrier = carrier
-        self._failure = ""
-
-    def __enter__(self) -> Self:
-        parent = None
-        if self._tracer is not None and self._carrier is not None:
-            from opentelemetry import propagate
-
-            parent = propagate.extract(self._carrier)
-        self.start(parent, serves=self._carrier is not None)
-        self._token = self.attach()
-        self._before = _operation.set(self._name)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
-        _operation.reset(self._before)
-        self.detach(self._token)
-        self.end(self._failure if kind is None else kind.__name__)
-
-    def fail(self, error: str) -> None:
-        """Note that it failed although nothing is raised, and with what."""
-        self._failure = error
-
     def rename(self, name: str) -> None:
         """Give the span the name that is known by now."""
         if self._span is not None:
             self._span.update_name(name)
 
+    def fail(self, error: str) -> None:
+        """Note that it failed although nothing is raised, and with what."""
+        self.error = error
 
-class _Together(_Span):
-    """What one thread does for several that wait: a part of the first one's trace, with links to the others."""
-
-    def __init__(self, name: str, attributes: Attributes, tracer: Tracer, waiting: Sequence[Span]) -> None:
-        super().__init__(name, attributes, tracer)
-        self._waiting = waiting
-
-    def __enter__(self) -> Self:
+    def current(self) -> AbstractContextManager[object]:
+        """Make it the current span in a ``with`` block."""
+        if self._span is None:
+            return nullcontext()
         from opentelemetry import trace
 
-        first, *others = self._waiting
-        self.start(trace.set_span_in_context(first), [trace.Link(each.get_span_context()) for each in others])
-        self._token = self.attach()
-        return self
+        return trace.use_span(self._span, record_exception=False, set_status_on_exception=False)
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
-        self.detach(self._token)
-        self.end("" if kind is None else kind.__name__)
+    def end(self) -> None:
+        """End it, and say what ended it."""
+        if self._span is not None:
+            if self.error:
+                from opentelemetry.trace import StatusCode
 
-
-class _SilentOperation(_Silence):
-    def fail(self, error: str) -> None:
-        """Note that it failed."""
-
-    def rename(self, name: str) -> None:
-        """Give the span another name."""
+                self.note("error.type", self.error)
+                self._span.set_status(StatusCode.ERROR)
+            self._span.end()
 
 
-_SILENCE, _SILENT_OPERATION = _Silence(), _SilentOperation()
+Measured: TypeAlias = AbstractContextManager[Span]
+_SILENCE: Measured = nullcontext(Span(None))
+"""What nobody listens to."""
 
 
-def stage(name: Stage, attributes: Attributes = NO_ATTRIBUTES) -> _Silence | _Running:
+def _start(name: str, attributes: Attributes, **options: Any) -> Span:
+    tracer = _tracer()
+    return Span(None if tracer is None else tracer.start_span(name, attributes=attributes, **options))
+
+
+@contextmanager
+def _measured(span: Span, tell: Callable[[float, str], None] | None = None) -> Iterator[Span]:
+    """Make a span the current one, end it, and tell how long it took and the error that ended it."""
+    begun = time.perf_counter()
+    try:
+        with span.current():
+            yield span
+    except BaseException as exc:
+        span.error = type(exc).__name__
+        raise
+    finally:
+        seconds = time.perf_counter() - begun
+        span.end()
+        if tell:
+            tell(seconds, span.error)
+
+
+def _teller(stage: Stage, attributes: Attributes) -> Callable[[float, str], None]:
+    """Return what tells the listeners of a stage of the current operation."""
+    of = _operation.get()
+
+    def tell(seconds: float, error: str) -> None:
+        for listener in _listeners:
+            listener(StageTiming(stage, of, seconds, error, attributes))
+
+    return tell
+
+
+def stage(name: Stage, attributes: Attributes = NO_ATTRIBUTES, *, what: str = "") -> Measured:
     """Measure one stage of the work, for as long as the ``with`` block lasts.
 
     Args:
         name: Which.
         attributes: What to say of it, such as ``{"db.operation.name": "search"}``.
-
-    Returns:
-        A context manager, whose ``note`` adds an attribute to the span.
+        what: What the name of the span says beside the stage.
 
     Example:
         >>> with stage("encode", {"gen_ai.operation.name": "embeddings"}) as span:
         ...     span.note("vlmsearch.count", 64)
     """
-    tracer = _tracer()
-    return _SILENCE if tracer is None and not _listeners else _Running(name, "", attributes, tracer)
+    if not _is_heard():
+        return _SILENCE
+    return _measured(_start(f"{name} {what}" if what else name, attributes), _teller(name, attributes))
 
 
-def encoding(fingerprint: str, kind: str, count: int) -> _Silence | _Running:
-    """Measure the stage ``encode`` of one call of an encoder.
-
-    Args:
-        fingerprint: The encoder's.
-        kind: What it encodes: ``text``, ``image`` or ``documents``.
-        count: How many of them.
-
-    Returns:
-        A context manager, as `stage` does.
-    """
-    tracer = _tracer()
-    if tracer is None and not _listeners:
+def encoding(fingerprint: str, kind: str, count: int) -> Measured:
+    """Measure one call of an encoder, with so many of a kind: ``text``, ``image`` or ``documents``."""
+    if not _is_heard():
         return _SILENCE
     about: Attributes = {
         "gen_ai.operation.name": "embeddings",
         "gen_ai.request.model": fingerprint,
         "vlmsearch.count": count,
     }
-    return _Running("encode", kind, about, tracer)
+    return stage("encode", about, what=kind)
 
 
-def querying(store: str, call: str, leg: object = "", *, count: int = 0) -> _Silence | _Running:
-    """Measure the stage ``store`` of one call of a store.
-
-    Args:
-        store: The store's name, such as ``mongodb://host:27017/photos``.
-        call: The method of the store.
-        leg: The field that is searched, or ``words``.
-        count: How many records are written.
-
-    Returns:
-        A context manager, as `stage` does.
-    """
-    tracer = _tracer()
-    if tracer is None and not _listeners:
+def querying(store: str, call: str, leg: object = "", *, count: int = 0) -> Measured:
+    """Measure one call of a store: its method, the field that is searched (or ``words``), the records written."""
+    if not _is_heard():
         return _SILENCE
-    about: dict[str, AttributeValue] = {
-        "db.system.name": store.partition(":")[0],
-        "db.operation.name": call,
-        "vlmsearch.store": store,
-    }
+    about: dict[str, AttributeValue] = {"db.system.name": store.partition(":")[0], "db.operation.name": call}
+    about["vlmsearch.store"] = store
     if leg:
         about["vlmsearch.leg"] = str(leg)
     if count:
         about["db.operation.batch.size"] = count
-    return _Running("store", call, about, tracer)
+    return stage("store", about, what=call)
 
 
 def operation(
     name: str, attributes: Attributes = NO_ATTRIBUTES, *, carrier: Mapping[str, str] | None = None
-) -> _SilentOperation | _Operation:
+) -> Measured:
     """Make all stages in the ``with`` block parts of one verb or request.
 
     Args:
@@ -321,65 +221,64 @@ def operation(
         attributes: What to say of it.
         carrier: The headers of the request that is served, in lower case, which may hold the caller's trace context;
             None for what is no request.
-
-    Returns:
-        A context manager, whose ``note`` adds an attribute to the span, whose ``rename`` changes its name, and whose
-        ``fail`` says that it failed though nothing is raised.
     """
-    return _SILENT_OPERATION if _tracer() is None and not _listeners else _Operation(name, attributes, carrier)
+    return _operating(name, attributes, carrier) if _is_heard() else _SILENCE
+
+
+@contextmanager
+def _operating(name: str, attributes: Attributes, carrier: Mapping[str, str] | None) -> Iterator[Span]:
+    options: dict[str, Any] = {}
+    if carrier is not None and _tracer() is not None:
+        from opentelemetry import propagate, trace
+
+        options = {"context": propagate.extract(carrier), "kind": trace.SpanKind.SERVER}
+    with _measured(_start(name, attributes, **options)) as span:
+        before = _operation.set(name)
+        try:
+            yield span
+        finally:
+            _operation.reset(before)
 
 
 def staged(name: Stage, pieces: Iterator[T], attributes: Attributes = NO_ATTRIBUTES) -> Iterator[T]:
-    """Measure a stage that gives its result in pieces.
-
-    It lasts from the first piece that is asked for to the last; closing the iterator closes ``pieces``.
-
-    Args:
-        name: Which stage.
-        pieces: What gives the pieces.
-        attributes: What to say of it.
-
-    Returns:
-        The pieces.
-    """
-    tracer = _tracer()
-    if tracer is None and not _listeners:
+    """Measure a stage from the first piece that is asked for to the last; to close it is to close ``pieces``."""
+    if not _is_heard():
         return pieces
-    parent = None
-    if tracer is not None:
+    options: dict[str, Any] = {}
+    if _tracer() is not None:
         from opentelemetry import context
 
-        parent = context.get_current()
-    return _each(_Running(name, "", attributes, tracer), pieces, parent)
+        options = {"context": context.get_current()}
+    return _pieces(pieces, lambda: _start(name, attributes, **options), _teller(name, attributes))
 
 
-def _each(running: _Running, pieces: Iterator[T], parent: Context | None) -> Iterator[T]:
-    running.start(parent)
-    seconds, kind = 0.0, None
+def _pieces(pieces: Iterator[T], start: Callable[[], Span], tell: Callable[[float, str], None]) -> Iterator[T]:
+    span, seconds = start(), 0.0
     try:
         while True:
-            token, begun = running.attach(), time.perf_counter()
+            begun = time.perf_counter()
             try:
-                piece = next(pieces)
+                with span.current():
+                    piece = next(pieces)
             except StopIteration:
                 return
             finally:
                 seconds += time.perf_counter() - begun
-                running.detach(token)
             yield piece
     except GeneratorExit:  # whoever reads it has enough
         raise
     except BaseException as exc:
-        kind = type(exc)
+        span.error = type(exc).__name__
         raise
     finally:
         close = getattr(pieces, "close", None)
         if close:
             close()
-        running.finish(seconds, kind)
+        span.end()
+        tell(seconds, span.error)
 
 
-def waiting_span() -> Span | None:
+def waiting_span() -> api.Span | None:
     """Return the current span, for `together` in the thread that will do the work; None where nobody listens."""
     if _tracer() is None:
         return None
@@ -389,21 +288,21 @@ def waiting_span() -> Span | None:
     return current if current.get_span_context().is_valid else None
 
 
-def together(name: str, attributes: Attributes, waiting: Sequence[Span | None]) -> _Silence | _Together:
-    """Make work that is done for several callers at once a span.
+def together(name: str, attributes: Attributes, waiting: Sequence[api.Span | None]) -> Measured:
+    """Make work that one thread does for several callers a span in the trace of the first, with links to the others.
 
     Args:
         name: What it is.
         attributes: What to say of it.
-        waiting: What `waiting_span` gave each caller. The span is in the trace of the first, and the servers that are
-            asked are told that one; it has links to the others.
-
-    Returns:
-        A context manager, as `stage` does.
+        waiting: What `waiting_span` gave each caller. The servers that are asked are told the trace of the first.
     """
     spans = [span for span in waiting if span is not None]
-    tracer = _tracer() if spans else None
-    return _SILENCE if tracer is None else _Together(name, attributes, tracer, spans)
+    if not spans or _tracer() is None:
+        return _SILENCE
+    from opentelemetry import trace
+
+    links = [trace.Link(span.get_span_context()) for span in spans[1:]]
+    return _measured(_start(name, attributes, context=trace.set_span_in_context(spans[0]), links=links))
 
 
 def trace_headers() -> dict[str, str]:
@@ -418,22 +317,23 @@ def trace_headers() -> dict[str, str]:
 
 def trace_id() -> str:
     """Return the id of the current trace, 32 hexadecimal digits; "" where there is none."""
-    if _tracer() is None:
-        return ""
-    from opentelemetry import trace
-
-    current = trace.get_current_span().get_span_context()
-    return trace.format_trace_id(current.trace_id) if current.is_valid else ""
+    current = waiting_span()
+    return "" if current is None else f"{current.get_span_context().trace_id:032x}"
 
 
-def _tracer() -> Tracer | None:
+def _is_heard() -> bool:
+    """Return whether anybody wants to know of a span or a stage."""
+    return bool(_listeners) or _tracer() is not None
+
+
+def _tracer() -> api.Tracer | None:
     """Our tracer of the application's provider; None where it has set none, and so surely where it imported nothing."""
     global _known  # noqa: PLW0603
-    api = sys.modules.get("opentelemetry.trace")
-    if api is None or not hasattr(api, "use_span"):  # it is defined last: another thread imports it just now
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or not hasattr(trace, "use_span"):  # it is defined last: another thread imports it just now
         return None
-    provider = api.get_tracer_provider()
-    if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
         return None
     if _known is None or _known[0] is not provider:
         _known = provider, provider.get_tracer("vlmsearch", version("vlmsearch"))

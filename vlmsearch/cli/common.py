@@ -134,6 +134,11 @@ def server_options(*, seconds: float) -> Callable[[Function], Function]:
         option("--restart/--no-restart", default=True, help="Start again what dies.  [default: restart]"),
         option("--verbose", is_flag=True, help="Show what the server logs."),
         option("--dry-run", is_flag=True, help="Print the command and do not run it."),
+        option(
+            "--install",
+            is_flag=True,
+            help="Where there is no tritonserver, install one for trying out: unpatched, for this machine alone.",
+        ),
     )
 
     return _add(options)

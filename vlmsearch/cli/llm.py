@@ -244,6 +244,7 @@ def serve(
     http_port: int,
     grpc_port: int,
     metrics_port: int,
+    install: bool,
     docker: bool,
     release: str | None,
     **how: Any,
@@ -252,7 +253,7 @@ def serve(
 
     With --load-model Triton is under explicit model control: every client that reaches it may load and unload models.
     """
-    from vlmsearch.cli.triton import gpu_numbers, run_server
+    from vlmsearch.cli.triton import check_docker, gpu_numbers, run_server
     from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
     from vlmsearch.tensorrt_llm.serve import Ranks, ranks_docker_command
     from vlmsearch.triton.server.commands import Endpoints
@@ -261,11 +262,12 @@ def serve(
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
     ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus), load)
     if docker:
+        check_docker(install=install)
         image = _target(_given(release)).image
         command = ranks_docker_command(image, folder, ends, ranks, folders=served.folders, extra=extra)
         run_server(command, ends, {}, **how)
         return
-    command, environment = _here(folder, ends, ranks, extra, dry_run=how["dry_run"])
+    command, environment = _here(folder, ends, ranks, extra, install=install, dry_run=how["dry_run"])
     run_server(command, ends, environment, **how)
 
 
@@ -278,13 +280,13 @@ def _given(release: str | None) -> str:
 
 
 def _here(
-    folder: Path, ends: Endpoints, ranks: Ranks, extra: Sequence[str], *, dry_run: bool
+    folder: Path, ends: Endpoints, ranks: Ranks, extra: Sequence[str], *, install: bool, dry_run: bool
 ) -> tuple[list[str], dict[str, str]]:
     from vlmsearch._util.credentials import hub_tokens
     from vlmsearch.cli.triton import find_server
     from vlmsearch.tensorrt_llm.serve import find_mpirun, ranks_command
 
-    binary = find_server(dry_run=dry_run)
+    binary = find_server(ends, install=install, dry_run=dry_run)
     mpirun = find_mpirun() if ranks.processes > 1 and not dry_run else "mpirun"
     command = ranks_command(binary, folder, ends, ranks, mpirun=mpirun, extra=extra)
     return command, {**hub_tokens(), **binary.environment, **ranks.environment}  # for models that are a hub id

@@ -119,10 +119,15 @@ def gpu_numbers(text: str) -> tuple[int, ...]:
 @triton.command()
 @option("--python", metavar="PATH", help="The Python for Python models: 3.10 to 3.12.  [default: this one, or on PATH]")
 def install(python: str | None) -> None:
-    """Install a Triton server for this machine, without Docker or root, in the user's cache."""
+    """Install a Triton server for trying out, without Docker or root, in the user's cache.
+
+    It is unpatched, and `vlmsearch triton serve` lets it serve this machine alone.
+    """
+    from vlmsearch.triton.server.install import ADVICE
     from vlmsearch.triton.server.install import install as install_server
 
     click.echo(install_server(python=python, report=_note).program)
+    _note(ADVICE)
 
 
 @triton.command(context_settings={"ignore_unknown_options": True})
@@ -145,6 +150,7 @@ def serve(
     control: str,
     cache_mib: int,
     client_shm: bool,
+    install: bool,
     docker: bool,
     release: str | None,
     gpu: bool,
@@ -153,7 +159,7 @@ def serve(
     """Serve a repository until Ctrl-C; ready when it says so.
 
     The server is the tritonserver on PATH, whose Python needs what the repository's requirements.txt names, or else
-    the one that `vlmsearch triton install` installs, which is done now if need be.
+    the one that --install or `vlmsearch triton install` has installed.
     """
     from vlmsearch.triton.server.commands import Endpoints, docker_command, server_command
 
@@ -162,13 +168,14 @@ def serve(
     if control == "explicit":
         flags.append("--load-model=*")
     if docker:
+        check_docker(install=install)
         if client_shm:
             raise click.UsageError("--client-shm is for a server without --docker: a container has memory of its own")
         command = docker_command(folder, ends, _release_image(release), gpu=gpu, cache_mib=cache_mib, extra=flags)
         click.echo(shlex.join(command), err=True)
         run_server(command, ends, {}, **how)
         return
-    binary = find_server(dry_run=how["dry_run"])
+    binary = find_server(ends, install=install, dry_run=how["dry_run"])
     command = server_command(binary, folder, ends, cache_mib=cache_mib, client_shm=client_shm, extra=flags)
     run_server(command, ends, dict(binary.environment), **how)
 
@@ -179,16 +186,50 @@ def _release_image(release: str | None) -> str:
     return find_release(release or NEWEST_RELEASE).image
 
 
-def find_server(*, dry_run: bool) -> Binary:
-    """The tritonserver on PATH, or else the one that is installed here, now if need be; not for a dry run."""
+def check_docker(*, install: bool) -> None:
+    """Raise UsageError where --docker is to install a server."""
+    if install:
+        raise click.UsageError("--install is for a server without --docker: a container brings its own")
+
+
+def find_server(ends: Endpoints, *, install: bool, dry_run: bool) -> Binary:
+    """Return the tritonserver on PATH, or else the one in the user's cache, which serves this machine alone.
+
+    Args:
+        ends: Where it is to listen.
+        install: Install one where there is none.
+        dry_run: Install nothing, and name the program where there is none.
+
+    Raises:
+        ModelUnavailableError: There is none, and none is to be installed or none can be.
+        ConfigError: The one in the cache is to listen on another address than this machine's own.
+    """
+    from vlmsearch.errors import ConfigError, ModelUnavailableError
     from vlmsearch.triton.server.commands import Binary, on_path
 
-    found = on_path()
-    if found:
-        return found
-    from vlmsearch.triton.server.install import ensure_installed, installed
+    binary = on_path()
+    if binary:
+        return binary
+    from vlmsearch.triton.server.install import ADVICE, SERVER, ensure_installed, find_installed, installed
 
-    return (installed() or Binary("tritonserver")) if dry_run else ensure_installed(report=_note)
+    binary = installed() if dry_run else find_installed(report=_note)
+    if binary is None and not install:
+        if dry_run:
+            return Binary("tritonserver")
+        raise ModelUnavailableError(
+            "there is no tritonserver on PATH, and none installed that has the packages of this environment: run "
+            "NVIDIA's container with --docker, or, for trying out, let --install install "
+            f"Triton {SERVER}, which is unpatched"
+        )
+    if not ends.is_local:
+        raise ConfigError(
+            f"--host {ends.host} lets other machines in, and Triton {SERVER} from the wheel is unpatched: it listens "
+            "on 127.0.0.1 alone; use --docker, or put a newer tritonserver on PATH"
+        )
+    _note(ADVICE)
+    if dry_run:
+        return binary or Binary("tritonserver")
+    return binary or ensure_installed(report=_note)
 
 
 def run_server(

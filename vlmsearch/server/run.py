@@ -10,11 +10,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from vlmsearch.errors import ConfigError, one_line
-from vlmsearch.server.connection import GuardedProtocol
 from vlmsearch.server.service import Service
 from vlmsearch.server.settings import ServerSettings
 
 _BACKLOG = 2048
+_HEAD_BYTES = 65536
+"""Of the request line and the headers."""
 
 
 def listen(settings: ServerSettings) -> socket.socket:
@@ -55,7 +56,8 @@ class HttpServer(uvicorn.Server):
         settings = service.settings
         config = uvicorn.Config(
             app,
-            http=GuardedProtocol,
+            http="h11",  # the other, httptools, reads heads of any length
+            h11_max_incomplete_event_size=_HEAD_BYTES,
             ws="none",
             log_config=None,
             access_log=False,

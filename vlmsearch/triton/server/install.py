@@ -23,11 +23,13 @@ from vlmsearch.triton.server.commands import Binary
 from vlmsearch.triton.server.library import PACKAGE, library_version, write_wheel
 
 WHEEL = "nvidia-pytriton==0.7.0"
+"""The newest wheel with a server in it. `tritonserver` 2.73 has the bindings of the container's library alone."""
 SERVER = "2.51.0"
 """The version of the server in the wheel."""
 ADVICE = (
-    f"Triton {SERVER} is the newest in a wheel, and without the fixes of 25.07 for CVE-2025-23319, CVE-2025-23320 and "
-    "CVE-2025-23334: let only clients reach it that you trust, or serve with `vlmsearch triton serve --docker`"
+    f"Triton {SERVER}, the newest in a wheel, is for trying out, on this machine alone: it is unpatched, without the "
+    "fixes of 25.07 for CVE-2025-23319, CVE-2025-23320 and CVE-2025-23334. `vlmsearch triton serve --docker` "
+    "runs a newer one"
 )
 _PYTHONS = ("3.12", "3.11", "3.10")
 """Pythons that its Python backend has a build for and that have wheels of numpy below 2, which it needs."""
@@ -87,11 +89,23 @@ def installed() -> Binary | None:
     return _binary(server_folder(), mark["python"], mark["libraries"])
 
 
-def ensure_installed(*, report: Callable[[str], None]) -> Binary:
-    """Return the server that `install` made, with this library and the packages of this environment.
+def find_installed(*, report: Callable[[str], None]) -> Binary | None:
+    """Return the server that `install` made, with this library; None where all would have to be installed.
 
-    Where only its library is another one, that alone is replaced, which needs no network and takes seconds; where there
-    is no server, or its packages are others, all is installed.
+    Where only its library is another one, that alone is replaced, which needs no network and takes seconds.
+
+    Args:
+        report: Hears of each step.
+    """
+    found = installed()
+    if found or _read_mark() is None:
+        return found
+    with only_one(_lock()):
+        return installed() or _renew(report)
+
+
+def ensure_installed(*, report: Callable[[str], None]) -> Binary:
+    """Return the server that `find_installed` finds; where there is none, install all.
 
     Args:
         report: Hears of each step.
@@ -99,11 +113,11 @@ def ensure_installed(*, report: Callable[[str], None]) -> Binary:
     Raises:
         ModelUnavailableError: It cannot be installed; the message says what is missing.
     """
-    found = installed()
+    found = find_installed(report=report)
     if found:
         return found
     with only_one(_lock()):
-        return installed() or _renew(report) or _install(None, report)
+        return installed() or _install(None, report)
 
 
 def install(*, python: str | None = None, report: Callable[[str], None]) -> Binary:
@@ -179,7 +193,6 @@ def _install(python: str | None, report: Callable[[str], None]) -> Binary:
         _check_stub(home / "backends" / "python" / stub.name, binary.environment, chosen)
         _write_mark(folder, chosen.version, chosen.libraries, library)
         publish(folder, target)
-    report(ADVICE)
     return _binary(target, chosen.version, chosen.libraries)
 
 
