@@ -190,7 +190,7 @@ def test_what_vlmsearch_indexed_is_found_by_haystack_and_the_reverse(tmp_path: P
     with vlmsearch.Pipeline.open(encoder="onnx:demo", store=url) as pipe:
         pipe.index(files)
         store = VlmsearchDocumentStore(url, encoder="onnx:demo")
-        [best] = store.search(None, image=files[4], top_k=1, min_score=0)
+        [best] = store.search(None, image=files[4], limit=1, min_score=0)
         assert best.id == files[4]
         store.write_documents([Document(id="note", content="squares", meta={"list": [1]})])
         [match] = pipe.search("squares", where={"_json": {"$ne": 0}}, min_score=0, limit=1)
@@ -492,7 +492,7 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
 
     def work(number: int) -> list[str]:
         store.write_documents([Document(id=str(number), content=f"word{number} and more")])
-        return [each.id for each in store.search(f"word{number}", top_k=1, min_score=0)]
+        return [each.id for each in store.search(f"word{number}", limit=1, min_score=0)]
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(work, range(16))) == [[str(number)] for number in range(16)]

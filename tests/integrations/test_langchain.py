@@ -170,7 +170,7 @@ def test_metadata_of_every_type_come_back_from_every_store(any_store: Store) -> 
         "loc": {"lines": {"from": 1, "to": 9}},
         "large": 2**70,
         "$ref": "#1",
-        "langchain:json": "[",
+        "_json": "taken",
     }
     vectors.add_documents([Document("a dog", id="1", metadata=metadata)])
     [found] = vectors.get_by_ids(["1"])
@@ -279,7 +279,7 @@ def test_bad_documents_are_named_and_the_others_added(vectors: VlmsearchVectorSt
 
 @pytest.mark.parametrize(
     ("metadata", "said"),
-    [({"image": 7}, "'image' is the path of an image, not 7"), ({"when": {1, 2}}, "cannot be written as JSON")],
+    [({"image": 7}, "'image' is the path of an image or bytes, not 7"), ({"when": {1, 2}}, "cannot be kept as JSON")],
 )
 def test_metadata_that_cannot_be_kept_are_refused(
     vectors: VlmsearchVectorStore, metadata: dict[str, object], said: str
@@ -415,7 +415,7 @@ class Zeros(Embeddings):
 
 def test_embeddings_without_a_direction_are_named() -> None:
     encoder = EmbeddingsEncoder(Zeros())
-    assert encoder.encode_texts(["a"])["langchain"].tolist() == [[1.0, 0.0]]
+    assert encoder.encode_texts(["a"])["embedding"].tolist() == [[1.0, 0.0]]
     with pytest.raises(InvalidBatchError, match="has no direction") as caught:
         encoder.encode_texts(["a", "zero", "b", "nan"])
     assert list(caught.value.items) == [1, 3]
@@ -428,7 +428,7 @@ def test_a_fingerprint_tells_models_apart() -> None:
 
     assert EmbeddingsEncoder(Zeros()).fingerprint == "langchain:Zeros"
     assert EmbeddingsEncoder(Named("small")).fingerprint == "langchain:Named:small"
-    assert EmbeddingsEncoder(Named("small"), name="large").fingerprint == "langchain:large"
+    assert EmbeddingsEncoder(Named("small"), fingerprint="large").fingerprint == "large"
 
 
 def test_nothing_else_imports_langchain() -> None:

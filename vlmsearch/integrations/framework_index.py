@@ -7,37 +7,44 @@ that were made elsewhere in a space of their own.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from typing_extensions import Unpack
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
 from vlmsearch.encoders.base import Encoder
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
+from vlmsearch.indexing.containers import with_parts
 from vlmsearch.indexing.metadata import update_documents
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.search.options import LONGEST_PAGE
+from vlmsearch.search.arrange import diversify
+from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import documents_after
 from vlmsearch.types import (
     Document,
     Field,
+    Hit,
     ImageSource,
-    Manifest,
+    Match,
     MetadataChange,
     Record,
+    RemoteImage,
     Role,
     Scalar,
     Space,
@@ -62,16 +69,17 @@ class GivenVectors(Encoder):
 
     Args:
         dim: The length of its vectors.
+        fingerprint: What an index remembers of the model; by default the length of its vectors alone.
 
     Example:
         >>> GivenVectors(768).fingerprint
         'vectors:768'
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, *, fingerprint: str | None = None) -> None:
         if not isinstance(dim, int) or dim < 1:
             raise ConfigError(f"the length of vectors is a whole number of at least 1, not {dim!r}")
-        self.fingerprint = f"vectors:{dim}"
+        self.fingerprint = fingerprint or f"vectors:{dim}"
         self.spaces = (Space(EMBEDDING.space, dim, frozenset({EMBEDDING.modality})),)
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
@@ -92,7 +100,7 @@ class FrameworkDocument:
         text: What it says.
         metadata: Any JSON.
         extra: Any JSON that belongs to the framework alone, and that no filter sees.
-        image: The file of its image.
+        image: The file of its image, also of one that was given as bytes; or where a server has it.
         data: Bytes that belong to it; those that were kept come back as the path of a file.
         suffix: What the name of that file ends in.
         is_image: Whether the bytes are its image.
@@ -107,7 +115,7 @@ class FrameworkDocument:
     text: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
-    image: Path | None = None
+    image: Path | RemoteImage | None = None
     data: bytes | Path | None = None
     suffix: str = ""
     is_image: bool = False
@@ -118,19 +126,21 @@ Passes = Callable[[FrameworkDocument], bool]
 """Whether a document passes a filter of the framework that the store cannot apply."""
 Found = list[tuple[FrameworkDocument, float]]
 """Documents with their scores, best first."""
+Hits = Sequence[tuple[FrameworkDocument | None, float]]
+"""The same, with None for what was removed meanwhile."""
 
 
 class FrameworkIndex(Closable):
     """Read and write an index in the way of frameworks. It is opened when it is first used, by one of several threads.
 
     Args:
-        store: The URL of the store.
+        store: The URL of the store; or an open pipeline, which is closed by who opened it.
         encoder: The URL of what encodes texts and images here; None where vectors are given.
         dim: The length of given vectors; None for that of the first ones.
         image_folder: Where bytes are kept, as a file a document.
 
     Raises:
-        ConfigError: Both an encoder and a length of given vectors are named.
+        ConfigError: Two of a pipeline, an encoder and a length of given vectors are named.
 
     Example:
         >>> with FrameworkIndex("mock:", dim=2) as index:
@@ -142,7 +152,7 @@ class FrameworkIndex(Closable):
 
     def __init__(
         self,
-        store: str,
+        store: str | Pipeline,
         *,
         encoder: str | None = None,
         dim: int | None = None,
@@ -150,8 +160,9 @@ class FrameworkIndex(Closable):
     ) -> None:
         if encoder is not None and dim is not None:
             raise ConfigError(f"vectors come from {encoder!r} or are given, of length {dim}: name one of the two")
-        self._urls = store, encoder
-        self._dim = dim
+        if isinstance(store, Pipeline) and (encoder, dim) != (None, None):
+            raise ConfigError("a pipeline has an encoder: name no other one, and no length of vectors")
+        self._source, self._encoder, self._dim = store, encoder, dim
         self._folder = None if image_folder is None else expand_home(image_folder).absolute()
         self._lock = threading.RLock()
         self._store: Store | None = None
@@ -162,43 +173,48 @@ class FrameworkIndex(Closable):
     @property
     def store(self) -> Store:
         """Return the store, which is opened the first time."""
+        if isinstance(self._source, Pipeline):
+            return self._source.store
         with self._lock:
             if self._store is None:
-                self._store = open_store(self._urls[0])
+                self._store = open_store(self._source)
             return self._store
 
     @property
     def pipeline(self) -> Pipeline | None:
         """Return the pipeline; None where vectors are given and none were yet, so that their length is not known."""
+        if isinstance(self._source, Pipeline):
+            return self._source
         with self._lock:
             if self._pipeline is None:
-                url = self._urls[1]
-                manifest = self.store.manifest()
-                if url is not None:
-                    self._pipeline = Pipeline(open_encoder(url), self.store)
-                else:
-                    dim = self._dim or _dim_of(manifest)
-                    self._pipeline = None if dim is None else Pipeline(GivenVectors(dim), self.store)
-                if self._pipeline is not None and manifest is not None:
-                    encoder = self._pipeline.encoder
-                    check_manifest(self.store.name, manifest, encoder.fingerprint, encoder.spaces)
+                encoder = open_encoder(self._encoder) if self._encoder is not None else self._given_vectors()
+                self._pipeline = None if encoder is None else Pipeline(encoder, self.store)
             return self._pipeline
 
     @property
     def gives_vectors(self) -> bool:
         """Return whether the framework gives the vectors."""
-        return self._urls[1] is None
+        return self._encoder is None and not isinstance(self._source, Pipeline)
 
     def close(self) -> None:
-        """Close the store and the encoder; the next call opens them anew."""
+        """Close what was opened here, the store and the encoder; the next call opens them anew."""
         with self._lock, ExitStack() as stack:
             for part in (self._store, self._pipeline):
                 if part is not None:
                     stack.callback(part.close)
             self._store = self._pipeline = None
 
+    def _given_vectors(self) -> GivenVectors | None:
+        """Return what stands for the model elsewhere; where the index has vectors of this length, the one it names."""
+        manifest = self.store.manifest()
+        if manifest is None:
+            return None if self._dim is None else GivenVectors(self._dim)
+        dims = {space.name: space.dim for space in manifest.spaces}
+        dim = self._dim or dims.get(EMBEDDING.space, 1)
+        return GivenVectors(dim, fingerprint=manifest.fingerprint if dims == {EMBEDDING.space: dim} else None)
+
     def _ready(self, documents: Sequence[FrameworkDocument]) -> Pipeline:
-        """The pipeline for writing; the first vectors say how long all are, where nothing else does."""
+        """Return the pipeline for writing; the first vectors say how long all are, where nothing else does."""
         with self._lock:
             pipeline = self.pipeline
             if pipeline is None:
@@ -214,31 +230,38 @@ class FrameworkIndex(Closable):
         """Add documents, or replace those whose ids are there.
 
         Args:
-            documents: The documents; their ids are distinct. Where there is an encoder, each has a text or an image,
-                and the vector that it may have is left out.
+            documents: The documents; of two with one id the later is kept. Where there is an encoder, each has a text
+                or an image, and the vector that it may have is left out.
 
         Raises:
-            InvalidInputError: A document cannot be used; those before it may have been written.
+            InvalidBatchError: Some documents cannot be used; the others are there, unless metadata or vectors cannot
+                be kept.
             ConfigError: A document has bytes, and there is no folder for them.
+            IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
         if not documents:
             return
         pipeline = self._ready(documents)
-        ids = [each.id for each in documents]
-        files = self._files(ids)
+        places = {each.id: place for place, each in enumerate(documents)}
+        files = self._files(places)
         try:
-            kept = [self._keep(each, files) for each in documents]
+            kept = apply_to_each(lambda each: self._keep(each, files), documents)
             if self.gives_vectors:
                 encoder = pipeline.encoder
-                records = [_record(packed, encoder, each.embedding) for packed, each in zip(kept, documents)]
+                every = zip(kept, (each.embedding for each in documents))
+                records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), every)
                 self.store.bind(encoder.fingerprint, encoder.spaces)
-                for some in _pages(records):
+                for some in _pages([records[place] for place in places.values()]):
                     self.store.upsert(some)
             else:
-                pipeline.add(kept, strict=True, retry_failed=True)
+                report = pipeline.add((kept[place] for place in places.values()), retry_failed=True)
+                if report.rejects:
+                    raise InvalidBatchError(
+                        {places[each.id]: InvalidInputError(each.code, each.message) for each in report.rejects}
+                    )
         finally:  # of what was replaced, and of what could not be written
-            for path in files - self._files(ids):
+            for path in files - self._files(places):
                 path.unlink(missing_ok=True)
 
     def _keep(self, given: FrameworkDocument, files: set[Path]) -> Document:
@@ -255,6 +278,8 @@ class FrameworkIndex(Closable):
             files.add(self._folder / name)
             replace_file(self._folder / name, given.data)
             image = self._folder / name if given.is_image else image
+        elif image in files:  # read as a path, and given back
+            name = image.name
         flat, rest = _split(given.metadata)
         norm = 1.0 if given.embedding is None else float(np.linalg.norm(np.asarray(given.embedding, np.float64)))
         has_norm = self.gives_vectors and abs(norm - 1) > 1e-6
@@ -287,7 +312,7 @@ class FrameworkIndex(Closable):
         return update_documents(self.store, ids, changes)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents, with the files of their bytes.
+        """Remove documents, with the files of their bytes, and with a file of several documents all of its parts.
 
         Args:
             ids: Theirs; unknown ones are ignored.
@@ -298,7 +323,7 @@ class FrameworkIndex(Closable):
         if self.store.manifest() is None:
             return 0
         count = 0
-        for some in _pages(ids):
+        for some in _pages(with_parts(self.store, ids)):
             files = self._files(some)
             count += self.store.delete(some)
             for path in files:
@@ -336,7 +361,7 @@ class FrameworkIndex(Closable):
         """
         if self.store.manifest() is None:
             return []
-        return [self._unpack(each) for some in _pages(ids) for each in self.store.get(some)]
+        return [unpack(each, self._folder) for some in _pages(ids) for each in self.store.get(some)]
 
     def with_embeddings(self, documents: Sequence[FrameworkDocument]) -> list[FrameworkDocument]:
         """Return documents with the vectors that were given for them, as float32 has them."""
@@ -362,14 +387,15 @@ class FrameworkIndex(Closable):
         condition, last = _parsed(where), ""
         while page := documents_after(self.store, last, _PAGE, condition):
             last = page[-1].id
-            yield from (each for each in map(self._unpack, page) if passes is None or passes(each))
+            found = (unpack(each, self._folder) for each in page)
+            yield from (each for each in found if passes is None or passes(each))
 
     def nearest(
         self,
         vector: Sequence[float],
         *,
         limit: int,
-        field: Field | None = None,
+        fields: Sequence[Field] = (),
         ids: Sequence[str] | None = None,
         where: Mapping[str, object] | None = None,
         passes: Passes | None = None,
@@ -379,7 +405,8 @@ class FrameworkIndex(Closable):
         Args:
             vector: The query's, of any length above 0.
             limit: The most documents.
-            field: Which vectors to compare with; None for the given ones, or the encoder's first field.
+            fields: Which vectors of one space to compare with, by the highest cosine; by default the given ones, or
+                the encoder's first field.
             ids: The documents to compare with; None for all.
             where: What the store applies.
             passes: What is applied to each document; as many are looked at as it takes.
@@ -390,25 +417,33 @@ class FrameworkIndex(Closable):
         Raises:
             InvalidInputError: The vector is of another dimension than the field, zero or not finite.
             ConfigError: There is no such field.
+            IndexMismatchError: Another encoder built the index.
         """
-        pipeline = self.pipeline
-        if pipeline is None or self.store.manifest() is None or limit < 1:
+        pipeline, manifest = self.pipeline, self.store.manifest()
+        if pipeline is None or manifest is None or limit < 1:
             return []
-        one = pipeline.encoder.spaces[0].fields[0] if field is None else field
-        dim = next((space.dim for space in pipeline.encoder.spaces if one in space.fields), None)
-        if dim is None:
-            there = ", ".join(str(each) for space in pipeline.encoder.spaces for each in space.fields)
-            raise ConfigError(f"{self.store.name} has no field {one}; it has {there}")
-        query, condition = unit_vector(vector, dim)[None], _parsed(where)
+        encoder = pipeline.encoder
+        check_manifest(self.store.name, manifest, encoder.fingerprint, encoder.spaces)
+        compared = fields or encoder.spaces[0].fields[:1]
+        dims = {one: space.dim for space in encoder.spaces for one in space.fields}
+        for one in compared:
+            if one not in dims:
+                raise ConfigError(f"{self.store.name} has no field {one}; it has {', '.join(map(str, dims))}")
+        query, condition = unit_vector(vector, dims[compared[0]])[None], _parsed(where)
 
-        def fetch(depth: int) -> list[tuple[str, float]]:
-            if ids is None:
-                hits = self.store.search(one, query, limit=depth, where=condition)[0]
-            else:
-                hits = self.store.compare(one, query, ids, where=condition)[:depth]
-            return [(hit.id, hit.score) for hit in hits]
+        def fetch(depth: int) -> Hits:
+            cosines: dict[str, float] = {}
+            for one in compared:
+                if ids is None:
+                    hits = self.store.search(one, query, limit=depth, where=condition)[0]
+                else:
+                    hits = self.store.compare(one, query, ids, where=condition)
+                for hit in hits:
+                    cosines[hit.id] = max(hit.score, cosines.get(hit.id, hit.score))
+            best = sorted(cosines, key=lambda id: (-cosines[id], id))[:depth]
+            return self._read([Hit(id, cosines[id]) for id in best])
 
-        return self._first(fetch, limit, passes)
+        return _first(fetch, limit, passes)
 
     def words(
         self, query: str, *, limit: int, where: Mapping[str, object] | None = None, passes: Passes | None = None
@@ -434,81 +469,119 @@ class FrameworkIndex(Closable):
             return []
         condition = _parsed(where)
 
-        def fetch(depth: int) -> list[tuple[str, float]]:
+        def fetch(depth: int) -> Hits:
             found = store.search_words(query, limit=depth, where=condition)
-            return [(hit.id, hit.score / found.most) for hit in found.hits]
+            return self._read([Hit(hit.id, hit.score / found.most) for hit in found.hits])
 
-        return self._first(fetch, limit, passes)
+        return _first(fetch, limit, passes)
 
     def search(
         self,
         text: str | None,
         *,
-        limit: int,
         image: ImageSource | None = None,
-        where: Mapping[str, object] | None = None,
+        like: str | Iterable[str] = (),
+        without: str | ImageSource | Sequence[str] | None = None,
         passes: Passes | None = None,
-        min_score: float | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> Found:
-        """Return what `Pipeline.search` finds.
+        """Return what `Pipeline.search` finds; parts of one file are documents like others here.
 
         Args:
             text: What to look for.
-            limit: The most documents.
             image: What to look for.
-            where: What the store applies.
+            like: Ids of documents whose vectors to look for.
+            without: What the matches must not be.
             passes: What is applied to each document, among the 10,000 best.
-            min_score: The lowest score; None for that of the index.
+            options: How the matches are chosen and arranged: see `SearchOptions`.
 
         Returns:
             Documents with their relevance from 0 to 1, best first.
 
         Raises:
-            ConfigError: Vectors are given to this index, and nothing can be encoded.
+            ConfigError: Vectors are given to this index, and nothing can be encoded; or an option is wrong.
             InvalidInputError: There is nothing to look for, or the image cannot be used.
         """
-        pipeline = self.pipeline
+        pipeline, limit = self.pipeline, options.pop("limit", 10)
         if pipeline is None or self.gives_vectors:
             raise ConfigError("a text or an image is looked for where an encoder is named, such as onnx:default")
         if limit < 1:
             return []
 
-        def fetch(depth: int) -> list[tuple[str, float]]:
-            most = min(depth, LONGEST_PAGE)
-            found = pipeline.search(text, image=image, where=where, limit=most, min_score=min_score, group=False)
-            return [(match.document.id, match.score) for match in found]
+        def fetch(depth: int) -> Hits:
+            given: SearchKeywords = {"group": False, **options, "limit": min(depth, LONGEST_PAGE)}
+            found = pipeline.search(text, image=image, like=like, without=without, **given)
+            return [(unpack(match.document, self._folder), match.score) for match in found]
 
-        return self._first(fetch, limit, passes)
+        return _first(fetch, limit, passes)
 
-    def _first(self, fetch: Callable[[int], list[tuple[str, float]]], limit: int, passes: Passes | None) -> Found:
-        """The first documents that pass, of as many as it takes."""
-        depth = limit  # enough, where the store applies all of a filter
-        while True:
-            hits = fetch(depth)
-            there = {each.id: each for each in self.get([id for id, _ in hits])}
-            found = ((there[id], score) for id, score in hits if id in there and (passes is None or passes(there[id])))
-            first = list(islice(found, limit))
-            if len(first) == limit or len(hits) < depth:
-                return first
-            depth = 4 * depth + _PAGE
+    def diversify(self, found: Found, diversity: float) -> Found:
+        """Return documents in the order of maximal marginal relevance: see `vlmsearch.search.arrange.diversify`.
 
-    def _unpack(self, document: Document) -> FrameworkDocument:
-        metadata = dict(document.metadata)
-        kept = _kept(metadata.pop(KEPT, None))
-        name = kept.get("data", "")
-        data = self._folder / name if name and self._folder is not None else None
-        image = document.image if isinstance(document.image, Path) else None
-        is_image = bool(name) and image is not None and image.name == name
-        return FrameworkDocument(
-            document.id,
-            document.text,
-            {**metadata, **kept.get("metadata", {})},
-            kept.get("extra", {}),
-            None if is_image else image,
-            image if is_image else data,
-            Path(name).suffix,
-            is_image,
-        )
+        Args:
+            found: The documents, best first.
+            diversity: From 0, which is the order of the scores, to 1.
+
+        Returns:
+            The same documents.
+        """
+        documents = {each.id: each for each, _ in found}
+        records = {record.document.id: record for record in self.store.records(list(documents))}
+        matches = diversify([Match(Document(each.id), score, {}) for each, score in found], records, diversity)
+        return [(documents[match.document.id], match.score) for match in matches]
+
+    def _read(self, hits: Sequence[Hit]) -> Hits:
+        documents = {each.id: each for each in self.get([hit.id for hit in hits])}
+        return [(documents.get(hit.id), hit.score) for hit in hits]
+
+
+def _first(fetch: Callable[[int], Hits], limit: int, passes: Passes | None) -> Found:
+    """Return the first documents that pass, of as many as it takes."""
+    depth = limit  # enough, where the store applies all of a filter
+    while True:
+        hits = fetch(depth)
+        there = ((each, score) for each, score in hits if each is not None and (passes is None or passes(each)))
+        first = list(islice(there, limit))
+        if len(first) == limit or len(hits) < depth:
+            return first
+        depth = 4 * depth + _PAGE
+
+
+def unpack(document: Document, image_folder: Path | None = None) -> FrameworkDocument:
+    """Return a document of an index, or of a service, as a framework has it.
+
+    Args:
+        document: The document.
+        image_folder: Where bytes are kept.
+
+    Returns:
+        The document, without its vector.
+    """
+    metadata = dict(document.metadata)
+    kept = _kept(metadata.pop(KEPT, None))
+    name, image = kept.get("data", ""), document.image
+    is_image = bool(name) and isinstance(image, Path) and image.name == name
+    file = image if is_image else image_folder / name if name and image_folder is not None else None
+    return FrameworkDocument(
+        document.id,
+        document.text,
+        {**metadata, **kept.get("metadata", {})},
+        kept.get("extra", {}),
+        image if isinstance(image, (Path, RemoteImage)) else None,
+        file if isinstance(file, Path) else None,
+        Path(name).suffix,
+        is_image,
+    )
+
+
+def awaited(method: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
+    """Return a method that runs another one in a thread, to be awaited."""
+
+    @wraps(method)
+    async def run(*args: Any, **kwargs: Any) -> T:
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+    return run
 
 
 def unit_vector(values: Sequence[float], dim: int) -> Vectors:
@@ -549,12 +622,6 @@ def shared_space(encoder: Encoder, name: str | None) -> Space:
             return space
     there = ", ".join(each.name for each in encoder.spaces)
     raise ConfigError(f"{encoder.fingerprint} has no space {name!r}; it has {there}")
-
-
-def _dim_of(manifest: Manifest | None) -> int | None:
-    """How long the given vectors of an index are; None where there is none yet."""
-    spaces = {space.name: space.dim for space in manifest.spaces} if manifest else {}
-    return spaces.get(EMBEDDING.space, 1) if spaces else None
 
 
 def _parsed(where: Mapping[str, object] | None) -> Filter | None:

@@ -6,7 +6,6 @@ of Haystack made (``embedding_dim=768``).
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import mimetypes
@@ -21,7 +20,7 @@ from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy, FilterPolicy, apply_filter_policy
 from haystack.errors import FilterError
 from haystack.utils.filters import document_matches_filter
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import InvalidInputError
@@ -30,12 +29,14 @@ from vlmsearch.integrations.framework_index import (
     FrameworkDocument,
     FrameworkIndex,
     Passes,
+    awaited,
     comparable,
     equal_values,
     shared_space,
 )
 from vlmsearch.media.images import format_of
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
+from vlmsearch.search.options import SearchKeywords
 from vlmsearch.types import Field, ImageSource, Space
 
 T = TypeVar("T")
@@ -143,7 +144,7 @@ class VlmsearchDocumentStore:
             FilterError: The filter is wrong.
         """
         found = list(self.index.find(*self._conditions(filters)))
-        return [_to_document(each) for each in self.index.with_embeddings(found)]
+        return [self._to_document(each) for each in self.index.with_embeddings(found)]
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
         """Return how many documents pass a filter; FilterError where it is wrong."""
@@ -249,8 +250,7 @@ class VlmsearchDocumentStore:
                         f"the id {each.id!r} is there: choose a DuplicatePolicy, or another id"
                     )
             documents, written = list(new.values()), len(new)
-        unique = {each.id: each for each in documents}
-        self.index.write([self._from_document(each) for each in unique.values()])
+        self.index.write([self._from_document(each) for each in documents])
         return written
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
@@ -285,8 +285,7 @@ class VlmsearchDocumentStore:
         *,
         image: Image | None = None,
         filters: dict[str, Any] | None = None,
-        top_k: int = 10,
-        min_score: float | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[Document]:
         """Return the documents that fit a text, an image or both best.
 
@@ -296,8 +295,8 @@ class VlmsearchDocumentStore:
             text: What to look for.
             image: What to look for.
             filters: A filter in the form of Haystack.
-            top_k: The most documents.
-            min_score: The lowest score; None for that of the index.
+            options: How documents are chosen and arranged: see `SearchOptions`. A text that is looked for by its words
+                alone has ``limit`` and ``min_score``.
 
         Returns:
             The documents with their relevance from 0 to 1, best first; none where nothing is relevant.
@@ -309,12 +308,13 @@ class VlmsearchDocumentStore:
         """
         where, passes = self._conditions(filters)
         if text is not None and image is None and self.index.gives_vectors:
-            found = self.index.words(text, limit=top_k, where=where, passes=passes)
-            found = [(each, score) for each, score in found if score >= (min_score or 0)]
+            found = self.index.words(text, limit=options.get("limit", 10), where=where, passes=passes)
+            found = [(each, score) for each, score in found if score >= (options.get("min_score") or 0)]
         else:
             source = None if image is None else _image_source(image)
-            found = self.index.search(text, image=source, limit=top_k, where=where, passes=passes, min_score=min_score)
-        return [_to_document(each, score) for each, score in found]
+            narrowed: SearchKeywords = {**options, "where": where}
+            found = self.index.search(text, image=source, passes=passes, **narrowed)
+        return [self._to_document(each, score) for each, score in found]
 
     def nearest(
         self,
@@ -342,75 +342,27 @@ class VlmsearchDocumentStore:
             ValueError: The vector has another length, or there is no such field.
         """
         where, passes = self._conditions(filters)
-        one = None if field is None else Field.parse(field)
-        found = self.index.nearest(query_embedding, limit=top_k, field=one, where=where, passes=passes)
+        fields = [] if field is None else [Field.parse(field)]
+        found = self.index.nearest(query_embedding, limit=top_k, fields=fields, where=where, passes=passes)
         documents = [each for each, _ in found]
         if return_embedding:
             documents = self.index.with_embeddings(documents)
-        return [_to_document(each, score) for each, (_, score) in zip(documents, found)]
+        return [self._to_document(each, score) for each, (_, score) in zip(documents, found)]
 
     # ---- the same, awaited
 
-    async def count_documents_async(self) -> int:
-        """Return how many documents there are."""
-        return await asyncio.to_thread(self.count_documents)
-
-    async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """Return the documents that pass a filter; see `filter_documents`."""
-        return await asyncio.to_thread(self.filter_documents, filters)
-
-    async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """Return how many documents pass a filter."""
-        return await asyncio.to_thread(self.count_documents_by_filter, filters)
-
-    async def count_unique_metadata_by_filter_async(
-        self, filters: dict[str, Any], metadata_fields: list[str]
-    ) -> dict[str, int]:
-        """Return how many values keys have; see `count_unique_metadata_by_filter`."""
-        return await asyncio.to_thread(self.count_unique_metadata_by_filter, filters, metadata_fields)
-
-    async def get_metadata_fields_info_async(self) -> dict[str, dict[str, str]]:
-        """Return the keys of the metadata with their types."""
-        return await asyncio.to_thread(self.get_metadata_fields_info)
-
-    async def get_metadata_field_min_max_async(self, metadata_field: str) -> dict[str, Any]:
-        """Return the smallest and the largest value of a key."""
-        return await asyncio.to_thread(self.get_metadata_field_min_max, metadata_field)
-
-    async def get_metadata_field_unique_values_async(
-        self,
-        metadata_field: str,
-        search_term: str | None = None,
-        from_: int = 0,
-        size: int = 10,
-        filters: dict[str, Any] | None = None,
-    ) -> tuple[list[Any], int]:
-        """Return values of a key, a page at a time; see `get_metadata_field_unique_values`."""
-        return await asyncio.to_thread(
-            self.get_metadata_field_unique_values, metadata_field, search_term, from_, size, filters
-        )
-
-    async def write_documents_async(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
-        """Write documents; see `write_documents`."""
-        return await asyncio.to_thread(self.write_documents, documents, policy)
-
-    async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Set keys of the metadata of documents; see `update_by_filter`."""
-        return await asyncio.to_thread(self.update_by_filter, filters, meta)
-
-    async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """Remove documents; unknown ids are ignored."""
-        await asyncio.to_thread(self.delete_documents, document_ids)
-
-    async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """Remove the documents that pass a filter, and return how many they were."""
-        return await asyncio.to_thread(self.delete_by_filter, filters)
-
-    async def delete_all_documents_async(self) -> None:
-        """Remove all documents."""
-        await asyncio.to_thread(self.delete_all_documents)
+    count_documents_async = awaited(count_documents)
+    filter_documents_async = awaited(filter_documents)
+    count_documents_by_filter_async = awaited(count_documents_by_filter)
+    count_unique_metadata_by_filter_async = awaited(count_unique_metadata_by_filter)
+    get_metadata_fields_info_async = awaited(get_metadata_fields_info)
+    get_metadata_field_min_max_async = awaited(get_metadata_field_min_max)
+    get_metadata_field_unique_values_async = awaited(get_metadata_field_unique_values)
+    write_documents_async = awaited(write_documents)
+    update_by_filter_async = awaited(update_by_filter)
+    delete_documents_async = awaited(delete_documents)
+    delete_by_filter_async = awaited(delete_by_filter)
+    delete_all_documents_async = awaited(delete_all_documents)
 
     # ---- between the two
 
@@ -445,23 +397,24 @@ class VlmsearchDocumentStore:
             given.embedding,
         )
 
-
-def _to_document(found: FrameworkDocument, score: float | None = None) -> Document:
-    """The document with what was kept; bytes whose file has gone are left out."""
-    extra = found.extra.get("haystack", {})
-    blob, sparse = extra.get("blob"), extra.get("sparse_embedding")
-    is_there = isinstance(found.data, Path) and found.data.is_file()
-    return Document(
-        id=found.id,
-        content=found.text,
-        blob=ByteStream(found.data.read_bytes(), **blob)
-        if blob and is_there and isinstance(found.data, Path)
-        else None,
-        meta=dict(found.metadata),
-        score=score,
-        embedding=None if found.embedding is None else list(found.embedding),
-        sparse_embedding=SparseEmbedding.from_dict(sparse) if sparse else None,
-    )
+    def _to_document(self, found: FrameworkDocument, score: float | None = None) -> Document:
+        """Return the document with what was kept; bytes whose file has gone are left out."""
+        extra = found.extra.get("haystack", {})
+        sparse, meta, blob = extra.get("sparse_embedding"), dict(found.metadata), None
+        if isinstance(found.data, Path) and found.data.is_file():
+            about = extra.get("blob") or {"mime_type": mimetypes.guess_type(found.data.name)[0]}
+            blob = ByteStream(found.data.read_bytes(), **about)
+        elif found.image is not None and not found.is_image:  # as Haystack's converters name it
+            meta.setdefault(self.file_path_meta_field, str(found.image))
+        return Document(
+            id=found.id,
+            content=found.text,
+            blob=blob,
+            meta=meta,
+            score=score,
+            embedding=None if found.embedding is None else list(found.embedding),
+            sparse_embedding=SparseEmbedding.from_dict(sparse) if sparse else None,
+        )
 
 
 def _shows_image(blob: ByteStream) -> bool:
@@ -595,6 +548,12 @@ class _Retriever:
     def _filters(self, filters: dict[str, Any] | None) -> dict[str, Any] | None:
         return apply_filter_policy(self.filter_policy, self.filters, filters)
 
+    def _search(
+        self, text: str | None, image: Image | None, filters: dict[str, Any] | None, top_k: int | None
+    ) -> dict[str, list[Document]]:
+        given: SearchKeywords = {**self._others, "limit": self.top_k if top_k is None else top_k}  # type: ignore[typeddict-item]
+        return {"documents": self.document_store.search(text, image=image, filters=self._filters(filters), **given)}
+
 
 @component
 class VlmsearchTextRetriever(_Retriever):
@@ -608,7 +567,7 @@ class VlmsearchTextRetriever(_Retriever):
         filters: A filter in the form of Haystack.
         top_k: The most documents.
         filter_policy: What becomes of it where `run` gets another one.
-        min_score: The lowest relevance of a document, from 0 to 1; None for that of the index.
+        options: More options of the search, such as ``min_score``: see `SearchOptions`.
 
     Raises:
         TypeError: The store is another one.
@@ -628,10 +587,9 @@ class VlmsearchTextRetriever(_Retriever):
         filters: dict[str, Any] | None = None,
         top_k: int = 10,
         filter_policy: FilterPolicy = FilterPolicy.REPLACE,
-        min_score: float | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> None:
-        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, min_score=min_score)
-        self.min_score = min_score
+        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
 
     @component.output_types(documents=list[Document])
     def run(
@@ -647,20 +605,9 @@ class VlmsearchTextRetriever(_Retriever):
         Returns:
             Under ``documents``, the documents with their relevance, best first.
         """
-        found = self.document_store.search(
-            query,
-            filters=self._filters(filters),
-            top_k=self.top_k if top_k is None else top_k,
-            min_score=self.min_score,
-        )
-        return {"documents": found}
+        return self._search(query, None, filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> dict[str, list[Document]]:
-        """Find documents by a text; see `run`."""
-        return await asyncio.to_thread(self.run, query, filters, top_k)
+    run_async = awaited(run)
 
 
 @component
@@ -672,7 +619,7 @@ class VlmsearchImageRetriever(_Retriever):
         filters: A filter in the form of Haystack.
         top_k: The most documents.
         filter_policy: What becomes of it where `run` gets another one.
-        min_score: The lowest relevance of a document, from 0 to 1; None for that of the index.
+        options: More options of the search, such as ``min_score``: see `SearchOptions`.
 
     Raises:
         TypeError: The store is another one.
@@ -697,10 +644,9 @@ class VlmsearchImageRetriever(_Retriever):
         filters: dict[str, Any] | None = None,
         top_k: int = 10,
         filter_policy: FilterPolicy = FilterPolicy.REPLACE,
-        min_score: float | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> None:
-        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, min_score=min_score)
-        self.min_score = min_score
+        _Retriever.__init__(self, document_store, filters, top_k, filter_policy, **options)
 
     @component.output_types(documents=list[Document])
     def run(
@@ -721,25 +667,9 @@ class VlmsearchImageRetriever(_Retriever):
         Returns:
             Under ``documents``, the documents with their relevance, best first.
         """
-        found = self.document_store.search(
-            query,
-            image=image,
-            filters=self._filters(filters),
-            top_k=self.top_k if top_k is None else top_k,
-            min_score=self.min_score,
-        )
-        return {"documents": found}
+        return self._search(query, image, filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self,
-        image: Image,
-        query: str | None = None,
-        filters: dict[str, Any] | None = None,
-        top_k: int | None = None,
-    ) -> dict[str, list[Document]]:
-        """Find documents by an image; see `run`."""
-        return await asyncio.to_thread(self.run, image, query, filters, top_k)
+    run_async = awaited(run)
 
 
 @component
@@ -805,12 +735,7 @@ class VlmsearchEmbeddingRetriever(_Retriever):
         )
         return {"documents": found}
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> dict[str, list[Document]]:
-        """Find documents by a vector; see `run`."""
-        return await asyncio.to_thread(self.run, query_embedding, filters, top_k)
+    run_async = awaited(run)
 
 
 class _Embedder:
@@ -873,10 +798,7 @@ class VlmsearchTextEmbedder(_Embedder):
         opened, space = self._open()
         return {"embedding": opened.encode_texts([text], role="query")[space.name][0].tolist()}
 
-    @component.output_types(embedding=list[float])
-    async def run_async(self, text: str) -> dict[str, list[float]]:
-        """Make the vector of a query; see `run`."""
-        return await asyncio.to_thread(self.run, text)
+    run_async = awaited(run)
 
 
 @component
@@ -917,10 +839,7 @@ class VlmsearchDocumentEmbedder(_Embedder):
                 raise InvalidInputError("empty", f"the document {each.id!r} has no text to make a vector of")
         return {"documents": _with_vectors(documents, texts, opened.encode_texts, space)}
 
-    @component.output_types(documents=list[Document])
-    async def run_async(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Make the vectors; see `run`."""
-        return await asyncio.to_thread(self.run, documents)
+    run_async = awaited(run)
 
 
 @component
@@ -976,10 +895,7 @@ class VlmsearchImageEmbedder(_Embedder):
             images.append(each.blob.data if each.blob is not None else Path(str(path)))
         return {"documents": _with_vectors(documents, images, opened.encode_images, space)}
 
-    @component.output_types(documents=list[Document])
-    async def run_async(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Make the vectors; see `run`."""
-        return await asyncio.to_thread(self.run, documents)
+    run_async = awaited(run)
 
 
 def _with_vectors(

@@ -5,18 +5,18 @@ server, `VlmsearchEmbeddings` its `Embeddings` over an `Encoder`, and `Embedding
 `Embeddings` of LangChain. It needs ``langchain-core``, which ``pip install 'vlmsearch[langchain]'`` brings.
 
 A document of LangChain has a text and metadata. An image is the path in ``metadata["image"]``, on the way in and out.
-Metadata that a filter can compare (strings, finite numbers of 64 bits and bools) are kept as they are; others, such as
-None, lists and mappings, are kept as JSON, and come back, but no filter sees them.
+Metadata may be any JSON, and are kept as for Haystack and LlamaIndex, which read the same index. Filters compare
+strings, finite numbers of 64 bits and bools; others, such as None, lists and mappings, come back, but no filter sees
+them.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -25,78 +25,43 @@ from langchain_core.documents import Document as LangchainDocument
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages.content import ImageContentBlock, create_image_block
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field
 from typing_extensions import Self
 
 from vlmsearch._util.text import utf8_bytes
-from vlmsearch.client import RemotePipeline
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
+from vlmsearch.index import Index
 from vlmsearch.indexing.sources import file_id
+from vlmsearch.integrations.framework_index import (
+    EMBEDDING,
+    Found,
+    FrameworkDocument,
+    FrameworkIndex,
+    GivenVectors,
+    awaited,
+    unpack,
+)
 from vlmsearch.integrations.sentence_transformers import SentenceModel, choose_space
-from vlmsearch.media.images import thumbnail
+from vlmsearch.media.images import format_of, thumbnail
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import DEFAULT_STORE, open_store
-from vlmsearch.search.arrange import diversify
-from vlmsearch.stores.base import Store, check_manifest
-from vlmsearch.stores.filters import parse_filter
-from vlmsearch.types import Document, ImageSource, Match, RemoteImage, Role, Scalar, Space, Vectors, check_metadata
+from vlmsearch.stores.base import Store
+from vlmsearch.types import Document, ImageSource, RemoteImage, Role, Space, Vectors
 
 IMAGE_KEY = "image"
 """Where the metadata of a LangChain document have the path of its image."""
-OTHERS_KEY = "langchain:json"
-"""Where an index keeps the metadata that no filter can compare."""
 _EDGE = 768
 """The longer side of a picture, in pixels: about what models see."""
-
-
-def from_langchain(document: LangchainDocument, *, id: str, image_key: str = IMAGE_KEY) -> Document:
-    """Return what is indexed of a document of LangChain.
-
-    Args:
-        document: The text, with the path of an image, a string or Path, under ``image_key`` of the metadata.
-        id: Names it in the index.
-        image_key: The key.
-
-    Returns:
-        The document.
-
-    Raises:
-        InvalidInputError: What is under ``image_key`` is not a path, or JSON has no form for a value.
-
-    Example:
-        >>> given = LangchainDocument("a dog", metadata={"image": "dog.jpg", "tags": ["snow"]})
-        >>> from_langchain(given, id="1").metadata
-        {'langchain:json': '{"tags": ["snow"]}'}
-    """
-    metadata: dict[str, Scalar] = {}
-    others: dict[str, object] = {}
-    image: Path | None = None
-    for key, value in document.metadata.items():
-        if key == image_key and value is not None:
-            if not isinstance(value, (str, Path)):
-                raise InvalidInputError("invalid", f"metadata {key!r} is the path of an image, not {value!r}")
-            image = Path(value)
-        elif key != OTHERS_KEY and _is_kept(value, key):
-            metadata[key] = value
-        else:
-            others[key] = value
-    if others:
-        try:
-            metadata[OTHERS_KEY] = json.dumps(others, ensure_ascii=False)
-        except (TypeError, ValueError) as exc:
-            raise InvalidInputError("invalid", f"metadata {others!r} cannot be written as JSON: {exc}") from exc
-    return Document(id, document.page_content or None, image, metadata)
 
 
 def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> LangchainDocument:
     """Return the document of LangChain that an index has.
 
     Args:
-        document: The document.
+        document: The document, such as that of a match of `Pipeline.search`.
         image_key: Under which key of the metadata to put the path of its image, the URL where it is on a server, and
             nothing else.
 
@@ -107,14 +72,28 @@ def to_langchain(document: Document, *, image_key: str = IMAGE_KEY) -> Langchain
         >>> to_langchain(Document("1", image=Path("dog.jpg"), metadata={"year": 2024})).metadata
         {'year': 2024, 'image': 'dog.jpg'}
     """
-    metadata: dict[str, Any] = dict(document.metadata)
-    metadata.update(json.loads(metadata.pop(OTHERS_KEY, "{}")))
-    metadata.pop(image_key, None)
-    if isinstance(document.image, RemoteImage):
-        metadata[image_key] = document.image.url
-    elif isinstance(document.image, Path):
-        metadata[image_key] = str(document.image)
-    return LangchainDocument(document.text or "", id=document.id, metadata=metadata)
+    return _to_langchain(unpack(document), image_key)
+
+
+def _to_langchain(found: FrameworkDocument, image_key: str) -> LangchainDocument:
+    metadata = {key: value for key, value in found.metadata.items() if key != image_key}
+    if found.image is not None:
+        metadata[image_key] = found.image.url if isinstance(found.image, RemoteImage) else str(found.image)
+    return LangchainDocument(found.text or "", id=found.id, metadata=metadata)
+
+
+def _from_langchain(document: LangchainDocument, id: str, image_key: str) -> FrameworkDocument:
+    """Return what an index keeps of a document; InvalidInputError where no image is under the key of images."""
+    image = document.metadata.get(image_key)
+    if not isinstance(image, (str, Path, bytes, type(None))):
+        raise InvalidInputError("invalid", f"metadata {image_key!r} is the path of an image or bytes, not {image!r}")
+    text = document.page_content or None
+    metadata = {key: value for key, value in document.metadata.items() if key != image_key}
+    if isinstance(image, bytes):
+        kind = format_of(image).lower()
+        suffix = f".{kind}" if kind else ""
+        return FrameworkDocument(id, text, metadata, data=image, suffix=suffix, is_image=True)
+    return FrameworkDocument(id, text, metadata, image=None if image is None else Path(os.path.abspath(image)))
 
 
 def image_block(
@@ -122,7 +101,7 @@ def image_block(
     *,
     edge: int = _EDGE,
     image_key: str = IMAGE_KEY,
-    server: RemotePipeline | None = None,
+    server: Index | None = None,
     limits: ImageLimits = DEFAULT_LIMITS,
 ) -> ImageContentBlock:
     """Return the image of a document as a part of a message, for a chat model that sees.
@@ -237,23 +216,26 @@ class EmbeddingsEncoder(Encoder):
     """Encode texts by any `Embeddings` of LangChain, so that a `Pipeline` runs on it.
 
     One text is embedded to learn the length of the vectors. The fingerprint, by which an index is refused to another
-    model, is the name of the class and that of its model: give ``name`` where these do not tell two models apart.
+    model, is the name of the class and that of its model: give another where these do not tell two models apart. An
+    index of such vectors is one that Haystack and LlamaIndex read as theirs.
 
     Args:
         embeddings: What embeds; errors that it raises pass through.
-        name: The name of the model, for the fingerprint.
+        fingerprint: What an index remembers of the model; ``vectors:768`` for one that Haystack or LlamaIndex filled
+            with vectors of this model, of that length.
 
     Example:
         >>> from langchain_core.embeddings import DeterministicFakeEmbedding
-        >>> encoder = EmbeddingsEncoder(DeterministicFakeEmbedding(size=6), name="fake")
-        >>> encoder.fingerprint, encoder.encode_texts(["a dog"])["langchain"].shape
-        ('langchain:fake', (1, 6))
+        >>> encoder = EmbeddingsEncoder(DeterministicFakeEmbedding(size=6))
+        >>> encoder.fingerprint, encoder.encode_texts(["a dog"])["embedding"].shape
+        ('langchain:DeterministicFakeEmbedding', (1, 6))
     """
 
-    def __init__(self, embeddings: Embeddings, *, name: str | None = None) -> None:
+    def __init__(self, embeddings: Embeddings, *, fingerprint: str | None = None) -> None:
         self.embeddings = embeddings
-        self.fingerprint = f"langchain:{name or _model_name(embeddings)}"
-        self.spaces = (Space("langchain", len(embeddings.embed_query("a text")), frozenset({"text"})),)
+        given = GivenVectors(len(embeddings.embed_query("a text")))
+        self.fingerprint = fingerprint or f"langchain:{_model_name(embeddings)}"
+        self.spaces = given.spaces
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Encode texts, by ``embed_query`` or ``embed_documents``.
@@ -263,7 +245,7 @@ class EmbeddingsEncoder(Encoder):
             role: Whether they are queries or documents.
 
         Returns:
-            Float32 of shape (len(texts), dim), each row of length one, of the space ``langchain``.
+            Float32 of shape (len(texts), dim), each row of length one, of the space ``embedding``.
 
         Raises:
             InvalidBatchError: Some texts are not valid Unicode, or their vectors are zeros or not finite.
@@ -273,14 +255,13 @@ class EmbeddingsEncoder(Encoder):
             found = [self.embeddings.embed_query(text) for text in texts]
         else:
             found = self.embeddings.embed_documents(list(texts)) if texts else []
-        [space] = self.spaces
-        rows = np.array(found, np.float32).reshape(len(texts), space.dim)
+        rows = np.array(found, np.float32).reshape(len(texts), self.spaces[0].dim)
         lengths = np.linalg.norm(rows, axis=1)
         bad = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0)).tolist()
         if bad:
             why = "its embedding has no direction: it is zeros, or not finite"
             raise InvalidBatchError({i: InvalidInputError("invalid", f"{texts[i][:60]!r}: {why}") for i in bad})
-        return {space.name: rows / lengths[:, None]}
+        return {EMBEDDING.space: rows / lengths[:, None]}
 
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
         """Return nothing: LangChain's interface has no images.
@@ -306,7 +287,8 @@ class VlmsearchVectorStore(VectorStore):
     Args:
         pipeline: The index, which is closed by who opened it.
         space: The space of `similarity_search_by_vector`; needed only there, and where the encoder has several.
-        image_key: The key of a document's metadata with the path of its image.
+        image_key: The key of a document's metadata with the path of its image, or its bytes.
+        image_folder: Where images are kept that are given as bytes.
 
     Example:
         >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
@@ -318,8 +300,16 @@ class VlmsearchVectorStore(VectorStore):
         ('a dog in the snow', {'year': 2019}, 'a blue car')
     """
 
-    def __init__(self, pipeline: Pipeline, *, space: str | None = None, image_key: str = IMAGE_KEY) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        space: str | None = None,
+        image_key: str = IMAGE_KEY,
+        image_folder: str | Path | None = None,
+    ) -> None:
         self.pipeline = pipeline
+        self._index = FrameworkIndex(pipeline, image_folder=image_folder)
         self._space = space
         self._image_key = image_key
 
@@ -376,7 +366,8 @@ class VlmsearchVectorStore(VectorStore):
         """Add documents, or replace those whose ids are there; those that did not change are skipped.
 
         Args:
-            documents: The documents; the path of an image under the metadata's ``image_key`` is indexed, too.
+            documents: The documents; the image under the metadata's ``image_key`` is indexed, too. Its path comes back
+                as an absolute one, and its bytes as the path of the file where they are kept.
             **kwargs: ``ids``, in place of those of the documents. Where there is none, a random one is made. Others
                 that LangChain passes to every store, such as ``batch_size``, have no effect.
 
@@ -386,6 +377,7 @@ class VlmsearchVectorStore(VectorStore):
         Raises:
             InvalidBatchError: Some documents cannot be used, such as one without a text and an image; the others are
                 in the index, unless metadata cannot be kept.
+            ConfigError: An image is given as bytes, and there is no ``image_folder``.
             ValueError: There are not as many ids as documents.
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
@@ -394,15 +386,8 @@ class VlmsearchVectorStore(VectorStore):
         if len(given) != len(documents):
             raise ValueError(f"there are {len(documents)} documents and {len(given)} ids")
         ids = [id or str(uuid4()) for id in given]
-        found = apply_to_each(
-            lambda one: from_langchain(one[0], id=one[1], image_key=self._image_key), list(zip(documents, ids))
-        )
-        report = self.pipeline.add(found)
-        if report.rejects:
-            places = {id: place for place, id in enumerate(ids)}
-            raise InvalidBatchError(
-                {places[each.id]: InvalidInputError(each.code, each.message) for each in report.rejects}
-            )
+        pairs = list(zip(documents, ids))
+        self._index.write(apply_to_each(lambda pair: _from_langchain(*pair, self._image_key), pairs))
         return ids
 
     def add_images(
@@ -436,22 +421,13 @@ class VlmsearchVectorStore(VectorStore):
         documents = [
             LangchainDocument(
                 texts[i] if texts else "",
-                metadata={**(metadatas[i] if metadatas else {}), self._image_key: os.path.abspath(uri)},
+                metadata={**(metadatas[i] if metadatas else {}), self._image_key: uri},
             )
             for i, uri in enumerate(uris)
         ]
         return self.add_documents(documents, ids=list(ids) if ids else [file_id(str(uri)) for uri in uris])
 
-    async def aadd_images(
-        self,
-        uris: Sequence[str | Path],
-        metadatas: Sequence[dict[str, Any]] | None = None,
-        *,
-        texts: Sequence[str] | None = None,
-        ids: Sequence[str] | None = None,
-    ) -> list[str]:
-        """Add images in a thread; see `add_images`."""
-        return await run_in_executor(None, self.add_images, uris, metadatas, texts=texts, ids=ids)
+    aadd_images = awaited(add_images)
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[LangchainDocument]:
         """Return documents.
@@ -465,10 +441,10 @@ class VlmsearchVectorStore(VectorStore):
         Raises:
             BackendError: The store failed.
         """
-        return [to_langchain(each, image_key=self._image_key) for each in self.pipeline.store.get(ids)]
+        return [_to_langchain(each, self._image_key) for each in self._index.get(ids)]
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
-        """Remove documents with their vectors.
+        """Remove documents, with the files of their bytes.
 
         Args:
             ids: Theirs; those that are not there are ignored. None for all documents of the index.
@@ -480,7 +456,10 @@ class VlmsearchVectorStore(VectorStore):
         Raises:
             BackendError: The store failed.
         """
-        self.pipeline.delete(list(self.pipeline.store.ids()) if ids is None else ids)
+        if ids is None:
+            self._index.clear()
+        else:
+            self._index.delete(ids)
         return True
 
     # ---- searches
@@ -502,7 +481,7 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
-        return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
+        return self._documents(self._search(query, k, **kwargs))
 
     def similarity_search_with_score(self, *args: Any, **kwargs: Any) -> list[tuple[LangchainDocument, float]]:
         """Return the best documents for a text with their relevances, from 0 to 1; see `similarity_search`.
@@ -514,7 +493,7 @@ class VlmsearchVectorStore(VectorStore):
         Returns:
             The documents and their scores, best first: the higher, the better.
         """
-        return self._with_scores(self._matches(*args, **kwargs))
+        return self._with_scores(self._search(*args, **kwargs))
 
     def _select_relevance_score_fn(self) -> Any:
         return float  # scores are relevances already
@@ -536,7 +515,7 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
-        return [document for document, _ in self.similarity_search_by_image_with_score(uri, k, **kwargs)]
+        return self._documents(self._search(None, k, image=_image(uri), **kwargs))
 
     def similarity_search_by_image_with_score(
         self, uri: str | ImageSource, k: int = 4, **kwargs: Any
@@ -551,13 +530,9 @@ class VlmsearchVectorStore(VectorStore):
         Returns:
             The documents and their scores, best first: the higher, the better.
         """
-        return self._with_scores(self._matches(None, k, image=_image(uri), **kwargs))
+        return self._with_scores(self._search(None, k, image=_image(uri), **kwargs))
 
-    async def asimilarity_search_by_image(
-        self, uri: str | ImageSource, k: int = 4, **kwargs: Any
-    ) -> list[LangchainDocument]:
-        """Return the best documents for an image, in a thread; see `similarity_search_by_image`."""
-        return await run_in_executor(None, self.similarity_search_by_image, uri, k, **kwargs)
+    asimilarity_search_by_image = awaited(similarity_search_by_image)
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[LangchainDocument]:
         """Return the documents whose vectors are nearest by cosine, with no words and no relevance.
@@ -598,7 +573,8 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
-        return self._documents(self._diverse(self._matches(query, max(k, fetch_k), **kwargs), k, lambda_mult))
+        found = self._search(query, max(k, fetch_k), **kwargs)
+        return self._documents(self._index.diversify(found, 1 - lambda_mult)[:k])
 
     def max_marginal_relevance_search_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
@@ -620,47 +596,24 @@ class VlmsearchVectorStore(VectorStore):
             IndexMismatchError: Another encoder built the index.
             BackendError: The store failed.
         """
-        return self._documents(self._diverse(self._nearest(embedding, max(k, fetch_k), **kwargs), k, lambda_mult))
+        found = self._nearest(embedding, max(k, fetch_k), **kwargs)
+        return self._documents(self._index.diversify(found, 1 - lambda_mult)[:k])
 
-    def _matches(
-        self,
-        query: str | None,
-        k: int = 4,
-        *,
-        filter: Mapping[str, object] | None = None,
-        min_score: float | None = 0.0,
-        group: bool = False,
-        **options: Any,
-    ) -> list[Match]:
-        where = filter or None
-        return self.pipeline.search(query, limit=k, where=where, min_score=min_score, group=group, **options)
+    def _search(
+        self, query: str | None, k: int = 4, *, filter: Mapping[str, object] | None = None, **options: Any
+    ) -> Found:
+        return self._index.search(query, **{"limit": k, "where": filter or None, "min_score": 0.0, **options})
 
-    def _nearest(self, embedding: list[float], k: int, *, filter: Mapping[str, object] | None = None) -> list[Match]:
-        """The documents nearest to a vector in any field of its space, with the cosine as the score."""
-        encoder, store = self.pipeline.encoder, self.pipeline.store
-        manifest = store.manifest()
-        if manifest is None:
-            return []
-        check_manifest(store.name, manifest, encoder.fingerprint, encoder.spaces)
-        vector = np.array([embedding], np.float32)
-        vector /= max(float(np.linalg.norm(vector)), 1e-12)
-        where = parse_filter(filter) if filter else None
-        cosines: dict[str, float] = {}
-        for field in choose_space(encoder, self._space).fields:
-            for hit in store.search(field, vector, limit=k, where=where)[0]:
-                cosines[hit.id] = max(hit.score, cosines.get(hit.id, -1.0))
-        best = sorted(cosines, key=lambda id: (-cosines[id], id))[:k]
-        return [Match(document, cosines[document.id], {}) for document in store.get(best)]
+    def _nearest(self, embedding: list[float], k: int, *, filter: Mapping[str, object] | None = None) -> Found:
+        """Return the documents nearest to a vector in any field of its space, with the cosine as the score."""
+        fields = choose_space(self.pipeline.encoder, self._space).fields
+        return self._index.nearest(embedding, limit=k, fields=fields, where=filter or None)
 
-    def _diverse(self, matches: Sequence[Match], k: int, lambda_mult: float) -> list[Match]:
-        records = self.pipeline.store.records([match.document.id for match in matches])
-        return diversify(matches, {record.document.id: record for record in records}, 1 - lambda_mult)[:k]
+    def _documents(self, found: Found) -> list[LangchainDocument]:
+        return [document for document, _ in self._with_scores(found)]
 
-    def _documents(self, matches: Sequence[Match]) -> list[LangchainDocument]:
-        return [document for document, _ in self._with_scores(matches)]
-
-    def _with_scores(self, matches: Sequence[Match]) -> list[tuple[LangchainDocument, float]]:
-        return [(to_langchain(match.document, image_key=self._image_key), match.score) for match in matches]
+    def _with_scores(self, found: Found) -> list[tuple[LangchainDocument, float]]:
+        return [(_to_langchain(each, self._image_key), score) for each, score in found]
 
 
 class VlmsearchRetriever(BaseRetriever):
@@ -688,7 +641,7 @@ class VlmsearchRetriever(BaseRetriever):
         [['a'], []]
     """
 
-    pipeline: Pipeline | RemotePipeline
+    pipeline: Index
     k: int = 4
     filter: dict[str, Any] | None = None
     min_score: float | None = None
@@ -709,15 +662,6 @@ class VlmsearchRetriever(BaseRetriever):
                 document.metadata[self.score_key] = match.score
             documents.append(document)
         return documents
-
-
-def _is_kept(value: object, key: str) -> TypeGuard[Scalar]:
-    """Whether every store keeps a value of the metadata, and filters on it."""
-    try:
-        check_metadata({key: value})  # type: ignore[dict-item]
-    except InvalidInputError:
-        return False
-    return True
 
 
 def _image(uri: str | ImageSource) -> ImageSource:

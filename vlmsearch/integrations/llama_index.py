@@ -6,7 +6,6 @@ embedding model of a LlamaIndex index made.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import mimetypes
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,6 @@ from llama_index.core.base.base_multi_modal_retriever import MultiModalRetriever
 from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.embeddings import MultiModalEmbedding
-from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
 from llama_index.core.indices.query.schema import QueryType
 from llama_index.core.schema import (
     BaseNode,
@@ -42,6 +40,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
     VectorStoreQueryResult,
 )
+from typing_extensions import Unpack
 
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidInputError
@@ -51,11 +50,13 @@ from vlmsearch.integrations.framework_index import (
     FrameworkDocument,
     FrameworkIndex,
     Passes,
+    awaited,
     comparable,
     equal_values,
     shared_space,
 )
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, open_encoder
+from vlmsearch.search.options import SearchKeywords
 from vlmsearch.types import ImageSource
 
 Where = Mapping[str, object]
@@ -146,8 +147,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
             InvalidInputError: A node cannot be used.
             ConfigError: A node holds the bytes of an image, and there is no ``image_folder``.
         """
-        given = {each.node_id: _from_node(each, with_vector=self.encoder is None) for each in nodes}
-        self._index.write(list(given.values()))
+        self._index.write([_from_node(each, with_vector=self.encoder is None) for each in nodes])
         return [each.node_id for each in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -237,18 +237,18 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         text: str | None,
         *,
         image: ImageSource | None = None,
-        limit: int = 10,
         filters: MetadataFilters | None = None,
-        only: Callable[[FrameworkDocument], bool] | None = None,
+        only: Passes | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[NodeWithScore]:
         """Return the nodes that fit a text, an image or both best, where nodes are encoded here.
 
         Args:
             text: What to look for.
             image: What to look for.
-            limit: The most nodes.
-            filters: What they pass.
+            filters: What the nodes pass.
             only: What they pass beside these.
+            options: How nodes are chosen and arranged: see `SearchOptions`.
 
         Returns:
             The nodes with their relevance from 0 to 1, best first.
@@ -258,9 +258,8 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
             InvalidInputError: There is nothing to look for, or the image cannot be used.
         """
         where, passes = _conditions(filters)
-        found = self._index.search(
-            text or None, image=image, limit=limit, where=where, passes=_both(passes, only), min_score=self.min_score
-        )
+        given: SearchKeywords = {"min_score": self.min_score, **options, "where": where}
+        found = self._index.search(text or None, image=image, passes=_both(passes, only), **given)
         return [NodeWithScore(node=_to_node(each), score=score) for each, score in found]
 
     def _by_words(self, query: VectorStoreQuery, limit: int) -> Found:
@@ -281,47 +280,17 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         return self._index.nearest(query.query_embedding, limit=limit, ids=ids, where=where, passes=passes)
 
     def _diverse(self, query: VectorStoreQuery, limit: int, threshold: float | None) -> Found:
-        """Maximal marginal relevance among the nearest nodes, by LlamaIndex's own function."""
-        near = self._index.with_embeddings([each for each, _ in self._by_vector(query, _MMR_CANDIDATES * limit)])
-        by_id = {each.id: each for each in near}
-        scores, ids = get_top_k_mmr_embeddings(
-            query.query_embedding or [],
-            [list(each.embedding or []) for each in near],
-            similarity_top_k=limit,
-            embedding_ids=list(by_id),
-            mmr_threshold=threshold,
-        )
-        return [(by_id[id], score) for id, score in zip(ids, scores)]
+        near = self._by_vector(query, _MMR_CANDIDATES * limit)
+        return self._index.diversify(near, 0.5 if threshold is None else 1 - threshold)[:limit]
 
     # ---- the same, awaited
 
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Add nodes; see `add`."""
-        return await asyncio.to_thread(self.add, nodes)
-
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Remove all nodes of a document."""
-        await asyncio.to_thread(self.delete, ref_doc_id)
-
-    async def adelete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
-    ) -> None:
-        """Remove nodes; see `delete_nodes`."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
-
-    async def aclear(self) -> None:
-        """Remove all nodes."""
-        await asyncio.to_thread(self.clear)
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """Return nodes; see `get_nodes`."""
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
-
-    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """Return the nodes that fit a query best; see `query`."""
-        return await asyncio.to_thread(lambda: self.query(query, **kwargs))
+    async_add = awaited(add)
+    adelete = awaited(delete)
+    adelete_nodes = awaited(delete_nodes)
+    aclear = awaited(clear)
+    aget_nodes = awaited(get_nodes)
+    aquery = awaited(query)
 
 
 _HYBRID = (VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID)
@@ -371,10 +340,8 @@ def _to_node(found: FrameworkDocument) -> BaseNode:
     """The node that was kept, or one of a document that no node was; bytes whose file has gone are left out."""
     metadata, vector = dict(found.metadata), None if found.embedding is None else list(found.embedding)
     if "node" not in found.extra:
-        if found.image is not None:
-            path = str(found.image)
-            return ImageNode(id_=found.id, text=found.text or "", image_path=path, metadata=metadata, embedding=vector)
-        return TextNode(id_=found.id, text=found.text or "", metadata=metadata, embedding=vector)
+        parts: dict[str, Any] = {"id_": found.id, "text": found.text or "", "metadata": metadata, "embedding": vector}
+        return TextNode(**parts) if found.image is None else ImageNode(image_path=str(found.image), **parts)
     data = dict(found.extra["node"])
     if data.pop("has_ref", False):
         metadata.pop(REF, None)
@@ -580,8 +547,7 @@ class VlmsearchMultiModalRetriever(MultiModalRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return self._search(query_bundle)
 
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+    _aretrieve = awaited(_retrieve)
 
     def text_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the nodes without an image that fit a text best.
@@ -627,23 +593,15 @@ class VlmsearchMultiModalRetriever(MultiModalRetriever):
         """
         return self._image_to_image_retrieve(_image_bundle(str_or_query_bundle))
 
-    async def atext_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """Return the nodes without an image that fit a text best."""
-        return await asyncio.to_thread(self.text_retrieve, str_or_query_bundle)
+    atext_retrieve = awaited(text_retrieve)
 
-    async def _atext_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await asyncio.to_thread(self._text_to_image_retrieve, query_bundle)
+    _atext_to_image_retrieve = awaited(_text_to_image_retrieve)
 
-    async def _aimage_to_image_retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await asyncio.to_thread(self._image_to_image_retrieve, query_bundle)
+    _aimage_to_image_retrieve = awaited(_image_to_image_retrieve)
 
-    async def atext_to_image_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """Return the nodes with an image that fit a text best."""
-        return await self._atext_to_image_retrieve(_bundle(str_or_query_bundle))
+    atext_to_image_retrieve = awaited(text_to_image_retrieve)
 
-    async def aimage_to_image_retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """Return the nodes with an image that fit an image best."""
-        return await self._aimage_to_image_retrieve(_image_bundle(str_or_query_bundle))
+    aimage_to_image_retrieve = awaited(image_to_image_retrieve)
 
 
 def _bundle(query: QueryType) -> QueryBundle:
@@ -655,7 +613,7 @@ def _image_bundle(query: QueryType) -> QueryBundle:
 
 
 def _has_image(found: FrameworkDocument) -> bool:
-    return found.image is not None or found.is_image
+    return found.image is not None
 
 
 class VlmsearchEmbedding(MultiModalEmbedding):
@@ -710,11 +668,8 @@ class VlmsearchEmbedding(MultiModalEmbedding):
         rows = encoder.encode_images(images)[shared_space(encoder, self.space).name]
         return [row.tolist() for row in rows]
 
-    async def _aget_query_embedding(self, query: str) -> Embedding:
-        return await asyncio.to_thread(self._get_query_embedding, query)
+    _aget_query_embedding = awaited(_get_query_embedding)
 
-    async def _aget_text_embedding(self, text: str) -> Embedding:
-        return await asyncio.to_thread(self._get_text_embedding, text)
+    _aget_text_embedding = awaited(_get_text_embedding)
 
-    async def _aget_image_embedding(self, img_file_path: ImageType) -> Embedding:
-        return await asyncio.to_thread(self._get_image_embedding, img_file_path)
+    _aget_image_embedding = awaited(_get_image_embedding)
