@@ -116,7 +116,7 @@ def _figure(name: str, runs: Sequence[Run]) -> BatchingFigure:
 
 
 def _beside(encoder: Encoder, texts: Sequence[str], seconds: float) -> Run:
-    """One client with single texts, while another asks for a thousand at a time."""
+    """Return one client with single texts, while another asks for a thousand at a time."""
     over = threading.Event()
     large = list(islice(cycle(texts), LARGE))
 

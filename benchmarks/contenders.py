@@ -31,16 +31,16 @@ class Contender(Protocol):
         """Do what its manual says is to be done after the last block."""
 
     def count(self) -> int:
-        """How many documents there are."""
+        """Return how many documents there are."""
 
     def search(self, vector: Vectors, condition: Condition | None = None, *, limit: int = LIMIT) -> list[str]:
-        """The ids of the nearest documents; ``vector`` has the shape (dim,)."""
+        """Return the ids of the nearest documents; ``vector`` has the shape (dim,)."""
 
     def page(self, vector: Vectors) -> list[str]:
         """Search without a filter and read the texts and metadata of the documents."""
 
     def search_words(self, query: str) -> list[str] | None:
-        """The ids of the documents that fit words best; None where words are not ranked."""
+        """Return the ids of the documents that fit words best; None where words are not ranked."""
 
     def remove(self, ids: Sequence[str]) -> None:
         """Delete documents."""
@@ -50,7 +50,7 @@ class Contender(Protocol):
 
 
 def place_of(name: str, folder: Path) -> Path:
-    """Where a contender keeps its files."""
+    """Return where a contender keeps its files."""
     return folder / "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
@@ -64,7 +64,7 @@ def open_contender(name: str, folder: Path, dim: int) -> Contender:
 
 
 def store_url(name: str, folder: Path) -> str:
-    """The URL of a store that is measured."""
+    """Return the URL of a store that is measured."""
     scheme, mark, options = name.partition("?")
     return f"{scheme}:{place_of(name, folder) / 'index'}{mark}{options}"
 
@@ -108,7 +108,7 @@ class _EmbeddedStore:
 
 
 def records(block: CorpusBlock, field: Field) -> list[Record]:
-    """The documents of a block as a store takes them."""
+    """Return the documents of a block as a store takes them."""
     return [
         Record(Document(id, text=text, metadata=metadata), {field: vector}, Stamp(id))
         for id, text, metadata, vector in zip(block.ids, block.texts, block.metadata, block.vectors)

@@ -51,7 +51,7 @@ class CorpusBlock:
 
     @property
     def metadata(self) -> list[dict[str, Scalar]]:
-        """The metadata of each document."""
+        """Return the metadata of each document."""
         names = list(self.columns)
         return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in self.columns.values()))]
 
@@ -67,18 +67,18 @@ class Condition:
 
     @property
     def where(self) -> dict[str, object]:
-        """As `vlmsearch.stores.filters` has it."""
+        """Return as `vlmsearch.stores.filters` has it."""
         return {self.key: self.value or {"$gte": self.low, "$lt": self.high}}
 
     @property
     def sql(self) -> str:
-        """As SQL has it."""
+        """Return as SQL has it."""
         return (
             f"{self.key} = '{self.value}'" if self.value else f"{self.key} >= {self.low} AND {self.key} < {self.high}"
         )
 
     def passes(self, columns: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        """Whether each document passes."""
+        """Return whether each document passes."""
         column = columns[self.key]
         passes: NDArray[np.bool_] = column == self.value if self.value else (column >= self.low) & (column < self.high)
         return passes
@@ -99,7 +99,7 @@ class Corpus:
 
     @property
     def blocks(self) -> range:
-        """The numbers of the blocks; those beyond hold further documents."""
+        """Return the numbers of the blocks; those beyond hold further documents."""
         return range(-(-self.documents // BLOCK))
 
     def block(self, number: int) -> CorpusBlock:
@@ -227,5 +227,5 @@ class ExactNearest:
             self._ids[better] = np.take_along_axis(names, order, axis=1)
 
     def best(self, place: int) -> list[str]:
-        """The ids of the nearest documents of a query, best first."""
+        """Return the ids of the nearest documents of a query, best first."""
         return [id for id, score in zip(self._ids[place].tolist(), self._scores[place]) if score > -np.inf]

@@ -106,7 +106,7 @@ class Candidates:
 
     @cached_property
     def values(self) -> dict[str, dict[str, float]]:
-        """What each leg says of the candidates, but for those that have no such field."""
+        """Return what each leg says of the candidates, but for those that have no such field."""
         found: dict[str, dict[str, float]] = {}
         for leg, hits in self.ranked.items():
             known = {hit.id: hit.score for hit in (*self.behind.get(leg, {}).values(), *hits)}
@@ -301,7 +301,7 @@ class _Unfitted(Encoder):
 
 
 def _ways(judge: Judge, legs: Sequence[str]) -> list[tuple[str, Callable[[Candidates], Ranking], bool]]:
-    """Each way with its name, and whether its scores are relevances."""
+    """Return each way with its name, and whether its scores are relevances."""
     constant = replace(judge, backgrounds=_NoBackgrounds())
     unfitted = replace(judge, encoder=_Unfitted(judge.encoder))
     return [
@@ -348,7 +348,7 @@ def measure(
 
 
 def _best_threshold(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-    """The score from which on the documents have the best F1."""
+    """Return the score from which on the documents have the best F1."""
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(right[order])
     f1 = 2 * hits / (np.arange(1, len(scores) + 1) + right.sum())

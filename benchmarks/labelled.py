@@ -54,16 +54,16 @@ class LabelledCollection:
 
     @property
     def answered(self) -> tuple[str, ...]:
-        """The ids of the queries that a document answers."""
+        """Return the ids of the queries that a document answers."""
         return tuple(id for id in self.queries if self.relevance[id])
 
     @property
     def unanswered(self) -> tuple[str, ...]:
-        """The ids of the queries that no document answers."""
+        """Return the ids of the queries that no document answers."""
         return tuple(id for id in self.queries if not self.relevance[id])
 
     def is_judged(self, query: str, document: str) -> bool:
-        """Whether it is known if a document answers a query."""
+        """Return whether it is known if a document answers a query."""
         return query not in self.judged or document in self.judged[query]
 
     def with_unanswered(self, queries: Iterable[str]) -> LabelledCollection:
@@ -229,7 +229,7 @@ def _ask(
 
 
 def _has(what: Scene | SceneQuery, attribute: Attribute, value: str) -> bool:
-    """Whether a scene has a shape, colour or background, or a query names it."""
+    """Return whether a scene has a shape, colour or background, or a query names it."""
     if attribute == "background":
         return what.background == value
     return any(getattr(group, attribute) == value for group in what.groups)
@@ -247,7 +247,7 @@ def _png(seed: int) -> bytes:
 
 
 def _cisi_entries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The number of each entry and its fields by their letters."""
+    """Yield the number of each entry and its fields by their letters."""
     for entry in f"\n{text}".split("\n.I ")[1:]:
         number, _, rest = entry.partition("\n")
         parts: dict[str, list[str]] = {}
@@ -261,15 +261,18 @@ def _cisi_entries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _stems(text: str) -> frozenset[str]:
-    """The beginnings of the words of a sentence, but for those that say little: the forms of a word are equal."""
+    """Return the beginnings of the words of a sentence, but for those that say little.
+
+    The forms of a word are equal.
+    """
     return frozenset(word[:4] for word in _plain(text).split()) - set(_LITTLE.split())
 
 
 def _share(one: frozenset[str], other: frozenset[str]) -> float:
-    """The Jaccard similarity of two sets."""
+    """Return the Jaccard similarity of two sets."""
     return len(one & other) / max(1, len(one | other))
 
 
 def _plain(text: str) -> str:
-    """A sentence without case and punctuation."""
+    """Return a sentence without case and punctuation."""
     return " ".join(re.findall(r"\w+", text.casefold()))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def family(pid: int) -> list[int]:
-    """A process and those that it started."""
+    """Return a process and those that it started."""
     found = [pid]
     for one in found:
         with suppress(OSError):

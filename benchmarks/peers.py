@@ -157,7 +157,7 @@ def _ask(
 
 
 def ndcg(collection: LabelledCollection, found: Mapping[str, Sequence[str]]) -> float:
-    """The mean nDCG@10 of the documents that were found for each query that has an answer."""
+    """Return the mean nDCG@10 of the documents that were found for each query that has an answer."""
     judged = {id: collection.relevance[id] for id in collection.answered}
     return statistics.mean(evaluation.ranking_values(found, judged, CUT)[evaluation.order_measure(CUT)].values())
 
@@ -172,7 +172,7 @@ class _Ours:
         self._pipeline.add(documents)
 
     def search(self, query: str) -> list[str]:
-        """All that is there, as peers give it: no threshold, and a minus in the query means nothing."""
+        """Return all that is there, as peers give it: no threshold, and a minus in the query means nothing."""
         (found,) = self._pipeline.search_many([Query(query)], limit=CUT, min_score=0.0)
         return [match.document.id for match in found]
 
@@ -204,7 +204,7 @@ class _Txtai:
         return [row["id"] for row in self._embeddings.search(query, CUT)]
 
     def best(self, collection: LabelledCollection) -> tuple[str, _Search]:
-        """The settings with the highest nDCG@10, and the search with them."""
+        """Return the settings with the highest nDCG@10, and the search with them."""
         queries = [collection.queries[number] for number in collection.answered]
         asked = dict(zip(queries, self._encode(queries)))
         scores: dict[TxtaiSettings, float] = {}
@@ -238,7 +238,7 @@ class _Txtai:
         self._tuned.index((document.id, document.text, None) for document in documents)
 
     def _vectors(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of documents as they were made; those of queries are made anew."""
+        """Return the vectors of documents as they were made; those of queries are made anew."""
         return np.stack([self._known[text] if text in self._known else self._encode([text])[0] for text in texts])
 
     def _encode_and_keep(self, texts: Sequence[str], *rest: object) -> Vectors:
@@ -282,7 +282,7 @@ class _LanceDB:
         return _ids(self._table.search(query, query_type="hybrid").limit(CUT))
 
     def best(self, collection: LabelledCollection) -> tuple[str, _Search]:
-        """The settings with the highest nDCG@10, and the search with them."""
+        """Return the settings with the highest nDCG@10, and the search with them."""
         self._tuned = self._database.create_table("tuned", data=self._table.to_arrow())
         vectors = {number: self._vector(collection.queries[number]) for number in collection.answered}
         scores: dict[LanceSettings, float] = {}

@@ -146,7 +146,7 @@ class _Child:
         self._process.communicate()
 
     def read(self) -> dict[str, Any]:
-        """The next answer; BackendError where the process ended without one."""
+        """Return the next answer; BackendError where the process ended without one."""
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
             errors = self._process.communicate()[1].strip()
@@ -197,7 +197,7 @@ def _milliseconds(call: Callable[[], object]) -> float:
 
 
 def _peak() -> float:
-    """The largest resident memory so far in MiB; 0 where the system does not say."""
+    """Return the largest resident memory so far in MiB; 0 where the system does not say."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM"):

@@ -196,7 +196,7 @@ class _Progress:
 
     @property
     def rate(self) -> float:
-        """Documents a second from the first mark to the last."""
+        """Return documents a second from the first mark to the last."""
         (first, before), (last, after) = self.marks[0], self.marks[-1]
         return (after - before) / (last - first)
 
@@ -248,7 +248,7 @@ def _every(seconds: float, task: Task) -> Iterator[Task]:
 
 
 def _flow_processes() -> Iterator[tuple[int, str]]:
-    """The processes that this one's cluster has for the flow, and what each does."""
+    """Yield the processes that this one's cluster has for the flow, and what each does."""
     for pid in family(os.getpid()):
         with suppress(OSError):
             title = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")

@@ -99,7 +99,7 @@ def _records(vectors: Vectors, start: int) -> list[Record]:
 
 
 def _fill(chroma: _BareChroma, store: Store, vectors: Vectors) -> tuple[float, float]:
-    """Documents per second of both, batch by batch in turns."""
+    """Return documents per second of both, batch by batch in turns."""
     bare = ours = 0.0
     for start in range(0, len(vectors), _BATCH):
         records = _records(vectors, start)
@@ -119,7 +119,7 @@ def _scan(vectors: Vectors, query: Vectors) -> list[int]:
 
 
 def _in_turns(bare: Callable[[Any], object], ours: Callable[[Any], object], queries: Vectors) -> tuple[float, float]:
-    """The medians of both in milliseconds, after one call that is not counted."""
+    """Return the medians of both in milliseconds, after one call that is not counted."""
     bare(queries[0])
     ours(queries[0])
     pairs = [

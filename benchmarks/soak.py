@@ -56,7 +56,7 @@ def grown(memory: Sequence[float]) -> float:
 
 
 def listening_process(port: int) -> int:
-    """The process that listens on a port of this host; ConfigError if it is not to be seen."""
+    """Return the process that listens on a port of this host; ConfigError if it is not to be seen."""
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):

@@ -323,7 +323,7 @@ def _medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def _recalls(found: Mapping[str, Sequence[tuple[int, list[str]]]], questions: _Questions) -> dict[str, float]:
-    """The share of the exact answers that was found."""
+    """Return the share of the exact answers that was found."""
     best = questions.exact.best
     return {
         name: statistics.mean(len({*ids} & {*best(place)}) / len(best(place)) for place, ids in answers if best(place))

@@ -36,7 +36,7 @@ _TOGETHER = 64
 
 
 def _documented(verb: Callable[..., object], first: str | None) -> str:
-    """What the asynchronous form of a verb says: a sentence of its own, and the sections of the verb."""
+    """Return what the asynchronous form of a verb says: a sentence of its own, and the sections of the verb."""
     found = re.search(r"^(?:Args|Returns):.*?(?=^Example:|\Z)", inspect.getdoc(verb) or "", re.DOTALL | re.MULTILINE)
     return f"{inspect.cleandoc(first or '')}\n\n{found[0] if found else ''}"
 

@@ -457,7 +457,7 @@ class RemotePipeline(Index):
         like: str | Iterable[str],
         without: str | ImageSource | RemoteImage | Sequence[str] | None,
     ) -> dict[str, object]:
-        """A query as it is sent, with what it leaves out."""
+        """Return a query as it is sent, with what it leaves out."""
         left_out: object = without
         if isinstance(without, Sequence) and not isinstance(without, (str, bytes)):
             left_out = list(without)
@@ -471,7 +471,7 @@ class RemotePipeline(Index):
         }
 
     def _form_of(self, query: Query) -> dict[str, object]:
-        """A `Query` as it is sent; ConfigError where it leaves out more than one thing."""
+        """Return a `Query` as it is sent; ConfigError where it leaves out more than one thing."""
         left_out = query.without[0] if query.without else None
         parts = [] if left_out is None else [left_out.text, left_out.image, left_out.like or None]
         given = [part for part in parts if part is not None]
@@ -482,7 +482,7 @@ class RemotePipeline(Index):
         return self._query_form(query.text, query.image, query.like, given[0] if given else None)
 
     def _encoded(self, image: ImageSource | RemoteImage) -> str:
-        """An image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
+        """Return an image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
         if isinstance(image, RemoteImage) and image.server == self._server.url:
             return _base64(self._fetch(self._path("image", image.index), [("id", image.id)], _RESENT_BYTES))
         return _encoded(local_image(image))
@@ -500,7 +500,7 @@ class RemotePipeline(Index):
         }
 
     def _batches(self, documents: Iterable[Document]) -> Iterator[tuple[list[dict[str, object]], list[Reject]]]:
-        """The forms of documents that one request carries, and which could not be sent."""
+        """Yield the forms of documents that one request carries, and which could not be sent."""
         batch: list[dict[str, object]] = []
         rejects: list[Reject] = []
         size = 0
@@ -549,7 +549,7 @@ class RemotePipeline(Index):
         most: int,
         is_repeatable: bool = True,
     ) -> bytes:
-        """The body of the answer, after as many attempts as it takes; the server's error where there is one.
+        """Return the body of the answer, after as many attempts as it takes; the server's error where there is one.
 
         BackendError for more than ``most`` bytes.
         """
@@ -569,7 +569,7 @@ class RemotePipeline(Index):
 
     @contextmanager
     def _checked(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Iterator[HTTPResponse]:
-        """The answer, unread; the error that it stands for."""
+        """Give the answer, unread; the error that it stands for."""
         with self._server.exchange(method, target, body=body, headers=headers) as response:
             if response.status >= HTTPStatus.BAD_REQUEST:
                 said = response.headers.get("Retry-After", "")
@@ -602,7 +602,7 @@ class RemotePipeline(Index):
         return self._retrying(attempt, is_repeatable=True)
 
     def _job(self, kind: str, form: Mapping[str, object], on_progress: Callable[[int], None] | None) -> Any:
-        """The result of a job, which is cancelled where this is given up."""
+        """Return the result of a job, which is cancelled where this is given up."""
         job = self._json("POST", self._path("jobs"), {"kind": kind, **form}, is_repeatable=False)["id"]
         path = f"{_API}/jobs/{quote(job, safe='')}"
         try:
@@ -730,7 +730,7 @@ class _Events(Closable, Iterator[tuple[str, Any]]):
 
 
 def _body(response: HTTPResponse, most: int, url: str) -> bytes:
-    """The body of an answer; BackendError for more than ``most`` bytes."""
+    """Return the body of an answer; BackendError for more than ``most`` bytes."""
     pieces: list[bytes] = []
     left = most
     while piece := response.read(min(_CHUNK, left + 1)):
@@ -783,7 +783,7 @@ def _strictly(report: IndexReport, *, strict: bool) -> IndexReport:
 
 
 def _encoded(image: ImageSource) -> str:
-    """An image of this machine in Base64: the bytes of its file, or a PNG of what is decoded."""
+    """Return an image of this machine in Base64: the bytes of its file, or a PNG of what is decoded."""
     if isinstance(image, Path):
         try:
             data = image.read_bytes()
@@ -811,7 +811,7 @@ def _chunks(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def _sum(first: IndexReport, second: IndexReport) -> IndexReport:
-    """What two runs did together."""
+    """Return what two runs did together."""
     names = [field.name for field in fields(IndexReport)]
     return IndexReport(**{name: getattr(first, name) + getattr(second, name) for name in names})
 
@@ -841,7 +841,7 @@ class _RefusedError(Exception):
 
 
 def _error(status: int, body: bytes, url: str, seconds: float) -> VlmsearchError:
-    """The error that an answer stands for."""
+    """Return the error that an answer stands for."""
     try:
         return _error_of(json.loads(body)["error"], seconds)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -850,7 +850,7 @@ def _error(status: int, body: bytes, url: str, seconds: float) -> VlmsearchError
 
 
 def _error_of(detail: Mapping[str, Any], seconds: float = 0.0) -> VlmsearchError:
-    """The error that the server names; ``seconds`` is after how many it says to come back."""
+    """Return the error that the server names; ``seconds`` is after how many it says to come back."""
     kind, message, code = detail["type"], detail["message"], detail.get("code")
     if kind in _BUSY:
         return OverloadedError(message, retry_after=seconds)

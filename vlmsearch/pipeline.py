@@ -430,7 +430,7 @@ class Pipeline(Index):
             return self._read(lambda judge: find_duplicates(judge, options)) or Duplicates((), 0)
 
     def _judge(self) -> Judge | None:
-        """What judges the documents of the index in use; None where there is no index yet."""
+        """Return what judges the documents of the index in use; None where there is no index yet."""
         self._check_process()
         encoder, store = self._follow()
         manifest = store.manifest()
@@ -466,7 +466,10 @@ class Pipeline(Index):
         return found
 
     def _read(self, read: Callable[[Judge], T]) -> T | None:
-        """What is read of the index, from the beginning where another one takes its place; None where there is none."""
+        """Return what is read of the index, from the beginning where another one takes its place.
+
+        None where there is none.
+        """
         self._check_process()
         while True:
             encoder, store = in_use = self._follow()
@@ -487,7 +490,7 @@ class Pipeline(Index):
                     return found
 
     def _has_moved(self, was: tuple[Encoder, Store], manifest: Manifest) -> bool:
-        """Whether there is another index to go on with than the one that was in use."""
+        """Return whether there is another index to go on with than the one that was in use."""
         if len(self._encoders) == 1:
             return False
         _, store = now = self._follow()
@@ -495,7 +498,10 @@ class Pipeline(Index):
         return now != was or (newer is not None and newer.created != manifest.created)
 
     def _follow(self) -> tuple[Encoder, Store]:
-        """The encoder and the store in use: those of the index that took the place of this one, if they are known."""
+        """Return the encoder and the store in use.
+
+        Those of the index that took the place of this one, if they are known.
+        """
         encoder, store = self._in_use
         if len(self._encoders) > 1:
             newer = store.successor() if isinstance(store, Replaceable) else None

@@ -264,7 +264,7 @@ def _open(text: str, kind: Kind, interface: type[T]) -> T:
 
 
 def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str, object]:
-    """The keyword-only arguments that the options of a URL stand for."""
+    """Return the keyword-only arguments that the options of a URL stand for."""
     options = _options_of(factory)
     arguments: dict[str, object] = {}
     grouped: dict[_Group, dict[str, object]] = {}

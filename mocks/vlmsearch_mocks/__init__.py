@@ -45,7 +45,7 @@ _LATE = {
 
 
 def __getattr__(name: str) -> object:
-    """The stand-ins that need the drivers, when they are asked for."""
+    """Return the stand-ins that need the drivers, when they are asked for."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -53,11 +53,11 @@ class MockChroma:
         self.faults.watch("chroma", self._now)
 
     def get_max_batch_size(self) -> int:
-        """How many rows a request may have."""
+        """Return how many rows a request may have."""
         return _MOST_ROWS
 
     def get_collection(self, name: str) -> Collection:
-        """A collection; NotFoundError where there is none."""
+        """Return a collection; NotFoundError where there is none."""
 
         def look() -> Collection:
             for id, rows in self.data.items():
@@ -70,7 +70,7 @@ class MockChroma:
     def get_or_create_collection(
         self, name: str, *, configuration: object = None, metadata: Mapping[str, Any] | None = None
     ) -> Collection:
-        """A collection, made where there is none."""
+        """Return a collection, made where there is none."""
 
         def make() -> Collection:
             for id, rows in self.data.items():
@@ -249,14 +249,14 @@ class MockChromaConnection(ChromaConnection):
         """Nothing is to be done."""
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """What ``call`` returns; a fault becomes what it would become with a server."""
+        """Return what ``call`` returns; a fault becomes what it would become with a server."""
         try:
             return call(self._client)  # type: ignore[arg-type]
         except EXPECTED as exc:
             raise translate(exc, self.name, operation) from exc
 
     def writing(self) -> AbstractContextManager[None]:
-        """As on a server, others may write at any time."""
+        """Return as on a server, others may write at any time."""
         return nullcontext()
 
     def note_garbage(self, rows: int) -> None:
@@ -271,7 +271,7 @@ def _model(id: UUID, rows: _Rows) -> Collection:
 
 
 def _passes(metadata: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether metadata pass a filter as chromadb has checked it."""
+    """Return whether metadata pass a filter as chromadb has checked it."""
     for key, condition in where.items():
         if key in ("$and", "$or"):
             if not (all if key == "$and" else any)([_passes(metadata, part) for part in condition]):

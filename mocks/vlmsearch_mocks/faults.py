@@ -35,7 +35,7 @@ class _Fault:
     times: int
 
     def hits(self, server: Server, operation: str) -> bool:
-        """Whether this call fails; counts it."""
+        """Return whether this call fails; counts it."""
         if server != self.server or self.operation not in ("", operation) or not self.times:
             return False
         if self.skip:
@@ -108,13 +108,13 @@ class Faults:
         self._servers[server] = copied
 
     def is_ready(self) -> bool:
-        """Whether the vector index can be queried; counts the poll."""
+        """Return whether the vector index can be queried; counts the poll."""
         with self._lock:
             self._polls -= self._polls > 0
             return not self._polls
 
     def past(self, server: Server) -> Any | None:
-        """The data that a read has to see where it is a stale one."""
+        """Return the data that a read has to see where it is a stale one."""
         with self._lock:
             if not self._stale.get(server):
                 return None
@@ -124,7 +124,7 @@ class Faults:
     def around(
         self, server: Server, operation: str, do: Callable[[], T], half: Callable[[], object] | None = None
     ) -> T:
-        """What ``do`` returns, unless the call has to fail; ``half`` does half of it."""
+        """Return what ``do`` returns, unless the call has to fail; ``half`` does half of it."""
         with self._lock:
             self.calls.append(f"{server}.{operation}")
             kind = next(iter([fault.kind for fault in self._faults if fault.hits(server, operation)]), None)
@@ -138,7 +138,7 @@ class Faults:
 
 
 def _error(server: Server, kind: Kind | None, operation: str) -> Exception:
-    """The error that the driver of a server raises."""
+    """Return the error that the driver of a server raises."""
     if server == "mongo":
         from pymongo.errors import AutoReconnect, NetworkTimeout, OperationFailure
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def vlmsearch_encoder() -> MockEncoder:
-    """An encoder without a model; override it to plant neighbours."""
+    """Return an encoder without a model; override it to plant neighbours."""
     return MockEncoder()
 
 
 @pytest.fixture
 def vlmsearch_store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """An empty store in memory: a `MockStore` in a test that takes ``vlmsearch_faults``, else a `MemoryStore`."""
+    """Yield an empty store in memory: a `MockStore` in a test that takes ``vlmsearch_faults``, else a `MemoryStore`."""
     with _store(has_faults="vlmsearch_faults" in request.fixturenames) as store:
         yield store
 
@@ -40,13 +40,13 @@ def _store(*, has_faults: bool) -> Store:
 
 @pytest.fixture
 def vlmsearch_faults(vlmsearch_store: MockStore) -> Faults:
-    """What goes wrong with the servers of ``vlmsearch_store``: nothing, until you say so."""
+    """Return what goes wrong with the servers of ``vlmsearch_store``: nothing, until you say so."""
     return vlmsearch_store.faults
 
 
 @pytest.fixture
 def vlmsearch_generator() -> MockGenerator:
-    """A generator with one reply; override it to script others."""
+    """Return a generator with one reply; override it to script others."""
     return MockGenerator()
 
 
@@ -54,7 +54,7 @@ def vlmsearch_generator() -> MockGenerator:
 def vlmsearch_pipeline(
     vlmsearch_encoder: MockEncoder, vlmsearch_store: Store, vlmsearch_generator: MockGenerator
 ) -> Iterator[Pipeline]:
-    """A pipeline of the encoder, the store and the generator."""
+    """Yield a pipeline of the encoder, the store and the generator."""
     from vlmsearch import Pipeline
 
     with Pipeline(vlmsearch_encoder, vlmsearch_store, vlmsearch_generator) as pipeline:

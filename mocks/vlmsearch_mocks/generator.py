@@ -35,7 +35,7 @@ class MockGenerator(Generator):
         self._lock = threading.Lock()
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
-        """The next reply, word by word, at most ``max_tokens`` of them."""
+        """Return the next reply, word by word, at most ``max_tokens`` of them."""
         options = options or GenerationOptions()
         with self._lock:
             turn = len(self.prompts)
@@ -47,7 +47,7 @@ class MockGenerator(Generator):
         return until_stop(self._tokens(reply, turn, options), options.stop)
 
     def count_tokens(self, prompt: str) -> int:
-        """How many words it has."""
+        """Return how many words it has."""
         return len(_TOKEN.findall(prompt))
 
     def _tokens(self, reply: str, turn: int, options: GenerationOptions) -> Iterator[str]:

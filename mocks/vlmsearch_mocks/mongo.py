@@ -59,11 +59,11 @@ class MockDatabase:
         self.name = name
 
     def get_collection(self, name: str, **_: object) -> MockCollection:
-        """A collection; it need not be there."""
+        """Return a collection; it need not be there."""
         return MockCollection(self, name)
 
     def list_collection_names(self) -> list[str]:
-        """The collections that are there."""
+        """Return the collections that are there."""
         with self.client.lock:
             return [name for database, name in self.client.data if database == self.name]
 
@@ -96,7 +96,7 @@ class MockCursor:
         return self
 
     def limit(self, count: int) -> Self:
-        """So many at most."""
+        """Return so many at most."""
         self._limit = count
         return self
 
@@ -122,25 +122,25 @@ class MockCollection:
     # ---- reading
 
     def find(self, query: Mapping[str, Any], projection: Mapping[str, Any] | None = None) -> MockCursor:
-        """The rows that pass, read when the cursor is."""
+        """Return the rows that pass, read when the cursor is."""
         return MockCursor(lambda: self._call("find", lambda: self._select(query, projection)))
 
     def find_one(self, query: Mapping[str, Any], projection: Mapping[str, Any] | None = None) -> Row | None:
-        """One row that passes."""
+        """Return one row that passes."""
         return self._call("find_one", lambda: next(iter(self._select(query, projection)), None))
 
     def find_raw_batches(self, query: Mapping[str, Any], projection: Mapping[str, Any]) -> Iterator[bytes]:
-        """The rows that pass, in BSON, some at a time."""
+        """Yield the rows that pass, in BSON, some at a time."""
         found = self._call("find_raw_batches", lambda: self._select(query, projection))
         for start in range(0, len(found), _RAW_BATCH):
             yield b"".join(map(encode, found[start : start + _RAW_BATCH]))
 
     def count_documents(self, query: Mapping[str, Any]) -> int:
-        """How many rows pass."""
+        """Return how many rows pass."""
         return self._call("count_documents", lambda: len(self._select(query, None)))
 
     def estimated_document_count(self) -> int:
-        """How many rows there are."""
+        """Return how many rows there are."""
         return self._call("estimated_document_count", lambda: len(self._select({}, None)))
 
     def _select(self, query: Mapping[str, Any], projection: Mapping[str, Any] | None) -> list[Row]:
@@ -255,7 +255,7 @@ class MockCollection:
     # ---- indexes
 
     def index_information(self) -> dict[str, Any]:
-        """The indexes by their names."""
+        """Return the indexes by their names."""
         text = self._client.text_indexes.get(self._key)
         names = [*self._client.indexes.get(self._key, ()), *([] if text is None else [text.name])]
         return self._call("index_information", lambda: {name: {} for name in names})
@@ -284,7 +284,7 @@ class MockCollection:
     # ---- $vectorSearch
 
     def list_search_indexes(self) -> Iterator[Row]:
-        """The vector indexes and whether they can be queried; OperationFailure where the server has none."""
+        """Return the vector indexes and whether they can be queried; OperationFailure where the server has none."""
         if not self._client.has_vector_search:
             raise OperationFailure("$listSearchIndexes is only allowed on MongoDB Atlas", _NO_SEARCH)
         ready = self._client.faults.is_ready()
@@ -299,7 +299,7 @@ class MockCollection:
         return [str(model.document["name"]) for model in models]
 
     def aggregate(self, stages: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-        """The nearest rows: ``$vectorSearch`` and then ``$project``."""
+        """Return the nearest rows: ``$vectorSearch`` and then ``$project``."""
         search, projection = stages[0]["$vectorSearch"], stages[1]["$project"]
         names = [model.document["name"] for model in self._client.search_indexes.get(self._key, [])]
         if search["index"] not in names:
@@ -316,7 +316,7 @@ def _as_sorted(value: Any) -> Any:
 
 
 def _candidates(rows: Mapping[Any, bytes], query: Mapping[str, Any]) -> list[Any]:
-    """The ids that a query names, if it does, as an index on them would find them."""
+    """Return the ids that a query names, if it does, as an index on them would find them."""
     wanted = query.get("_id")
     if isinstance(wanted, str):
         return [wanted] if wanted in rows else []
@@ -326,7 +326,7 @@ def _candidates(rows: Mapping[Any, bytes], query: Mapping[str, Any]) -> list[Any
 
 
 def _rest(query: Mapping[str, Any]) -> dict[str, Any]:
-    """What candidates have still to pass."""
+    """Return what candidates have still to pass."""
     return {
         key: value
         for key, value in query.items()

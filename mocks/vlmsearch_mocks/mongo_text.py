@@ -29,7 +29,7 @@ class _Indexed:
         self._next = 0
 
     def search(self, rows: Mapping[Any, bytes], query: str) -> dict[Any, float]:
-        """The scores of those of the rows that share words with a query."""
+        """Return the scores of those of the rows that share words with a query."""
         gone = [id for id, (_, was, _) in self._rows.items() if rows.get(id) != was]
         self._words.delete(self._database, [(number, words) for number, _, words in map(self._rows.pop, gone)])
         added = []
@@ -60,7 +60,7 @@ class MockTextIndex:
         self._indexed = _Indexed(path, self.default_language)
 
     def scores(self, rows: Mapping[Any, bytes], text: Mapping[str, Any]) -> dict[Any, float]:
-        """The scores of those of the rows that ``$text`` finds."""
+        """Return the scores of those of the rows that ``$text`` finds."""
         query = text["$search"]
         if '"' in query or any(word.startswith("-") for word in query.split()):
             raise OperationFailure("the mock has no phrases and no negations", _BAD_VALUE)

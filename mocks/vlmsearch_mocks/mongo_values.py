@@ -23,7 +23,7 @@ _FAILED_TO_PARSE = 9
 
 
 def matches(row: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
-    """Whether a row passes a filter; OperationFailure for an operator that is none."""
+    """Return whether a row passes a filter; OperationFailure for an operator that is none."""
     return all(_passes(row, key, value) for key, value in query.items())
 
 
@@ -59,7 +59,7 @@ def _equal(have: Any, value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """The class within which MongoDB compares."""
+    """Return the class within which MongoDB compares."""
     if isinstance(value, bool):
         return "bool"
     return (
@@ -68,7 +68,7 @@ def _kind(value: Any) -> str:
 
 
 def look_up(row: Mapping[str, Any], path: str) -> Any:
-    """What is at a path of a row, or a value that equals nothing."""
+    """Return what is at a path of a row, or a value that equals nothing."""
     have: Any = row
     for step in path.split("."):
         if not isinstance(have, Mapping) or step not in have:
@@ -78,7 +78,10 @@ def look_up(row: Mapping[str, Any], path: str) -> Any:
 
 
 def project(row: Row, projection: Mapping[str, Any] | None) -> Row:
-    """The fields that a projection asks for, or those that it does not leave out; ``$$NOW`` is the server's time."""
+    """Return the fields that a projection asks for, or those that it does not leave out.
+
+    ``$$NOW`` is the server's time.
+    """
     if not projection:
         return row
     if not any(projection.values()):
@@ -99,7 +102,10 @@ def project(row: Row, projection: Mapping[str, Any] | None) -> Row:
 
 
 def updated(row: Row | None, update: Mapping[str, Any], query: Mapping[str, Any]) -> Row:
-    """A row after an update, or the new one where ``query`` found none; OperationFailure for an unknown operator."""
+    """Return a row after an update, or the new one where ``query`` found none.
+
+    OperationFailure for an unknown operator.
+    """
     new = _seed(query) if row is None else dict(row)
     for operator, changes in update.items():
         if operator == "$setOnInsert" and row is not None:
@@ -135,12 +141,12 @@ def _change(row: Row, operator: str, key: str, value: Any) -> None:
 
 
 def _now() -> datetime:
-    """The time as BSON keeps it: in milliseconds, without a zone."""
+    """Return the time as BSON keeps it: in milliseconds, without a zone."""
     now = datetime.now(timezone.utc).replace(tzinfo=None)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 def _seed(query: Mapping[str, Any]) -> Row:
-    """What an upsert begins a new row with: the values that its filter names."""
+    """Return what an upsert begins a new row with: the values that its filter names."""
     plain = {key: value for key, value in query.items() if not key.startswith("$")}
     return {key: value for key, value in plain.items() if not isinstance(value, Mapping)}

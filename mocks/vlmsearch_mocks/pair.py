@@ -30,7 +30,7 @@ class MockStore(MongoChromaStore):
 
 
 def mock_connection(client: MockMongo, *, retries: int = 2) -> MongoConnection:
-    """A connection to a `MockMongo`."""
+    """Return a connection to a `MockMongo`."""
     return MongoConnection("mongodb://mock/test", "test", lambda: client, retries)  # type: ignore[arg-type,return-value]
 
 

@@ -26,7 +26,7 @@ class MockReranker(Reranker):
         self._closed = False
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float | None]:
-        """The shares; None for a document without a text."""
+        """Return the shares; None for a document without a text."""
         if self._closed:
             raise BackendError("the re-ranker mock: is closed")
         utf8_bytes(query)

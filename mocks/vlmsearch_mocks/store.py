@@ -76,7 +76,7 @@ class MemoryStore(Store):
             check_manifest(self.name, self._manifest, fingerprint, spaces)
 
     def manifest(self) -> Manifest | None:
-        """What built this index, or None before the first `bind`."""
+        """Return what built this index, or None before the first `bind`."""
         return self._manifest
 
     def tune(self, values: Mapping[str, float]) -> None:
@@ -131,7 +131,7 @@ class MemoryStore(Store):
         return [[Hit(ids[i], float(row[i])) for i in np.lexsort((names, -row))[:limit]] for row in cosines]
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        """Return the documents that pass a filter and have a vector of the field, with their cosines, best first."""
         if self._manifest is None:
             return []
         dim_of(self.name, self._manifest.spaces, field)
@@ -163,14 +163,14 @@ class MemoryStore(Store):
         return self._tables[field]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """The documents that share words with a query, best first; equal scores in the order of their ids."""
+        """Return the documents that share words with a query, best first; equal scores in the order of their ids."""
         with self._lock:
             terms = self._words.terms(self._database, query)
             hits = self.compare_words(query, self._rows, where)
             return WordHits(hits[: max(limit, 0)], most_score(terms, len(self._rows)))
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and share words with a query, best first, then by id."""
+        """Return the documents that pass a filter and share words with a query, best first, then by id."""
         with self._lock:
             names = {self._rows[id]: id for id in ids if id in self._rows and self._passes(id, where)}
             found = self._words.search(self._database, query)
@@ -181,12 +181,12 @@ class MemoryStore(Store):
         return where is None or where.matches(self._records[id].document.metadata)
 
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
+        """Return the documents with these ids, in the order of ``ids``; unknown ids are left out."""
         with self._lock:
             return [_plain(self._records[id].document) for id in ids if id in self._records]
 
     def records(self, ids: Sequence[str]) -> list[Record]:
-        """The records of those documents among ``ids`` that are there, in the order of ``ids``."""
+        """Return the records of those documents among ``ids`` that are there, in the order of ``ids``."""
         with self._lock:
             found = [self._records[id] for id in ids if id in self._records]
         made_by = self._manifest.fingerprint if self._manifest else ""
@@ -196,12 +196,12 @@ class MemoryStore(Store):
         ]
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """The stamps of those documents among ``ids`` that are there."""
+        """Return the stamps of those documents among ``ids`` that are there."""
         with self._lock:
             return {id: self._records[id].stamp for id in ids if id in self._records}
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """The fields that each of those documents among ``ids`` that are there has a vector in."""
+        """Return the fields that each of those documents among ``ids`` that are there has a vector in."""
         with self._lock:
             return {id: frozenset(self._records[id].vectors) for id in ids if id in self._records}
 
@@ -216,7 +216,7 @@ class MemoryStore(Store):
         return len(gone)
 
     def ids(self) -> Iterator[str]:
-        """All ids, as they were when this was called."""
+        """Return all ids, as they were when this was called."""
         with self._lock:
             return iter(list(self._records))
 
@@ -224,7 +224,7 @@ class MemoryStore(Store):
         return len(self._records)
 
     def rejects(self) -> list[Reject]:
-        """The quarantine list, by id."""
+        """Return the quarantine list, by id."""
         with self._lock:
             return [self._rejects[id] for id in sorted(self._rejects)]
 
@@ -241,7 +241,7 @@ class MemoryStore(Store):
                 self._rejects.pop(id, None)
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """How much there is; nothing in a dictionary can disagree."""
+        """Return how much there is; nothing in a dictionary can disagree."""
         with self._lock:
             counts = Counter(str(field) for record in self._records.values() for field in record.vectors)
             return CheckReport(self.name, len(self._records), dict(sorted(counts.items())), repaired=repair)
@@ -253,7 +253,7 @@ class MemoryStore(Store):
 
 
 def _plain(document: Document) -> Document:
-    """A copy that shares nothing with the caller's, its image left out unless it is a path."""
+    """Return a copy that shares nothing with the caller's, its image left out unless it is a path."""
     image = document.image if isinstance(document.image, Path) else None
     return replace(document, image=image, metadata=dict(document.metadata))
 

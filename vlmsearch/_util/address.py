@@ -28,7 +28,7 @@ def parse_address(text: str) -> tuple[str, int | None] | None:
 
 
 def has_port(text: str) -> bool:
-    """Whether ``text`` is an address with a port."""
+    """Return whether ``text`` is an address with a port."""
     found = parse_address(text)
     return found is not None and found[1] is not None
 

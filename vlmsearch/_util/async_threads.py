@@ -32,7 +32,7 @@ class AsyncThreads:
 
     @property
     def in_use(self) -> tuple[int, int]:
-        """How many threads work, and how many calls wait for one."""
+        """Return how many threads work, and how many calls wait for one."""
         busy = min(self._calls, self._most)
         return busy, self._calls - busy
 
@@ -43,7 +43,7 @@ class AsyncThreads:
         *,
         unwanted: Callable[[T], object] | None = None,
     ) -> T:
-        """What a call returns; where the task is cancelled so is the call, through its token.
+        """Return what a call returns; where the task is cancelled so is the call, through its token.
 
         ``unwanted`` takes what a call returns that nobody waits for any more.
         """
@@ -102,7 +102,7 @@ class ThreadReading(Generic[T]):
         self._stopped = False
 
     async def next(self) -> list[T]:
-        """The next items; none at the end, and after `stop`."""
+        """Return the next items; none at the end, and after `stop`."""
         if self._token.cancelled:
             return []
         try:

@@ -28,7 +28,7 @@ class CancelToken:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was given up."""
+        """Return whether the call was given up."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:

@@ -30,7 +30,10 @@ def make_console(*, stderr: bool = False) -> Console:
 def make_table(
     names: Sequence[str], rows: Iterable[Sequence[str | Text]], *, left: Collection[str] = (), title: str = ""
 ) -> Table:
-    """A table without lines; numbers are on the right, the columns of ``left`` on the left. Nothing in it is cut."""
+    """Return a table without lines; numbers are on the right, the columns of ``left`` on the left.
+
+    Nothing in it is cut.
+    """
     table = Table(title=title or None, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for name in names:
         table.add_column(name, justify="left" if name in left else "right", overflow="fold")

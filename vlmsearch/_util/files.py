@@ -22,7 +22,7 @@ _UNWRITABLE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.ENOT
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """A full or read-only disk is one clear error, and so is a folder that others may write to."""
+    """Give a full or read-only disk is one clear error, and so is a folder that others may write to."""
     with _writable(folder, "name another cache in $VLMSEARCH_CACHE"):
         make_private(folder)
         yield
@@ -85,7 +85,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def file_in_the_making(target: Path) -> Iterator[Path]:
-    """An empty file beside ``target``, which takes its place at the end of the block, on the disk by then.
+    """Give an empty file beside ``target``, which takes its place at the end of the block, on the disk by then.
 
     Where the block fails, it is gone, and ``target`` is as it was.
     """
@@ -108,7 +108,7 @@ def file_in_the_making(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_in_the_making(target: Path) -> Iterator[Path]:
-    """A new folder beside ``target``, gone afterwards; a full or read-only disk is one clear error."""
+    """Give a new folder beside ``target``, gone afterwards; a full or read-only disk is one clear error."""
     parent = target.absolute().parent
     with _writable(target, "try another `out`"):
         parent.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ class Wheels:
 
 
 def find_driver(library: str = DRIVER) -> Driver:
-    """What the driver says, asked directly; its ``fault`` where there is none, or no GPU for this process."""
+    """Return what the driver says, asked directly; its ``fault`` where there is none, or no GPU for this process."""
     try:
         cuda = load_library(library)
     except OSError:
@@ -85,7 +85,7 @@ def find_driver(library: str = DRIVER) -> Driver:
 
 
 def load_library(name: str) -> ctypes.CDLL:
-    """A shared library; OSError where the loader does not find it, or something that it needs."""
+    """Return a shared library; OSError where the loader does not find it, or something that it needs."""
     return ctypes.CDLL(name)
 
 
@@ -103,7 +103,7 @@ def _device(cuda: ctypes.CDLL, index: int) -> Device:
 
 
 def onnx_wheels() -> Wheels:
-    """What is installed of ONNX Runtime; ImportError where the module cannot be loaded."""
+    """Return what is installed of ONNX Runtime; ImportError where the module cannot be loaded."""
     importlib.import_module("vlmsearch._util.ort")
     runtime = importlib.import_module("onnxruntime")
     build = importlib.import_module("onnxruntime.capi.build_and_package_info")
@@ -117,7 +117,7 @@ def onnx_wheels() -> Wheels:
 
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
-    """Those of the distributions that are installed, with their versions."""
+    """Return the distributions that are installed, with their versions."""
     found = {}
     for name in names:
         try:
@@ -128,7 +128,9 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
-    """What is wrong with the wheels of ONNX Runtime and the command that mends it; two empty strings where nothing is.
+    """Return what is wrong with the wheels of ONNX Runtime and the command that mends it.
+
+    Two empty strings where nothing is.
 
     The CPU and the GPU wheel hold the same files: of two that are installed the last one works, and whichever is
     uninstalled takes files of the other with it. ``gpu`` says that a GPU shall be used.
@@ -150,7 +152,7 @@ def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
 
 
 def missing_library(provider: Provider) -> str:
-    """The shared library that ONNX Runtime's provider lacks, "" if none is found; asked of another process."""
+    """Return the shared library that ONNX Runtime's provider lacks, "" if none is found; asked of another process."""
     command = [sys.executable, "-c", _LOAD, provider]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS)  # noqa: S603
@@ -186,7 +188,7 @@ def gpu_fault(provider: Provider, index: int, said: str = "") -> tuple[str, str]
 
 
 def _bringing(library: str, wheels: Wheels) -> str:
-    """What installs a library that is missing."""
+    """Return what installs a library that is missing."""
     if library.startswith(("libnvinfer", "libnvonnxparser")):
         major = library.rpartition(".")[2]
         return f"pip install 'tensorrt-cu{wheels.cuda.partition('.')[0]}=={major}.*', or use provider=cuda"
@@ -194,7 +196,7 @@ def _bringing(library: str, wheels: Wheels) -> str:
 
 
 def has_library(name: str) -> bool:
-    """Whether the loader finds a shared library."""
+    """Return whether the loader finds a shared library."""
     try:
         load_library(name)
     except OSError:
@@ -203,7 +205,7 @@ def has_library(name: str) -> bool:
 
 
 def library_version(name: str, function: str) -> int:
-    """The number that a library's version function gives; 0 where the library is not found."""
+    """Return the number that a library's version function gives; 0 where the library is not found."""
     try:
         return int(getattr(load_library(name), function)())
     except (OSError, AttributeError):

@@ -97,7 +97,7 @@ class HttpConnections(Closable):
 
 
 def _is_quiet(connection: HTTPConnection) -> bool:
-    """Whether a connection is open with nothing to read: a server that closes one writes its end."""
+    """Return whether a connection is open with nothing to read: a server that closes one writes its end."""
     if connection.sock is None:
         return False
     with selectors.DefaultSelector() as selector:

@@ -219,7 +219,7 @@ class _Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended."""
+        """Return whether the process has not ended."""
         return self._process.poll() is None
 
     def kill(self) -> None:

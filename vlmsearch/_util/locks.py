@@ -40,7 +40,7 @@ else:
 
 @functools.cache
 def boot_id() -> str:
-    """What distinguishes this run of the machine from those before it; "" where the system does not tell."""
+    """Return what distinguishes this run of the machine from those before it; "" where the system does not tell."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         if sys.platform == "darwin":
             command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
@@ -132,7 +132,7 @@ class FolderLock(FileLock):
 
     @contextmanager
     def writing(self, broken_by: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-        """A write is under way meanwhile; after one of these errors it counts as cut off for good."""
+        """Give a write is under way meanwhile; after one of these errors it counts as cut off for good."""
         with self._guard:
             self._put(_WRITING)
             if not self._is_noted:  # before anything else changes, it is on the disk that it may
@@ -153,7 +153,7 @@ class FolderLock(FileLock):
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing has been written that may not be on the disk."""
+        """Return whether nothing has been written that may not be on the disk."""
         return self._state == _CLEAN
 
     def settled(self) -> None:
@@ -206,7 +206,7 @@ _busy_guard = threading.Lock()
 
 @contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Only one thread of one process is in this block for one lock file; others wait their turn."""
+    """Give only one thread of one process is in this block for one lock file; others wait their turn."""
     with _busy_guard:
         mine = _busy.setdefault(str(path), threading.Lock())
     with mine:

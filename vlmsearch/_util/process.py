@@ -71,7 +71,7 @@ def run_logged(command: Command, log: Path, *, show: Show) -> None:
 
 
 def last_error(log: Path, start: int = 0) -> str:
-    """The last line of a log that tells of an error, else its last line."""
+    """Return the last line of a log that tells of an error, else its last line."""
     text = log.read_bytes()[start:].decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR.search(line)]

@@ -15,7 +15,7 @@ _FIRST, _LONGEST = 0.1, 5.0
 
 
 def pauses(retries: int) -> Iterator[float]:
-    """How many seconds to wait before each further attempt: twice as long every time, give or take a half."""
+    """Yield how many seconds to wait before each further attempt: twice as long every time, give or take a half."""
     for attempt in range(retries):
         yield min(_LONGEST, _FIRST * 2**attempt) * random.uniform(0.5, 1.5)
 

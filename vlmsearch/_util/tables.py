@@ -32,7 +32,7 @@ _PLAIN: dict[object, tuple[tuple[type, ...], str]] = {
 
 
 def read_table(path: Path) -> dict[str, object]:
-    """The table of a file; ConfigError where it cannot be read."""
+    """Return the table of a file; ConfigError where it cannot be read."""
     try:
         table: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
@@ -121,7 +121,7 @@ def check(value: object, kind: object, where: str) -> object:
 
 
 def _without_none(kind: object) -> object:
-    """The type of ``X | None``: None is for what is not given."""
+    """Return the type of ``X | None``: None is for what is not given."""
     if typing.get_origin(kind) in (Union, types.UnionType):
         return next(each for each in typing.get_args(kind) if each is not type(None))
     return kind

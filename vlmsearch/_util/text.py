@@ -77,7 +77,7 @@ class VisibleStream:
 
 
 def unfiltered(stream: TextIO) -> TextIO:
-    """The stream below a `VisibleStream`; any other as it is."""
+    """Return the stream below a `VisibleStream`; any other as it is."""
     return stream.unfiltered if isinstance(stream, VisibleStream) else stream
 
 
@@ -89,7 +89,7 @@ def drawing_allowed() -> Iterator[None]:
 
 
 def _shown(char: str) -> str:
-    """The character; nothing for one that cannot be seen, a mark for half of a surrogate pair."""
+    """Return the character; nothing for one that cannot be seen, a mark for half of a surrogate pair."""
     kind = unicodedata.category(char)
     if kind == "Cs":
         return "\ufffd"

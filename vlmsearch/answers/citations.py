@@ -42,16 +42,16 @@ class CitationChecker:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """The numbers in the text so far, in the order of their first use."""
+        """Return the numbers in the text so far, in the order of their first use."""
         return tuple(self._used)
 
     @property
     def removed(self) -> tuple[int, ...]:
-        """The numbers that cite nothing and were taken out, in ascending order."""
+        """Return the numbers that cite nothing and were taken out, in ascending order."""
         return tuple(sorted(self._removed))
 
     def feed(self, piece: str) -> str:
-        """What can be shown now; may be nothing."""
+        """Return what can be shown now; may be nothing."""
         for token in _TOKEN.finditer(piece):
             if token["opening"]:
                 self._open.append([token[0]])
@@ -68,7 +68,7 @@ class CitationChecker:
         return shown
 
     def finish(self) -> str:
-        """The rest of the text."""
+        """Return the rest of the text."""
         self._give_up("")
         return self.feed("")
 

@@ -35,7 +35,7 @@ _PLACES = frozenset({"sources", "question"})
 
 
 def parse_template(text: str) -> Template:
-    """A template of one's own; ConfigError unless it has ``$sources`` and ``$question`` once and no other place.
+    """Return a template of one's own; ConfigError unless it has ``$sources`` and ``$question`` once and no other place.
 
     The form is that of `string.Template`: ``$$`` is a dollar sign.
     """
@@ -64,7 +64,7 @@ def check_question(question: str) -> None:
 
 
 def build_prompt(question: str, matches: Sequence[Match], template: Template = TEMPLATE) -> str:
-    """The prompt for a question: the matches as sources, numbered from 1.
+    """Return the prompt for a question: the matches as sources, numbered from 1.
 
     Neither a source nor the question can break out of its place: see `vlmsearch._util.text`.
     """
@@ -76,7 +76,10 @@ def _source_lines(matches: Iterable[Match]) -> Iterator[str]:
 
 
 def default_options(generator: Generator) -> GenerationOptions:
-    """The options of `Pipeline.ask` where none are given: answers of a quarter of the model's context at most."""
+    """Return the options of `Pipeline.ask` where none are given.
+
+    Answers of a quarter of the model's context at most.
+    """
     options = GenerationOptions()
     if not isinstance(generator, CountsTokens):
         return options
@@ -99,7 +102,7 @@ def fit_prompt(
     options: GenerationOptions,
     template: Template = TEMPLATE,
 ) -> Prompt:
-    """The prompt with as many of the matches, best first, as leave room for the answer in the model's context.
+    """Return the prompt with as many of the matches, best first, as leave room for the answer in the model's context.
 
     A generator that does not count tokens gets all that `PROMPT_CHARS` hold, and one with a template of its own gets
     that one. Raises InvalidInputError (``too_long``) where not even the best match fits.
@@ -204,17 +207,17 @@ class AnswerStream(AnswerParts):
 
 
 def make_answer(text: str, matches: Sequence[Match], dropped: Sequence[Match] = ()) -> Answer:
-    """The answer with its citations, in the order of their first use; numbers that cite no match are removed."""
+    """Return the answer with its citations, in the order of their first use; numbers that cite no match are removed."""
     return AnswerStream(iter([text]), Prompt("", tuple(matches), tuple(dropped))).answer()
 
 
 def nothing_found() -> AnswerStream:
-    """The answer where there is no source."""
+    """Return the answer where there is no source."""
     return AnswerStream(iter([NOTHING_FOUND]), Prompt("", ()))
 
 
 def _describe(document: Document) -> str:
-    """What a source says: the text, or the name of the image."""
+    """Return what a source says: the text, or the name of the image."""
     if document.text:
         return document.text[:SOURCE_CHARS]
     name = document.image.name if isinstance(document.image, Path) else document.id

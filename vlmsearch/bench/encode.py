@@ -76,7 +76,10 @@ class Setting:
 def open_setting(
     model: str, checkpoint: Path | None, *, threads: int, rounds: int, report: Report | None = None
 ) -> Setting:
-    """The model and its checkpoint, and PyTorch on the same number of cores; ConfigError if they do not belong."""
+    """Return the model and its checkpoint, and PyTorch on the same number of cores.
+
+    ConfigError if they do not belong.
+    """
     try:
         import torch
 
@@ -158,7 +161,7 @@ def long_texts(count: int) -> list[str]:
 
 
 def ratios(timings: Sequence[EncodeTiming]) -> dict[str, float]:
-    """How many times faster our INT8 is than each other contender at its task."""
+    """Return how many times faster our INT8 is than each other contender at its task."""
     ours = {timing.task: timing.rate for timing in timings if timing.contender == OURS}
     return {
         f"{timing.task}: {OURS} / {timing.contender}": round(ours[timing.task] / timing.rate, 2)

@@ -77,7 +77,7 @@ class GpuTiming:
     min_cosine: float | None = None
 
     def to_json(self) -> dict[str, object]:
-        """As JSON has it, with items a second."""
+        """Return as JSON has it, with items a second."""
         figures = {name: round(v, 6) if isinstance(v, float) else v for name, v in dataclasses.asdict(self).items()}
         return {**figures, "items_per_second": round(self.items_per_second, 1)}
 
@@ -170,7 +170,7 @@ def _samples(bundle: Bundle, tower: Tower, rows: Feed) -> _Samples:
 
 
 def _contenders(bundle: Bundle, setting: GpuSetting) -> Iterator[tuple[str, Callable[[], _Towers], Sequence[int]]]:
-    """Who is measured, how it is opened, and in which batches."""
+    """Yield who is measured, how it is opened, and in which batches."""
     if "tensorrt" in setting.runtimes:
         for precision in setting.precisions:
             yield f"tensorrt {precision}", partial(_tensorrt, bundle, setting, precision, decode="cpu"), setting.batches
@@ -252,7 +252,7 @@ class TorchTowers:
 def _time_batch(
     name: str, towers: _Towers, bundle: Bundle, tower: Tower, samples: _Samples, batch: int, seconds: float
 ) -> GpuTiming:
-    """One batch size of one tower: the samples, over and over until the batch is full."""
+    """Return one batch size of one tower: the samples, over and over until the batch is full."""
     places = np.arange(batch) % len(samples.reference)
     rows = {key: np.ascontiguousarray(array[places]) for key, array in samples.rows.items()}
     call: Callable[[], Vectors]

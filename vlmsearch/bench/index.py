@@ -29,7 +29,7 @@ class IndexSpeed:
 
     @property
     def ratio(self) -> float:
-        """The median of the rounds' ratios: 1 where indexing costs nothing beside encoding."""
+        """Return the median of the rounds' ratios: 1 where indexing costs nothing beside encoding."""
         return statistics.median(one / alone for one, alone in zip(self.index, self.encoder))
 
 

@@ -37,11 +37,11 @@ class Percentiles:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Percentiles:
-        """Those of ``values``; zeros where there are none."""
+        """Return those of ``values``; zeros where there are none."""
         return cls(*np.percentile(values, (50, 95, 99)).tolist()) if values else cls()
 
     def to_json(self) -> dict[str, float]:
-        """As JSON has it, in milliseconds."""
+        """Return as JSON has it, in milliseconds."""
         return {f"{name}_ms": round(1000 * getattr(self, name), 3) for name in ("p50", "p95", "p99")}
 
 
@@ -81,11 +81,11 @@ class Level:
 
     @property
     def failed(self) -> int:
-        """How many requests ended in an error."""
+        """Return how many requests ended in an error."""
         return sum(count for _, count in self.errors)
 
     def to_json(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return as JSON has it."""
         return {
             "concurrency": self.concurrency,
             "requests": self.requests,
@@ -110,7 +110,7 @@ class _Taken:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """The prompts of a dataset: JSON or JSONL of objects with ``instruction``, ``input`` or both.
+    """Return the prompts of a dataset: JSON or JSONL of objects with ``instruction``, ``input`` or both.
 
     ``output``, the answer that the dataset has, is not sent. ConfigError names the row that is none.
     """
@@ -134,7 +134,7 @@ def read_prompts(path: Path) -> list[str]:
 
 
 def counter(generator: Generator, tokenizer: Path | None) -> tuple[Count | None, str]:
-    """How tokens are counted, and in words: by a tokenizer, by the generator, or as pieces (None)."""
+    """Return how tokens are counted, and in words: by a tokenizer, by the generator, or as pieces (None)."""
     if tokenizer is not None:
         from vlmsearch.generators.text import token_counter
 
@@ -222,7 +222,7 @@ def _level(taken: _Taken, concurrency: int, took: float, count: Count | None, *,
 
 
 def speed_up(first: Level, second: Level) -> dict[str, float]:
-    """How many times as fast the first is: above 1 in each figure where it is the better one."""
+    """Return how many times as fast the first is: above 1 in each figure where it is the better one."""
 
     def ratio(better: float, worse: float) -> float:
         return round(better / worse, 3) if worse else 0.0
@@ -237,7 +237,7 @@ def speed_up(first: Level, second: Level) -> dict[str, float]:
 
 
 def with_model(url: str, model: str) -> str:
-    """The URL of a generator with the name of a model in the place that the scheme has for it."""
+    """Return the URL of a generator with the name of a model in the place that the scheme has for it."""
     place, question, options = url.partition("?")
     scheme, _, location = place.partition(":")
     if scheme == "openai":

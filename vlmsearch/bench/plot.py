@@ -46,7 +46,7 @@ def write_plot(path: Path, axis: Axis, panels: Sequence[Panel], caption: str) ->
 
 
 def plot(axis: Axis, panels: Sequence[Panel], caption: str) -> str:
-    """An SVG of the panels side by side."""
+    """Return an SVG of the panels side by side."""
     width, height = _WIDTH * len(panels), _HEIGHT + 24
     drawn = "".join(
         f'<g transform="translate({number * _WIDTH},0)">{_panel(axis, panel)}</g>'
@@ -95,7 +95,7 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") 
 
 
 def _nice(value: float) -> float:
-    """The next of 1, 2, 4, 6 and 8 times a power of ten."""
+    """Return the next of 1, 2, 4, 6 and 8 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

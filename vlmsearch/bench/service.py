@@ -193,7 +193,7 @@ def run_clients(ask: Ask, texts: Sequence[str], number: int, seconds: float) -> 
 
 
 def run_alone(ask: Ask, texts: Sequence[str], size: int, seconds: float) -> Run:
-    """One thread, one call after the other."""
+    """Return one thread, one call after the other."""
     run, given = Run(batches=[size]), cycle(texts)
     started = time.perf_counter()
     while run.seconds < seconds:
@@ -261,7 +261,7 @@ def started_service(store: str, encoder: str) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """The URL that a service says it has, once it listens there."""
+    """Return the URL that a service says it has, once it listens there."""
     end = time.monotonic() + _PATIENCE
     while process.poll() is None and time.monotonic() < end:
         for line in log.read_text(errors="replace").splitlines(keepends=True):

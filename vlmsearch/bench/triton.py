@@ -42,11 +42,11 @@ class TritonLevel:
 
     @property
     def failed(self) -> int:
-        """How many requests were answered with an error."""
+        """Return how many requests were answered with an error."""
         return sum(count for _, count in self.errors)
 
     def to_json(self) -> dict[str, object]:
-        """As JSON has it, times in milliseconds."""
+        """Return as JSON has it, times in milliseconds."""
         times = {name: round(1000 * getattr(self, name), 3) for name in ("p50", "p95", "p99")}
         return {
             "concurrency": self.concurrency,
@@ -90,7 +90,7 @@ class TritonLoad(Closable):
     def run(
         self, concurrency: int, seconds: float, *, on_second: Callable[[int, int], None] | None = None
     ) -> TritonLevel:
-        """What ``concurrency`` clients get in ``seconds``, after a moment to get going.
+        """Return what ``concurrency`` clients get in ``seconds``, after a moment to get going.
 
         ``on_second`` is told of requests and errors so far.
         """
@@ -150,7 +150,7 @@ def in_process(encoder: Encoder, kind: Kind, data: Sequence[bytes], seconds: flo
 
 
 def median_level(rounds: Sequence[TritonLevel]) -> TritonLevel:
-    """One level measured several times: the median of each figure, all errors."""
+    """Return one level measured several times: the median of each figure, all errors."""
     errors: Counter[str] = Counter()
     for level in rounds:
         errors.update(dict(level.errors))

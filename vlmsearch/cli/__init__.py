@@ -131,14 +131,14 @@ def _end_early() -> NoReturn:
 
 
 def _was_interrupted(exc: BaseException | None) -> bool:
-    """Whether it comes of Ctrl-C: extension modules make an ImportError of that while they are loaded."""
+    """Return whether it comes of Ctrl-C: extension modules make an ImportError of that while they are loaded."""
     while exc is not None and not isinstance(exc, KeyboardInterrupt):
         exc = exc.__cause__ or exc.__context__
     return exc is not None
 
 
 def _explain(exc: OSError) -> str:
-    """What an error of the operating system was about: a file, the current folder or the output."""
+    """Return what an error of the operating system was about: a file, the current folder or the output."""
     reason = exc.strerror or str(exc)
     if exc.filename is not None:
         return f"{reason}: {str(exc.filename)!r}"

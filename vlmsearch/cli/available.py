@@ -33,7 +33,9 @@ def show_available(*, as_json: bool) -> None:
 
 
 def available_models() -> list[Row]:
-    """Every recipe, and every model of the hub that was built by name; those of images come first, small ones before.
+    """Return every recipe, and every model of the hub that was built by name.
+
+    Those of images come first, small ones before.
 
     ``megabytes`` is the size of the weights in float32. ``measured`` says what the model costs on the machine that it
     was built on, None where it is not built. A recipe of a user's own may not say the number of parameters: None.
@@ -51,7 +53,7 @@ def available_models() -> list[Row]:
 
 
 def _row(recipe: Recipe, bundle: Bundle | None) -> Row:
-    """What the recipe says, and its bundle where the recipe of a user does not say it."""
+    """Return what the recipe says, and its bundle where the recipe of a user does not say it."""
     encodes_images = recipe.encodes_images or (bundle is not None and "image" in bundle.space.modalities)
     return {
         "name": recipe.name,
@@ -70,7 +72,7 @@ def _row(recipe: Recipe, bundle: Bundle | None) -> Row:
 
 
 def _measured(bundle: Bundle) -> Row:
-    """The speed of the precision that a CPU takes, as `vlmsearch build` measured it."""
+    """Return the speed of the precision that a CPU takes, as `vlmsearch build` measured it."""
     rates = bundle.measured.get("items_per_second")
     given = rates if isinstance(rates, dict) else {}
     precision = "int8" if "int8" in bundle.precisions else "fp32"
@@ -128,7 +130,7 @@ def _spoken(languages: list[str]) -> str:
 
 
 def _called(benchmark: str) -> str:
-    """A benchmark in a word or two: what stands before brackets, or the first word."""
+    """Return a benchmark in a word or two: what stands before brackets, or the first word."""
     name, bracket, _ = benchmark.partition(" (")
     return name if bracket else name.partition(" ")[0]
 

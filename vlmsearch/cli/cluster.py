@@ -24,7 +24,7 @@ class _Engine(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
 
 
 def cluster_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Where and on how much of a cluster to run: the function gets RayOptions or None as ``cluster``."""
+    """Return where and on how much of a cluster to run: the function gets RayOptions or None as ``cluster``."""
 
     @option("--on", type=_Engine(), metavar="ray[:ADDRESS]", help="Run on a Ray cluster: that at ADDRESS, or one here.")
     @option("--workers", type=click.IntRange(1), help="How many encoders, with --on.  [default: one a GPU or machine]")

@@ -89,7 +89,7 @@ def command(name: str | None = None) -> Callable[[Callable[..., Any]], CliComman
 
 
 def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
-    """A click option that can also be set by VLMSEARCH_<NAME>."""
+    """Return a click option that can also be set by VLMSEARCH_<NAME>."""
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "VLMSEARCH_" + long.removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, **settings)
@@ -117,12 +117,12 @@ limit_option = option(
 
 
 def release_option(help: str, flag: str = "--release") -> Callable[[Function], Function]:
-    """Which release of Triton."""
+    """Return which release of Triton."""
     return option(flag, "release", metavar="YY.MM", help=help)
 
 
 def server_options(*, seconds: float) -> Callable[[Function], Function]:
-    """Where a Triton server listens and how it is run; ``seconds`` is how long its models may take to load."""
+    """Return where a Triton server listens and how it is run; ``seconds`` is how long its models may take to load."""
     options = (
         option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all."),
         option("--http-port", default=8000, show_default=True, type=PORT),
@@ -164,7 +164,7 @@ image_option = option("--image", type=ImagePath(path_type=Path), metavar="FILE",
 
 
 def query_options(function: Function) -> Function:
-    """What is asked for beside a text and an image, and what is left out."""
+    """Return what is asked for beside a text and an image, and what is left out."""
     options = (
         option(
             "--like",
@@ -187,7 +187,7 @@ def query_options(function: Function) -> Function:
 
 
 def one_of(text: str | None, image: Path | None, like: Sequence[str]) -> str | Path | list[str] | None:
-    """What a query leaves out; wrong usage where several options say so."""
+    """Return what a query leaves out; wrong usage where several options say so."""
     if sum(map(bool, (text, image, like))) > 1:
         raise click.UsageError("give one of --without, --without-image and --without-like; a TEXT can have -words, too")
     return text or image or list(like) or None
@@ -274,7 +274,7 @@ class _Limits(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
 
 
 def limits_option(default: ImageLimits) -> Callable[[Function], Function]:
-    """How large an image may be; what is not given is as in ``default``."""
+    """Return how large an image may be; what is not given is as in ``default``."""
     return option(
         "--image-limits",
         type=_Limits(default),
@@ -312,7 +312,10 @@ def open_index(
     create: bool = False,
     image_limits: ImageLimits = DEFAULT_LIMITS,
 ) -> Iterator[Pipeline]:
-    """A pipeline on an index; without ``create``, the index must be there. The encoder defaults to what built it."""
+    """Give a pipeline on an index; without ``create``, the index must be there.
+
+    The encoder defaults to what built it.
+    """
     from vlmsearch.pipeline import Pipeline
     from vlmsearch.registry import open_encoder, open_generator, open_store
 
@@ -345,7 +348,7 @@ _PICTURE = 720
 
 
 def server_option(function: Callable[..., object]) -> Callable[..., object]:
-    """Where the index is, if not here: the function gets a `ServerIndex` or None as ``server``."""
+    """Return where the index is, if not here: the function gets a `ServerIndex` or None as ``server``."""
 
     @option("--server", metavar="URL", help="Ask this `vlmsearch serve`; VLMSEARCH_TOKEN holds the token.")
     @option("--index", default="default", show_default=True, metavar="NAME", help="Which index of --server.")
@@ -358,7 +361,7 @@ def server_option(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def _is_asked(given: Mapping[str, object]) -> bool:
-    """Whether a server is asked: one in the environment is not where the command line names an index here."""
+    """Return whether a server is asked: one in the environment is not where the command line names an index here."""
     context = click.get_current_context()
 
     def on_command_line(name: str) -> bool:
@@ -380,7 +383,7 @@ def open_here_or_there(
     create: bool = False,
     image_limits: ImageLimits = DEFAULT_LIMITS,
 ) -> Iterator[Index]:
-    """An index on a server where one is asked, else as `open_index` opens it."""
+    """Give an index on a server where one is asked, else as `open_index` opens it."""
     if server is not None:
         with server.connect() as remote:
             yield remote
@@ -390,7 +393,7 @@ def open_here_or_there(
 
 
 def reranker_of(server: ServerIndex | None, given: str | None) -> Any:
-    """What ``rerank=`` takes: the URL of a re-ranker here, and whether a server asks its own."""
+    """Return what ``rerank=`` takes: the URL of a re-ranker here, and whether a server asks its own."""
     if server is None:
         return given or False
     if given not in (None, OWN_RERANKER):
@@ -399,7 +402,7 @@ def reranker_of(server: ServerIndex | None, given: str | None) -> Any:
 
 
 def with_picture(index: Index, document: Document) -> Document:
-    """A document with its picture at hand: of one that is elsewhere, the bytes of a smaller one."""
+    """Return a document with its picture at hand: of one that is elsewhere, the bytes of a smaller one."""
     image = document.image
     is_elsewhere = isinstance(image, RemoteImage) or (isinstance(image, Path) and remote_url(image))
     if is_elsewhere:
@@ -409,7 +412,7 @@ def with_picture(index: Index, document: Document) -> Document:
 
 
 def need_manifest(store: Store) -> Manifest:
-    """What built the index; a clear error where there is none."""
+    """Return what built the index; a clear error where there is none."""
     manifest = store.manifest()
     if manifest is None:
         raise click.ClickException(f"no index at {store.name}: make one with `vlmsearch index PATHS --store URL`")
@@ -417,7 +420,7 @@ def need_manifest(store: Store) -> Manifest:
 
 
 def usual_encoder(store: str, manifest: Manifest | None) -> str:
-    """The URL of what built an index, or the default for a new one; ConfigError where only the user knows it."""
+    """Return the URL of what built an index, or the default for a new one; ConfigError where only the user knows it."""
     from vlmsearch.models.bundle import encoder_url
 
     if manifest is None:
@@ -430,7 +433,7 @@ def usual_encoder(store: str, manifest: Manifest | None) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether results go to a person."""
+    """Return whether results go to a person."""
     return sys.stdout.isatty()
 
 
@@ -459,7 +462,7 @@ def print_table(
 
 
 def short_path(path: str) -> str:
-    """A path relative to here where that is shorter."""
+    """Return a path relative to here where that is shorter."""
     if not os.path.isabs(path):
         return path
     relative = os.path.relpath(path)
@@ -467,12 +470,12 @@ def short_path(path: str) -> str:
 
 
 def found_by(match: Match) -> list[tuple[str, Leg]]:
-    """The legs that listed a match, by name."""
+    """Return the legs that listed a match, by name."""
     return [(name, leg) for name, leg in sorted(match.legs.items()) if leg.rank is not None]
 
 
 def shown_name(match: Match) -> str:
-    """The file of a match, with its best part and how many others are relevant."""
+    """Return the file of a match, with its best part and how many others are relevant."""
     part = match.document.part
     if part is None:
         return short_path(match.document.id)

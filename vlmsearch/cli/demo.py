@@ -67,7 +67,7 @@ def demo(out: Path, scenes: int, as_json: bool) -> None:
 
 
 def _serve(out: Path) -> str:
-    """The command that serves the gallery, as a shell takes it."""
+    """Return the command that serves the gallery, as a shell takes it."""
     is_hidden = Path(sys.argv[0]).name == "vlmsearch" and not shutil.which("vlmsearch")  # in an environment
     program = sys.argv[0] if is_hidden else "vlmsearch"
     return shlex.join([program, "serve", "--store", f"sqlite:{out / 'index'}", "--generator", "onnx:demo-gpt2"])
@@ -92,7 +92,7 @@ def draw_gallery(out: Path, count: int, *, quiet: bool) -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether there is a picture that can be indexed, with nothing cut off."""
+    """Return whether there is a picture that can be indexed, with nothing cut off."""
     try:
         open_image(path)
     except InvalidInputError:
@@ -112,7 +112,7 @@ def _row(scene: Scene, number: int, path: Path) -> dict[str, object]:
 
 
 def run_queries(pipeline: Pipeline, out: Path) -> list[Section]:
-    """A few queries of each kind."""
+    """Return a few queries of each kind."""
     sections = [_section(pipeline, text) for text in ("a red star", "two green circles", "a heart on the beach")]
     where = {"background": "night sky"}
     sections.append(Section("something yellow, where the background is a night sky",

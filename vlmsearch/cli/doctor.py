@@ -40,7 +40,7 @@ _CODEC = "pip install 'vlmsearch[nvimgcodec]'"
 
 
 def gpu_results() -> list[CheckResult]:
-    """Every check that has to do with GPUs; where there is no driver, only what concerns the CPU as well."""
+    """Return every check that has to do with GPUs; where there is no driver, only what concerns the CPU as well."""
     driver = diagnosis.find_driver()
     results = [_wheels(), _driver(driver)]
     if driver.fault:
@@ -82,7 +82,7 @@ def _driver(driver: Driver) -> CheckResult:
 
 
 def _onnx_on_gpu() -> CheckResult:
-    """Whether ``onnx:...?device=cuda:0`` works: tried with the demo model."""
+    """Return whether ``onnx:...?device=cuda:0`` works: tried with the demo model."""
     try:
         from vlmsearch.encoders.onnx import OnnxEncoder
 
@@ -142,7 +142,7 @@ def _codec() -> CheckResult:
 
 
 def _plans(driver: Driver) -> list[CheckResult]:
-    """The plans in the cache, those that fit this machine and those that do not."""
+    """Return the plans in the cache, those that fit this machine and those that do not."""
     plans, damaged = _cached_plans()
     try:
         tensorrt = _tensorrt_version()
@@ -274,7 +274,7 @@ def _gpu() -> list[CheckResult]:
 
 
 def _try(check: str, run: Callable[[], str], advice: str) -> CheckResult:
-    """A result of something that may fail in any way."""
+    """Return a result of something that may fail in any way."""
     try:
         return CheckResult(check, True, run())
     except Exception as exc:  # noqa: BLE001 - a doctor reports whatever there is

@@ -57,10 +57,10 @@ def _card(group: DuplicateGroup, file: ImageFile, image: ImageSource | RemoteIma
 
 
 def written_on(file: ImageFile) -> str:
-    """The day on which a file was written, in UTC."""
+    """Return the day on which a file was written, in UTC."""
     return datetime.fromtimestamp(file.modified, timezone.utc).strftime("%Y-%m-%d")
 
 
 def marks(group: DuplicateGroup, file: ImageFile) -> list[str]:
-    """What a file is in its group."""
+    """Return what a file is in its group."""
     return [name for name, one in (("largest", group.files[0]), ("oldest", group.oldest)) if one == file]

@@ -200,7 +200,7 @@ def _number(text: str, where: str) -> float:
 
 
 def _values(by_query: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """The measures of each query, by measure, from a report, where they are by query."""
+    """Return the measures of each query, by measure, from a report, where they are by query."""
     values: dict[str, dict[str, float]] = {}
     for id, row in by_query.items():
         for name, value in row["measures"].items():
@@ -211,7 +211,7 @@ def _values(by_query: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[s
 def _measured_there(
     server: ServerIndex, queries: Sequence[JudgedQuery], folder: Path, limit: int, rerank: str | None, *, quiet: bool
 ) -> Mapping[str, Any]:
-    """What a server measures, as JSON has it."""
+    """Return what a server measures, as JSON has it."""
     with server.connect() as remote, progress(None, quiet=quiet, what="searching") as advance:
         return remote.evaluate(
             _known(queries, remote, folder), limit=limit, rerank=reranker_of(server, rerank), on_progress=advance
@@ -219,7 +219,7 @@ def _measured_there(
 
 
 def _known(queries: Sequence[JudgedQuery], index: Index, folder: Path) -> list[JudgedQuery]:
-    """The queries with the ids that the index has; ConfigError where it has none of them."""
+    """Return the queries with the ids that the index has; ConfigError where it has none of them."""
     from vlmsearch.indexing.sources import file_id
 
     places = {id: file_id(os.path.abspath(folder / id)) for query in queries for id in query.relevant}
@@ -263,7 +263,7 @@ def _before(
     limit: int,
     count: Callable[[], None],
 ) -> Mapping[str, Values]:
-    """What is compared with: the measures of each query in another setting."""
+    """Return what is compared with: the measures of each query in another setting."""
     if setting.report is not None:
         reported, values = setting.report
         if reported != limit:

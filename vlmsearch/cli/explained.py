@@ -6,21 +6,21 @@ from vlmsearch.search.explanation import Explanation, LegEvidence
 
 
 def usual(leg: LegEvidence) -> str:
-    """The cosine that an unrelated document would have, and how far these lie apart; "" where there is none."""
+    """Return the cosine that an unrelated document would have, and how far these lie apart; "" where there is none."""
     if leg.basis is None or leg.basis.median is None or leg.basis.deviation is None:
         return ""
     return f"{leg.basis.median:.2f} ± {leg.basis.deviation:.2f}"
 
 
 def lacking(found: Explanation) -> str:
-    """What the query asks and the document does not have, in a sentence; "" for nothing."""
+    """Return what the query asks and the document does not have, in a sentence; "" for nothing."""
     if not found.lacking:
         return ""
     return f"It has nothing for {', '.join(found.lacking)}, which counts neither for nor against it."
 
 
 def unfitted(found: Explanation) -> str:
-    """Which legs are judged without a fit, in a sentence; "" for none."""
+    """Return which legs are judged without a fit, in a sentence; "" for none."""
     names = [name for name, leg in found.legs.items() if leg.basis is not None and not leg.basis.fitted]
     if not names:
         return ""
@@ -28,7 +28,7 @@ def unfitted(found: Explanation) -> str:
 
 
 def best_region(found: Explanation) -> str:
-    """Which part of the picture mattered most, in a sentence; "" where that is not known."""
+    """Return which part of the picture mattered most, in a sentence; "" where that is not known."""
     if found.regions is None:
         return ""
     best = found.regions.best
@@ -43,5 +43,5 @@ def best_region(found: Explanation) -> str:
 
 
 def many(documents: int | None) -> str:
-    """How many documents hold a word."""
+    """Return how many documents hold a word."""
     return "half or more" if documents is None else str(documents)

@@ -137,7 +137,7 @@ def index(
 
 
 def _usual_encoder_of(store: str) -> str:
-    """The URL of what built an index, or of the default for a new one."""
+    """Return the URL of what built an index, or of the default for a new one."""
     from vlmsearch.registry import open_store
 
     with open_store(store) as opened:

@@ -54,7 +54,7 @@ def _cell(value: object) -> str:
 
 
 def _engines() -> list[dict[str, object]]:
-    """The TensorRT engines in the cache; no GPU is asked."""
+    """Return the TensorRT engines in the cache; no GPU is asked."""
     from vlmsearch.errors import ModelUnavailableError
     from vlmsearch.tensorrt.engine.plans import open_plan, plans_folder
 
@@ -84,7 +84,7 @@ def _print_engines(engines: list[dict[str, object]]) -> None:
 
 
 def _reranker_rows(bundle: RerankerBundle) -> list[dict[str, object]]:
-    """One row a precision."""
+    """Return one row a precision."""
     from vlmsearch.models.reranker import reranker_file
 
     return [
@@ -120,7 +120,7 @@ def _print_rerankers(rows: list[dict[str, object]]) -> None:
 
 
 def _rows(bundle: Bundle) -> list[dict[str, object]]:
-    """One row a precision; the figures are the worst of its towers."""
+    """Return one row a precision; the figures are the worst of its towers."""
     from vlmsearch.models.bundle import model_file
 
     rows: list[dict[str, object]] = []

@@ -54,7 +54,7 @@ def write_page(path: Path, body: str, *, title: str, style: str) -> None:
 
 
 def picture(source: ImageSource | RemoteImage, alt: str, *, edge: int = EDGE) -> str:
-    """A thumbnail in the page itself; nothing where the file is gone or damaged."""
+    """Return a thumbnail in the page itself; nothing where the file is gone or damaged."""
     try:
         data = base64.b64encode(thumbnail(local_image(source), edge=edge)).decode()
     except InvalidInputError:

@@ -18,7 +18,7 @@ _SHOWN = 20
 def progress(
     total: int | Sized | None, *, quiet: bool, what: str = "indexing"
 ) -> Iterator[Callable[[int], None] | None]:
-    """A bar with rate and time left, where there is a terminal to draw it on; elsewhere nothing is counted."""
+    """Give a bar with rate and time left, where there is a terminal to draw it on; elsewhere nothing is counted."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

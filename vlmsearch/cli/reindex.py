@@ -107,7 +107,7 @@ def _reindex(
 
 
 def _described(expected: Forecast) -> str:
-    """A forecast in one line."""
+    """Return a forecast in one line."""
     rate = f"{expected.left / expected.seconds:.0f}/s, " if expected.seconds else ""
     tried = f"{rate}tried with {expected.tried}"
     what = "" if expected.bytes_now is not None else "vectors of "

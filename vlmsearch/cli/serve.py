@@ -69,7 +69,7 @@ def _in_url(host: str) -> str:
 
 
 def _settings(config: Path | None, given: dict[str, object]) -> ServerSettings:
-    """The settings of a file, with what was given in their place."""
+    """Return the settings of a file, with what was given in their place."""
     from vlmsearch.server.settings import DEFAULT_INDEX, IndexSettings, ServerSettings, read_settings
 
     named = {name: value for name, value in given.items() if value not in (None, ())}

@@ -107,7 +107,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
 
 
 def gpu_numbers(text: str) -> tuple[int, ...]:
-    """The numbers in the text of --gpus; ConfigError if there is anything else."""
+    """Return the numbers in the text of --gpus; ConfigError if there is anything else."""
     from vlmsearch.errors import ConfigError
 
     parts = text.split(",") if text else []

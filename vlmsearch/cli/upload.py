@@ -45,7 +45,7 @@ def upload_files(
 
 
 def _to_send(item: Sourced) -> Document:
-    """A document with what was read of it here; what is wrong with an image, the server says."""
+    """Return a document with what was read of it here; what is wrong with an image, the server says."""
     from vlmsearch.indexing.image_text import with_image_text
 
     document = item.document if item.image is None else replace(item.document, image=item.image)

@@ -113,7 +113,7 @@ def _picture(found: Explanation) -> str:
 
 
 def _veil(regions: Regions) -> str:
-    """A dark picture with holes where the regions mattered."""
+    """Return a dark picture with holes where the regions mattered."""
     falls = np.array([[value or 0.0 for value in row] for row in regions.evidence])
     dark = np.pad(_VEIL * (1 - np.clip(falls / falls.max(), 0, 1)), 1, mode="edge")  # its outer ones lie on the edges
     wide, half = 32 * len(dark), 16
@@ -156,7 +156,7 @@ def _about(name: str, leg: LegEvidence, found: Explanation) -> str:
 
 
 def _bar(share: float) -> str:
-    """A bar from the middle, to the right for what speaks for the document."""
+    """Return a bar from the middle, to the right for what speaks for the document."""
     kind, width = ("for", 100 * share) if share >= 0 else ("against", -100 * share)
     x = 100 if share >= 0 else 100 - width
     return (
@@ -167,7 +167,7 @@ def _bar(share: float) -> str:
 
 
 def _text(found: Explanation) -> str:
-    """The text, with the words of the query marked and the parts that its vectors owe most to lit."""
+    """Return the text, with the words of the query marked and the parts that its vectors owe most to lit."""
     text = (found.document.text or "") if found.document else ""
     if not text.strip():
         return ""

@@ -116,7 +116,7 @@ def parse_query(text: str) -> SceneQuery:
 
 
 def _holds(scene: Description, one: int, relation: str, other: int) -> bool:
-    """Whether group number ``one`` of a scene lies so to another."""
+    """Return whether group number ``one`` of a scene lies so to another."""
     if relation in ("inside", "around"):
         return scene.relation == "inside" and (one, other) == ((0, 1) if relation == "inside" else (1, 0))
     near, far = _ENDS[relation]
@@ -156,12 +156,12 @@ def _read_group(text: str, place: str) -> GroupQuery:
 
 
 def _names(table: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Each word of a vocabulary and what it stands for."""
+    """Return each word of a vocabulary and what it stands for."""
     return {word: name for name, words in table.items() for word in words}
 
 
 def _any(words: Iterable[str]) -> str:
-    """A pattern for one of some words."""
+    """Return a pattern for one of some words."""
     return f"(?:{'|'.join(re.escape(word) for word in sorted(set(words), key=len, reverse=True))})"
 
 

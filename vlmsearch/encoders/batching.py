@@ -138,7 +138,7 @@ class _Request:
 
     @property
     def left(self) -> int:
-        """How many items no batch has taken."""
+        """Return how many items no batch has taken."""
         return len(self.items) - self.taken
 
     def outcome(self) -> dict[str, Vectors]:
@@ -187,12 +187,12 @@ class _Queue:
 
     @property
     def left(self) -> int:
-        """How many items no batch has taken."""
+        """Return how many items no batch has taken."""
         return sum(request.left for request in self.requests)
 
     @property
     def is_full(self) -> bool:
-        """Whether there is enough for a batch."""
+        """Return whether there is enough for a batch."""
         return len(self.requests) >= self.usual or self.left >= self._items
 
     def put(self, request: _Request) -> None:
@@ -219,7 +219,7 @@ class _Queue:
         return [_Part(request, start, request.taken) for request, start in starts.items()]
 
     def _room(self) -> int:
-        """How many items a batch has: few where small requests wait for a large one, and once after they did."""
+        """Return how many items a batch has: few where small requests wait for a large one, and once after they did."""
         few = min(max(self._items // _MIXED, len(self.requests)), self._items)
         lefts = [request.left for request in self.requests]
         was, self._mixed = self._mixed, min(lefts) <= few < self._items < max(lefts)
@@ -460,7 +460,7 @@ class BatchingEncoder(Encoder):
                 self._on_batch(Batch(kind, count, len(parts), seconds))
 
     def _next_kind(self) -> _Kind | None:
-        """The kind whose turn it is to be encoded, as soon as a batch is to begin; None when all is done."""
+        """Return the kind whose turn it is to be encoded, as soon as a batch is to begin; None when all is done."""
         while True:
             ready = [kind for kind in self._turns if self._queues[kind].requests]
             if not ready and self._closed:
@@ -477,7 +477,7 @@ class BatchingEncoder(Encoder):
             self._changed.wait(waits[kind])
 
     def _wait_for_more(self, queue: _Queue) -> float:
-        """How many seconds to wait yet for the requests that probably come: as many as in the batch before."""
+        """Return how many seconds to wait yet for the requests that probably come: as many as in the batch before."""
         if queue.is_full or self._closed:
             return 0.0
         return max(0.0, queue.since + min(self._delay, queue.patience) - time.monotonic())
@@ -499,7 +499,10 @@ class BatchingEncoder(Encoder):
             request.end()
 
     def _outcomes(self, kind: _Kind, parts: Sequence[_Part]) -> list[_Outcome | BaseException]:
-        """What becomes of each part of a batch: a failure that is not the back end's is looked for part by part."""
+        """Return what becomes of each part of a batch.
+
+        A failure that is not the back end's is looked for part by part.
+        """
         try:
             return list(_dealt(self._encoded(kind, [item for part in parts for item in part.items]), parts))
         except BackendUnavailableError as exc:
@@ -510,7 +513,7 @@ class BatchingEncoder(Encoder):
             return [outcome for part in parts for outcome in self._outcomes(kind, [part])]
 
     def _encoded(self, kind: _Kind, items: Sequence[object]) -> _Outcome:
-        """The vectors of the items that can be used, by space, and why others cannot."""
+        """Return the vectors of the items that can be used, by space, and why others cannot."""
         encode: Callable[[Sequence[object]], dict[str, Vectors]] = (
             self._encoder.encode_images if kind == "image" else partial(self._encoder.encode_texts, role=kind)  # type: ignore[assignment]
         )
@@ -523,7 +526,7 @@ class BatchingEncoder(Encoder):
 
 
 def _dealt(outcome: _Outcome, parts: Sequence[_Part]) -> list[_Outcome]:
-    """What belongs to each part, of what a batch gave."""
+    """Return what belongs to each part, of what a batch gave."""
     vectors, bad = outcome
     found: list[_Outcome] = []
     place = row = 0

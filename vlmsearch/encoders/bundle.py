@@ -100,7 +100,7 @@ class BundleEncoder(Encoder):
     def _image_vectors(
         self, bundle: Bundle, vectors: Vectors, bad: Mapping[int, InvalidInputError]
     ) -> dict[str, Vectors]:
-        """What `encode_images` gives of the model's vectors of the images that can be used."""
+        """Return what `encode_images` gives of the model's vectors of the images that can be used."""
         space = self.spaces[self.bundles.index(bundle)]
         found = {space.name: cut_vectors(vectors, space.dim)}
         if bad:
@@ -108,18 +108,18 @@ class BundleEncoder(Encoder):
         return found
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
-        """The image as the model sees it: upright, cropped, of the model's size."""
+        """Return the image as the model sees it: upright, cropped, of the model's size."""
         if self._picture is None:
             raise ConfigError(f"{self.fingerprint} encodes no images")
         return PIL.Image.fromarray(to_pixels(image, _preprocess_of(self._picture), limits))
 
     def count_tokens(self, texts: Sequence[str], *, space: str, role: Role = "document") -> list[int]:
-        """How many tokens each text has; see `TokenizesTexts`."""
+        """Return how many tokens each text has; see `TokenizesTexts`."""
         apply_to_each(utf8_bytes, texts)
         return self._texts[space].count_tokens(texts, role)
 
     def decode_tokens(self, rows: Sequence[Sequence[int]], *, space: str) -> list[str]:
-        """The texts of token ids; see `TokenizesTexts`."""
+        """Return the texts of token ids; see `TokenizesTexts`."""
         return self._texts[space].decode_tokens(rows)
 
     def check_open(self) -> None:
@@ -154,7 +154,7 @@ class BundleEncoder(Encoder):
 
 
 def _usable(start: int, decoded: Sequence[Future[Pixels]], bad: dict[int, InvalidInputError]) -> Iterator[Pixels]:
-    """The pixels of a batch whose first image is number ``start``, unless none of its images can be used."""
+    """Yield the pixels of a batch whose first image is number ``start``, unless none of its images can be used."""
     pixels = []
     for item, future in enumerate(decoded, start):
         try:

@@ -144,7 +144,7 @@ def _usual_precision(bundles: Sequence[Bundle], wanted: Literal["int8", "fp16"])
 
 
 def _file(precision: Literal["int8", "fp32", "fp16"], provider: Provider | None) -> Precision:
-    """The precision of the files to load: INT8 on a GPU is the model with explicit quantisation."""
+    """Return the precision of the files to load: INT8 on a GPU is the model with explicit quantisation."""
     if precision == "int8" and provider == "cuda":
         raise ConfigError(
             "ONNX Runtime's CUDA provider has no INT8: use precision=fp16, provider=tensorrt or the encoder tensorrt:"

@@ -104,7 +104,7 @@ class TensorRTEncoder(BundleEncoder):
 
     @property
     def engines(self) -> Mapping[_Key, Engine]:
-        """The engines that are at work, by bundle and tower."""
+        """Return the engines that are at work, by bundle and tower."""
         return dict(self._engines)
 
     @property
@@ -139,7 +139,7 @@ class TensorRTEncoder(BundleEncoder):
         return self._image_vectors(bundle, np.delete(vectors, list(bad), axis=0) if bad else vectors, bad)
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
-        """What is left to do with it on the GPU: the bytes of a JPEG, else the image as the model sees it."""
+        """Return what is left to do with it on the GPU: the bytes of a JPEG, else the image as the model sees it."""
         if self._jpegs is None or not isinstance(image, Path | bytes):
             return super().prepare_image(image, limits)
         from vlmsearch.tensorrt.engine.jpeg import read_header
@@ -224,7 +224,7 @@ class TensorRTEncoder(BundleEncoder):
             self._meanwhile = None
 
     def _engine(self, bundle: Bundle, tower: Tower, *, build: bool, aloud: bool = False) -> Engine | None:
-        """The engine of a tower, built if need be and allowed, with progress shown where ``aloud``."""
+        """Return the engine of a tower, built if need be and allowed, with progress shown where ``aloud``."""
         device = self.gpu.index
 
         def find() -> Plan | None:
@@ -268,7 +268,7 @@ class TensorRTEncoder(BundleEncoder):
 
 
 def _gpu_images() -> type[GpuImages]:
-    """What decodes on the GPU; BackendError where nvImageCodec is installed and lacks a library."""
+    """Return what decodes on the GPU; BackendError where nvImageCodec is installed and lacks a library."""
     try:
         with _importing:  # a failed import is no module yet for a thread that waited for it
             from vlmsearch.tensorrt.engine.images import GpuImages

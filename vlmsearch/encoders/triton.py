@@ -162,7 +162,7 @@ class TritonEncoder(Encoder):
         return self._deployment.preprocess
 
     def _look(self) -> tuple[protocol.Deployment, int]:
-        """What the server has, and its largest batch; BackendError if its models do not belong together."""
+        """Return what the server has, and its largest batch; BackendError if its models do not belong together."""
         config = self._connection.config(self._model)
         if protocol.DEPLOYMENT not in config.parameters:
             raise BackendError(f"{self._model} of Triton at {self._connection.address} was not made by vlmsearch")
@@ -223,7 +223,7 @@ class TritonEncoder(Encoder):
         }
 
     def _send_chunks(self, space: Space, encoded: bytes, role: Role, count: int) -> list[Row]:
-        """The vectors of the chunks of a text that is longer than a model reads."""
+        """Return the vectors of the chunks of a text that is longer than a model reads."""
         output = protocol.text_model(space).upper()
         planned = list(batches(range(count), [1] * count, self._batch_size))
 
@@ -237,14 +237,14 @@ class TritonEncoder(Encoder):
         return [row for rows in self._each(planned, send) for row in rows]
 
     def _text_bytes(self, text: str) -> bytes:
-        """A text as it is sent."""
+        """Return a text as it is sent."""
         encoded = utf8_bytes(text)
         if refused := protocol.texts_too_large(len(encoded), self._deployment.max_text_bytes):
             raise protocol.error_of(refused)
         return encoded
 
     def _send_images(self, images: Sequence[ImageSource]) -> list[Outcome]:
-        """The vector of each image of a batch, or why it has none."""
+        """Return the vector of each image of a batch, or why it has none."""
         outcomes: dict[int, Outcome] = {}
         ready: dict[int, bytes | NDArray[np.uint8]] = {}
         for i, image in enumerate(images):
@@ -291,12 +291,12 @@ def _pooled(chunks: Sequence[_Chunk], count: int, dim: int) -> Vectors:
 
 
 def _role(role: Role, count: int) -> dict[str, NDArray[np.generic]]:
-    """The input that says what texts are encoded as; none for documents, which they are without."""
+    """Return the input that says what texts are encoded as; none for documents, which they are without."""
     return {} if role == "document" else {protocol.ROLE: _strings([role.encode()] * count)}
 
 
 def _strings(items: Sequence[object]) -> NDArray[np.object_]:
-    """A column of BYTES."""
+    """Return a column of BYTES."""
     column = np.empty((len(items), 1), np.object_)
     column[:, 0] = items
     return column

@@ -113,7 +113,7 @@ def build_bundle(
 
 
 def _missed(checks: Sequence[Check]) -> list[str]:
-    """The gates that were missed, with what was reached."""
+    """Return the gates that were missed, with what was reached."""
     return [f"{c.name} is {c.value:.5g}, gate {c.gate:g}" for c in checks if not c.passed]
 
 
@@ -187,7 +187,7 @@ def _prove(work: _Work, tower: Tower, reference: Reference) -> None:
 
 
 def _float32(work: _Work, tower: Tower) -> bytes:
-    """The graph of one tower in float32, our own or the repository's."""
+    """Return the graph of one tower in float32, our own or the repository's."""
     if work.recipe.export == "own":
         return export(work.checkpoint, tower)
     found = wrap_export(work.checkpoint, tower, "fp32")
@@ -235,7 +235,7 @@ def _add_precisions(work: _Work, tower: Tower, precisions: Sequence[Precision]) 
 def _lower(
     work: _Work, subject: Subject[Drift], precisions: Sequence[Precision]
 ) -> Iterator[tuple[Precision, QuantisedTower[Drift]]]:
-    """The lower precisions of one tower, one after the other."""
+    """Yield the lower precisions of one tower, one after the other."""
     from vlmsearch.export.verify import tower_feeds
 
     tower, settings = subject.tower, work.recipe.calibration
@@ -270,7 +270,7 @@ def _together(first: Samples, second: Samples, images: int, texts: int) -> Sampl
 
 
 def story(result: QuantisedTower[D], origin: str) -> Json:
-    """How a file was quantised, and what else was tried."""
+    """Return how a file was quantised, and what else was tried."""
     if result.plan is None:
         return {"method": "cast"}
     tried = [_plan(plan) | rounded(vars(drift)) for plan, drift in result.tried]
@@ -298,12 +298,12 @@ def _finish(work: _Work, precisions: Sequence[Precision], *, forced: Sequence[st
 
 
 def _samples(work: _Work, tower: Tower) -> Json:
-    """What a tower was measured on."""
+    """Return what a tower was measured on."""
     return {"origin": work.held_out.origin[tower], "count": len(work.vectors[tower])}
 
 
 def _fit_relevance(work: _Work, measured: Json) -> dict[Modality, RelevanceFit]:
-    """What the cosines of the model that was just built say of relevance; the figures go into ``measured``."""
+    """Return what the cosines of the model that was just built say of relevance; the figures go into ``measured``."""
     from vlmsearch.encoders.onnx import OnnxEncoder
     from vlmsearch.export.relevance import fit_encoder, sigmoid_fit
 
@@ -374,7 +374,7 @@ def keep_recipe(recipe: Recipe | RerankerRecipe, folder: Path) -> None:
 
 
 def file_entry(path: Path) -> Json:
-    """What ``bundle.json`` says of a file."""
+    """Return what ``bundle.json`` says of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):

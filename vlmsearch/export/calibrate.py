@@ -65,7 +65,7 @@ class Spread:
         return float((self.least / factors).min()), float((self.greatest / factors).max())
 
     def magnitude(self) -> Array:
-        """The greatest absolute value of each channel."""
+        """Return the greatest absolute value of each channel."""
         if self.least is None or self.greatest is None:
             raise ValueError("nothing was taken in")
         return np.maximum(np.abs(self.least), np.abs(self.greatest))
@@ -79,7 +79,10 @@ class Observation:
     weight_peaks: Array
 
     def smoothing(self, alpha: float) -> Array:
-        """What SmoothQuant divides the inputs by, per channel: ``alpha`` of the difficulty moves to the weights."""
+        """Return what SmoothQuant divides the inputs by, per channel.
+
+        ``alpha`` of the difficulty moves to the weights.
+        """
         inputs, weights = (np.log(np.maximum(peaks, 1e-5)) for peaks in (self.inputs.magnitude(), self.weight_peaks))
         factors = alpha * inputs - (1 - alpha) * weights
         smooth: Array = np.exp(np.clip(factors - factors.mean(), -3.5, 3.5)).astype(np.float32)
@@ -89,7 +92,7 @@ class Observation:
 def calibrate(
     checkpoint: Checkpoint, tower: Tower, feeds: Feeds, report: Callable[[int, int], None]
 ) -> Mapping[str, Observation]:
-    """What each Linear of a tower reads over all samples, padding left out.
+    """Return what each Linear of a tower reads over all samples, padding left out.
 
     Values are looked at in batches small enough to stay within a fixed budget of memory.
     """
@@ -112,7 +115,7 @@ def calibrate(
 
 
 def _small(batch: Feed, values: int, checkpoint: Checkpoint, tower: Tower) -> list[Feed]:
-    """A batch in parts whose probed values fit the budget."""
+    """Return a batch in parts whose probed values fit the budget."""
     form = checkpoint.tower(tower).transformer
     first = next(iter(batch.values()))
     tokens = checkpoint.image.tokens if tower == "image" and checkpoint.image else first.shape[1]

@@ -42,7 +42,7 @@ class ImageTower(ABC):
     @property
     @abstractmethod
     def tokens(self) -> int:
-        """How many tokens the transformer sees."""
+        """Return how many tokens the transformer sees."""
 
     @abstractmethod
     def write(self, layers: Layers, weights: Weights) -> None:
@@ -110,11 +110,11 @@ class Checkpoint:
 
     @property
     def towers(self) -> tuple[Tower, ...]:
-        """The towers it has, image first."""
+        """Return the towers it has, image first."""
         return ("image", "text") if self.image else ("text",)
 
     def tower(self, name: Tower) -> ImageTower | TextTower:
-        """One of its towers."""
+        """Return one of its towers."""
         if name == "text":
             return self.text
         if self.image is None:
@@ -152,7 +152,7 @@ def read_logits(weights: Weights) -> Logits:
 
 
 def image_settings(folder: Path) -> Json:
-    """How the checkpoint's images are prepared, from either of the files that say so."""
+    """Return how the checkpoint's images are prepared, from either of the files that say so."""
     alone, together = folder / "preprocessor_config.json", folder / "processor_config.json"
     if together.is_file() and not alone.is_file():
         return read_json(together).get("image_processor") or {}
@@ -216,7 +216,7 @@ def sentence_modules(folder: Path) -> SentenceModules:
 
 
 def lowers(folder: Path) -> bool:
-    """Whether the tokenizer makes capitals small by itself, so that a setting that says so changes nothing."""
+    """Return whether the tokenizer makes capitals small by itself, so that a setting that says so changes nothing."""
     normalizer = read_json(folder / "tokenizer.json").get("normalizer") or {}
     parts = normalizer.get("normalizers", [normalizer])
     return any(part.get("type") == "Lowercase" or part.get("lowercase") is True for part in parts)
@@ -227,7 +227,7 @@ _POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "cls_token": "cls", "max
 
 
 def _pooling(path: Path) -> Pooling:
-    """The pooling of a module, as ``pooling_mode`` (a name, or several) or as one switch a mode."""
+    """Return the pooling of a module, as ``pooling_mode`` (a name, or several) or as one switch a mode."""
     config = read_json(path)
     if not config.get("include_prompt", True):
         raise ConfigError(f"{path}: pooling that leaves the prompt out (include_prompt) cannot be exported")
@@ -245,7 +245,7 @@ def _pooling(path: Path) -> Pooling:
 
 
 def _prompts(folder: Path) -> Prompts:
-    """The prompts that sentence-transformers puts before queries and documents.
+    """Return the prompts that sentence-transformers puts before queries and documents.
 
     It knows them by name: "query", and the first of "document", "passage" and "corpus". A role without one gets the
     default prompt, if there is one.
@@ -264,7 +264,7 @@ def _prompts(folder: Path) -> Prompts:
 
 
 def read_transformer(config: Json, folder: Path) -> Transformer:
-    """The sizes of a transformer, by the usual names of a configuration."""
+    """Return the sizes of a transformer, by the usual names of a configuration."""
     activation = _ACTIVATIONS.get(str(config["hidden_act"]))
     if activation is None:
         known = ", ".join(_ACTIVATIONS)

@@ -30,7 +30,7 @@ _LEAST_SHARE = 0.9
 
 
 def completed(folder: Path, recipe: Recipe | RerankerRecipe, exports: Path | None = None) -> Path:
-    """The checkpoint in ``folder``, or one in the cache that has what it lacks and links to the rest.
+    """Return the checkpoint in ``folder``, or one in the cache that has what it lacks and links to the rest.
 
     ``exports`` is the folder of another repository, whose ONNX files the checkpoint gets.
     """
@@ -67,7 +67,7 @@ def completed(folder: Path, recipe: Recipe | RerankerRecipe, exports: Path | Non
 
 
 def _settings(folder: Path, recipe: Recipe) -> dict[str, str]:
-    """The files that say what the recipe adds to the repository's own settings."""
+    """Return the files that say what the recipe adds to the repository's own settings."""
     files: dict[str, str] = {}
     if recipe.pooling:
         if (folder / "modules.json").is_file():

@@ -91,12 +91,12 @@ def gather(recipe: Recipe, calibrate: Sequence[Path], *, images: bool, fit: bool
 
 
 def sentences() -> list[str]:
-    """The project's own English sentences."""
+    """Return the project's own English sentences."""
     return (data_folder("engines") / "calibration.txt").read_text(encoding="utf-8").splitlines()
 
 
 def passages() -> list[Passage]:
-    """The project's own labelled texts: four close ones a topic."""
+    """Return the project's own labelled texts: four close ones a topic."""
     lines = (data_folder("engines") / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
     return [Passage(**{**fields, "also": tuple(fields["also"])}) for fields in map(json.loads, lines)]
 

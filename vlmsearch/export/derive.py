@@ -103,7 +103,7 @@ def derive_recipe(
 
 
 def _begin(source: str, revision: str, checkpoint: Path | None, export: Export) -> tuple[Path, Recipe]:
-    """The folder with the small files, and a recipe that says where the model is from."""
+    """Return the folder with the small files, and a recipe that says where the model is from."""
     suffix = THEIRS if export == "theirs" else ""
     if checkpoint is not None:
         name = (bundle_name(source) if source else _NOT_PLAIN.sub("-", checkpoint.resolve().name)) + suffix
@@ -125,7 +125,7 @@ def _begin(source: str, revision: str, checkpoint: Path | None, export: Export) 
 
 
 def _measured(recipe: Recipe, loaded: Checkpoint, card: dict[str, object]) -> Recipe:
-    """The recipe with what the checkpoint says of itself."""
+    """Return the recipe with what the checkpoint says of itself."""
     most = min(loaded.max_tokens, _USUAL_TOKENS)
     return dataclasses.replace(
         recipe,

@@ -26,7 +26,7 @@ _AFTER_PROMPTS = ("", "a", "The", "7", "(", "é", "日")
 
 
 def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
-    """The folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
+    """Return the folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
 
     Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached or has no such
     revision: it says what to run instead, and what works offline. ConfigError where the repository has pickled weights
@@ -41,7 +41,7 @@ def checkpoint_folder(recipe: Recipe | RerankerRecipe) -> Path:
 
 
 def _weights(recipe: Recipe | RerankerRecipe, source: str, revision: str) -> Path:
-    """The folder with a model's settings and weights."""
+    """Return the folder with a model's settings and weights."""
     kept = kept_folder(source, revision)
     if kept and _is_whole(kept):
         return kept
@@ -53,7 +53,7 @@ def _weights(recipe: Recipe | RerankerRecipe, source: str, revision: str) -> Pat
 
 
 def _exports(recipe: Recipe) -> Path:
-    """The folder with a repository's own ONNX files."""
+    """Return the folder with a repository's own ONNX files."""
     kept = kept_folder(recipe.source, recipe.revision)
     if kept and any((kept / FOLDER).glob("*.onnx")):
         return kept
@@ -62,12 +62,12 @@ def _exports(recipe: Recipe) -> Path:
 
 
 def advice(name: str) -> str:
-    """What to do without the hub, in place of building ``name`` from it."""
+    """Return what to do without the hub, in place of building ``name`` from it."""
     return f"With a copy of the checkpoint run `vlmsearch build {name} --from DIR`; onnx:demo works offline"
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a copy on this machine has its weights."""
+    """Return whether a copy on this machine has its weights."""
     try:
         return bool(weight_files(folder))
     except (ConfigError, ModelUnavailableError):
@@ -75,7 +75,10 @@ def _is_whole(folder: Path) -> bool:
 
 
 def checkpoint_of(bundle: Bundle, given: Path | None = None) -> Path:
-    """The folder of a bundle's checkpoint, ``given`` or its recipe's; ConfigError if it was built from another."""
+    """Return the folder of a bundle's checkpoint, ``given`` or its recipe's.
+
+    ConfigError if it was built from another.
+    """
     recipe = built_by(bundle)
     if given is None and recipe is None:
         raise ConfigError(f"{bundle.name} has no recipe: give the folder that it was built from")
@@ -87,12 +90,12 @@ def checkpoint_of(bundle: Bundle, given: Path | None = None) -> Path:
 
 
 def fingerprint(checkpoint: Checkpoint, name: str) -> str:
-    """What every runtime of a model carries: its name, and a digest of all that decides its vectors."""
+    """Return what every runtime of a model carries: its name, and a digest of all that decides its vectors."""
     return f"{name}:{checkpoint.digest()[:12]}"
 
 
 def text_input(checkpoint: Checkpoint) -> TextInput:
-    """How the text tower takes its tokens, from the checkpoint's own tokenizer."""
+    """Return how the text tower takes its tokens, from the checkpoint's own tokenizer."""
     tokenizer = read_tokenizer((checkpoint.folder / "tokenizer.json").read_bytes(), str(checkpoint.folder))
     with no_panics(str(checkpoint.folder)):
         tokenizer.no_truncation()
@@ -112,7 +115,7 @@ def text_input(checkpoint: Checkpoint) -> TextInput:
 
 
 def _prompt(tokenizer: Tokenizer, text: str) -> TextPrompt:
-    """A prompt, with the tokens that it has before whatever text.
+    """Return a prompt, with the tokens that it has before whatever text.
 
     Those at its end may depend on the text: a byte-level BPE has the space after "query:" in the next word's token.
     """
@@ -124,7 +127,7 @@ def _prompt(tokenizer: Tokenizer, text: str) -> TextPrompt:
 
 
 def as_bundle(checkpoint: Checkpoint, recipe: Recipe) -> Bundle:
-    """The checkpoint's own folder as a bundle without models: all that an encoder of another runtime needs."""
+    """Return the checkpoint's own folder as a bundle without models: all that an encoder of another runtime needs."""
     tokenizer = (checkpoint.folder / "tokenizer.json").read_bytes()
     return Bundle(
         folder=checkpoint.folder,

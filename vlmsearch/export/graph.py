@@ -52,12 +52,12 @@ class OnnxGraph:
         self._outputs.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, [None] * 3))
 
     def constant(self, array: NDArray[np.generic], name: str) -> str:
-        """A constant; the same name twice is the same constant."""
+        """Return a constant; the same name twice is the same constant."""
         self._constants.setdefault(name, array)
         return name
 
     def ints(self, *values: int) -> str:
-        """A constant vector of int64, for shapes and axes."""
+        """Return a constant vector of int64, for shapes and axes."""
         return self.constant(np.array(values, np.int64), "ints_" + "_".join(map(str, values)).replace("-", "m"))
 
     def op(self, kind: str, *inputs: str, scope: str, **attributes: Attribute) -> str:
@@ -96,7 +96,7 @@ class OnnxGraph:
             self._nodes = outer
 
     def to_bytes(self) -> bytes:
-        """The finished model as its file. BackendError where it is beyond the 2 GB that such a file can have.
+        """Return the finished model as its file. BackendError where it is beyond the 2 GB that such a file can have.
 
         Constants are written one after the other, so that no second copy of all of them is ever in memory.
         """
@@ -134,7 +134,7 @@ def _check(graph: onnx.GraphProto, constants: Mapping[str, NDArray[np.generic]],
 
 
 def _varint(value: int) -> bytes:
-    """A whole number as protocol buffers write it."""
+    """Return a whole number as protocol buffers write it."""
     groups = []
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)

@@ -55,7 +55,7 @@ class HubModel:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """The patterns of the files that hold its weights, safetensors before PyTorch's own; empty for none."""
+        """Return the patterns of the files that hold its weights, safetensors before PyTorch's own; empty for none."""
         kinds = (_SAFE, _OPEN_CLIP, _PICKLED)
         return next((kind for kind in kinds if any(name in self.files for name in (kind[0], kind[2]))), ())
 
@@ -93,7 +93,7 @@ def look_up(source: str, revision: str, advice: str) -> HubModel:
 
 
 def fetch(model: HubModel, patterns: Sequence[str], advice: str) -> Path:
-    """The folder with the files of a model that match, downloaded where they are not on this machine yet.
+    """Return the folder with the files of a model that match, downloaded where they are not on this machine yet.
 
     Progress is shown by the hub's own library. ModelUnavailableError as `look_up` raises it.
     """
@@ -108,7 +108,7 @@ def fetch(model: HubModel, patterns: Sequence[str], advice: str) -> Path:
 
 
 def kept_folder(source: str, revision: str) -> Path | None:
-    """What this machine has of a model at a revision, in the hub's own cache; None for nothing."""
+    """Return what this machine has of a model at a revision, in the hub's own cache; None for nothing."""
     try:
         folder = Path(_library().snapshot_download(source, revision=revision, local_files_only=True))
     except (OSError, ValueError):
@@ -117,7 +117,10 @@ def kept_folder(source: str, revision: str) -> Path | None:
 
 
 def model_card(folder: Path) -> dict[str, object]:
-    """What the front matter of a repository's README says: its licence, its languages; empty where it says nothing."""
+    """Return what the front matter of a repository's README says: its licence, its languages.
+
+    Empty where it says nothing.
+    """
     if not (folder / "README.md").is_file():
         return {}
     from yaml import YAMLError

@@ -96,7 +96,7 @@ def padded_feeds(feeds: Feeds, form: TextInput) -> Feeds:
 
 
 def open_session(model: bytes, threads: int | None = None) -> ort.InferenceSession:
-    """A model on ONNX Runtime, on all cores this process may use or on ``threads``.
+    """Return a model on ONNX Runtime, on all cores this process may use or on ``threads``.
 
     What is between QuantizeLinear and DequantizeLinear is computed in float32, as TensorRT means it: integers of a
     processor without VNNI overflow there.
@@ -112,7 +112,7 @@ def open_session(model: bytes, threads: int | None = None) -> ort.InferenceSessi
 
 
 def run(model: bytes, feeds: Feeds) -> tuple[Vectors, float]:
-    """What a model gives for all samples, in their order, and how many samples a second were computed."""
+    """Return what a model gives for all samples, in their order, and how many samples a second were computed."""
     session = open_session(model)
     session.run(None, {name: array[:1] for name, array in feeds.batches[0].items()})
     begun = time.perf_counter()

@@ -103,7 +103,7 @@ class Layers:
         """The greatest absolute weight of each input channel of those Linears."""
 
     def weight(self, array: Array, name: str) -> str:
-        """A constant in the arithmetic's type."""
+        """Return a constant in the arithmetic's type."""
         return self.graph.constant(array.astype(self.dtype), name)
 
     def cast(self, x: str, scope: str) -> str:
@@ -119,7 +119,7 @@ class Layers:
         return self._add_bias(y, layer)
 
     def _smooth(self, x: str, layer: Linear, how: Quantised) -> tuple[str, Array]:
-        """The input and the weight of a Linear, smoothed."""
+        """Return the input and the weight of a Linear, smoothed."""
         if how.smooth is None:
             return x, layer.weight
         x = self.graph.op("Mul", x, self.weight(np.float32(1) / how.smooth, f"{layer.name}.smooth"), scope=layer.name)
@@ -131,13 +131,13 @@ class Layers:
         return self.graph.op("Add", y, self.weight(layer.bias, f"{layer.name}.bias"), scope=layer.name)
 
     def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
-        """The rows of a table, one for each id; a very large one is kept in float16, so that a file holds it."""
+        """Return the rows of a table, one for each id; a very large one is kept in float16, so that a file holds it."""
         if table.nbytes > LARGEST_TABLE:
             return self._half_lookup(table, ids, name)
         return self.graph.op("Gather", self.weight(table, name), ids, scope="embed")
 
     def _half_lookup(self, table: Array, ids: str, name: str) -> str:
-        """The rows of a table that is kept in float16, at half the size."""
+        """Return the rows of a table that is kept in float16, at half the size."""
         rows = self.graph.op("Gather", self.graph.constant(table.astype(np.float16), name), ids, scope="embed")
         return self.cast(rows, "embed")
 
@@ -147,7 +147,7 @@ class Layers:
         return self.graph.op("LayerNormalization", x, scale, bias, scope=layer.name, axis=-1, epsilon=layer.epsilon)
 
     def add_norm(self, x: str, residual: str, layer: Norm) -> tuple[str, str]:
-        """The sum of ``x`` and ``residual``, and that sum normalised."""
+        """Return the sum of ``x`` and ``residual``, and that sum normalised."""
         total = self.graph.op("Add", x, residual, scope=layer.name)
         return total, self.norm(total, layer)
 
@@ -204,7 +204,7 @@ class Layers:
         return self.graph.op_many("Split", parts, x, sizes, scope=scope, axis=-1)
 
     def _bias(self, mask: Mask) -> str:
-        """What is added to the scores, (n, 1, queries or 1, keys); written once per mask."""
+        """Return what is added to the scores, (n, 1, queries or 1, keys); written once per mask."""
         if mask not in self._biases:
             op, ints = self.graph.op, self.graph.ints
             hidden = op("Sub", self.scalar(1.0), self.cast(mask.padding, "mask"), scope="mask")
@@ -218,7 +218,7 @@ class Layers:
         return self._biases[mask]
 
     def scalar(self, value: float) -> str:
-        """A constant of the arithmetic's type."""
+        """Return a constant of the arithmetic's type."""
         return self.weight(np.array(value, np.float32), f"scalar_{value}")
 
 
@@ -294,11 +294,11 @@ class CpuInt8Layers(_QuantisedLayers):
         return op("MatMulIntegerToFloat", quantised, w, a_scale, s, a_zero, zero, bias, scope=name)
 
     def lookup(self, table: Array, ids: str, name: str = "tokens") -> str:
-        """The rows of a table, one for each id."""
+        """Return the rows of a table, one for each id."""
         return self._half_lookup(table, ids, name)
 
     def add_norm(self, x: str, residual: str, layer: Norm) -> tuple[str, str]:
-        """The sum of ``x`` and ``residual``, and that sum normalised.
+        """Return the sum of ``x`` and ``residual``, and that sum normalised.
 
         ONNX Runtime fuses Add with the normalisation into an operator that is several times slower than the two; it
         leaves Sum, which computes the same, alone.
@@ -349,7 +349,7 @@ class CpuInt8Layers(_QuantisedLayers):
         )  # fmt: skip
 
     def _is_whole(self, padding: str) -> str:
-        """Whether texts are long and none is padded; written once per mask."""
+        """Return whether texts are long and none is padded; written once per mask."""
         if padding not in self._whole:
             op, ints = self.graph.op, self.graph.ints
             least = op("ReduceMin", padding, scope="mask", keepdims=0)

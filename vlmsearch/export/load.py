@@ -63,7 +63,7 @@ def check_family(folder: Path, name: str) -> tuple[str, Json]:
 
 
 def is_cross_encoder(config: object) -> bool:
-    """Whether a configuration is of a model that gives numbers for texts, and no vectors."""
+    """Return whether a configuration is of a model that gives numbers for texts, and no vectors."""
     return any("ForSequenceClassification" in head for head in _heads(config))
 
 
@@ -82,7 +82,7 @@ def _reader(kind: str | None, config: object, name: str, readers: Mapping[str, R
 
 
 def _program(programs: object) -> str:
-    """The file that a repository's ``auto_map`` names."""
+    """Return the file that a repository's ``auto_map`` names."""
     named = [str(value).rpartition("--")[2] for value in programs.values()] if isinstance(programs, dict) else []
     return ", ".join(dict.fromkeys(f"{value.partition('.')[0]}.py" for value in named))
 

@@ -38,7 +38,7 @@ class LabelledPairs:
 
     @property
     def texts(self) -> list[tuple[str, str]]:
-        """The pairs, as a tokenizer takes them."""
+        """Return the pairs, as a tokenizer takes them."""
         return list(zip(self.queries, self.documents))
 
     def some(self, count: int) -> LabelledPairs:
@@ -59,7 +59,7 @@ class Collection:
 
 
 def labelled_pairs(source: PairsFrom, queries: int, candidates: int) -> LabelledPairs:
-    """The pairs of as many queries, each with the documents that share most words with it; always the same.
+    """Return the pairs of as many queries, each with the documents that share most words with it; always the same.
 
     ConfigError where the collection has fewer queries.
     """
@@ -93,7 +93,10 @@ def drawn_scenes(queries: int) -> Collection:
 
 
 def labelled_passages() -> Collection:
-    """The project's own passages, four a topic; the queries of each are a question, keywords and a paraphrase."""
+    """Return the project's own passages, four a topic.
+
+    The queries of each are a question, keywords and a paraphrase.
+    """
     rows = passages()
     places = {row.id: place for place, row in enumerate(rows)}
     asked = [

@@ -65,7 +65,7 @@ def build_with_progress(
 def _of_rerankers(
     name: str, precisions: Sequence[Precision] | None, calibrate: Sequence[Path]
 ) -> list[RerankerPrecision] | None:
-    """The precisions of a re-ranker; ConfigError for what is for encoders only."""
+    """Return the precisions of a re-ranker; ConfigError for what is for encoders only."""
     if calibrate:
         raise ConfigError(f"{name} is a re-ranker, which is not calibrated on texts and images: leave out `calibrate`")
     if precisions and not set(precisions) <= set(PRECISIONS):
@@ -75,7 +75,7 @@ def _of_rerankers(
 
 @contextmanager
 def steps(name: str) -> Iterator[Report]:
-    """A line for each step: moving on a terminal, plain elsewhere."""
+    """Give a line for each step: moving on a terminal, plain elsewhere."""
     console = make_console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     current: dict[str, TaskID] = {}

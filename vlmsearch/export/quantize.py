@@ -52,14 +52,14 @@ class Closeness(Protocol):
 
     @property
     def rate(self) -> float:
-        """How many items it computes in a second."""
+        """Return how many items it computes in a second."""
 
     @property
     def nearness(self) -> float:
         """1 where it computes the same, less the more it differs."""
 
     def passes(self, gate: Any) -> bool:
-        """Whether it is near enough."""
+        """Return whether it is near enough."""
 
 
 D = TypeVar("D", bound=Closeness)
@@ -76,11 +76,11 @@ class Drift:
 
     @property
     def nearness(self) -> float:
-        """The mean cosine."""
+        """Return the mean cosine."""
         return self.mean_cosine
 
     def passes(self, gate: TowerGate) -> bool:
-        """Whether it is near enough."""
+        """Return whether it is near enough."""
         return self.mean_cosine >= gate.mean_cosine and self.overlap >= gate.overlap
 
 
@@ -102,7 +102,7 @@ class ScoreDrift:
         return 1 - self.mean_difference
 
     def passes(self, gate: ScoreGate) -> bool:
-        """Whether it is near enough."""
+        """Return whether it is near enough."""
         return self.mean_difference <= gate.difference and self.order >= gate.order
 
 
@@ -131,30 +131,33 @@ class Subject(Generic[D]):
     compare: Callable[[Vectors, Vectors, float], D]
 
     def measure(self, model: bytes) -> D:
-        """How a model of this tower differs from float32."""
+        """Return how a model of this tower differs from float32."""
         found, rate = run(model, self.feeds)
         return self.compare(self.reference, found, rate)
 
     def some(self, count: int) -> Subject[D]:
-        """The same with fewer samples."""
+        """Return the same with fewer samples."""
         feeds, items = self.feeds.some(count)
         return dataclasses.replace(self, feeds=feeds, reference=self.reference[items])
 
 
 def drift(reference: Vectors, vectors: Vectors, rate: float = 0.0) -> Drift:
-    """How ``vectors`` differ from ``reference``, row by row."""
+    """Return how ``vectors`` differ from ``reference``, row by row."""
     cosines = row_cosines(vectors, reference)
     return Drift(float(cosines.mean()), float(cosines.min()), neighbour_overlap(reference, vectors), rate)
 
 
 def score_drift(reference: Vectors, found: Vectors, rate: float = 0.0) -> ScoreDrift:
-    """How probabilities differ from those of float32, both (n, 1)."""
+    """Return how probabilities differ from those of float32, both (n, 1)."""
     differences = np.abs(np.nan_to_num(found, nan=-1.0) - reference)
     return ScoreDrift(float(differences.mean()), float(differences.max()), _same_order(reference, found), rate)
 
 
 def _same_order(reference: Vectors, found: Vectors) -> float:
-    """The share of the pairs that ``reference`` orders which ``found`` orders the same way; a tie counts half."""
+    """Return the share of the pairs that ``reference`` orders which ``found`` orders the same way.
+
+    A tie counts half.
+    """
     wanted, got = (np.sign(values - values.T) for values in (reference, np.nan_to_num(found, nan=-1.0)))
     ordered = wanted != 0
     return float((1 + (wanted * got)[ordered].mean()) / 2) if ordered.any() else 1.0
@@ -172,14 +175,14 @@ def neighbour_overlap(reference: Vectors, vectors: Vectors) -> float:
 
 
 def export(checkpoint: Checkpoint, tower: Tower, dtype: Arithmetic = np.float32) -> bytes:
-    """One tower with all arithmetic in ``dtype``."""
+    """Return one tower with all arithmetic in ``dtype``."""
     graph = OnnxGraph(tower)
     checkpoint.write(tower, Layers(graph, dtype))
     return graph.to_bytes()
 
 
 def write(subject: Subject[D], precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation]) -> bytes:
-    """One tower in ``int8`` (for ONNX Runtime on a CPU) or ``qdq`` (for TensorRT)."""
+    """Return one tower in ``int8`` (for ONNX Runtime on a CPU) or ``qdq`` (for TensorRT)."""
     graph = OnnxGraph(subject.tower)
     parts = {
         name: _ranges(plan, observation, symmetric=precision == "qdq")
@@ -201,7 +204,7 @@ def quantise(
     *,
     trusted: bool,
 ) -> QuantisedTower[D]:
-    """The first that passes the gate: plain, smoothed, or with the most harmful Linears in high precision.
+    """Return the first that passes the gate: plain, smoothed, or with the most harmful Linears in high precision.
 
     ``trusted`` says that calibration saw what the model will see. Without that, ``int8`` gets dynamic ranges, because
     fixed ones would cut off what calibration did not see. If nothing passes, the result is the nearest there is.
@@ -235,7 +238,7 @@ def quantise(
 
 
 def describe(plan: QuantisationPlan) -> str:
-    """A plan in a few words."""
+    """Return a plan in a few words."""
     words = [plan.method] + ([f"{plan.percentile:g} %"] if plan.method == "static" and plan.percentile < 100 else [])
     words += [f"smoothed by {plan.smoothing:g}"] if plan.smoothing is not None else []
     words += [f"{len(plan.excluded)} Linears in high precision"] if plan.excluded else []
@@ -255,7 +258,10 @@ def _ranges(plan: QuantisationPlan, seen: Observation, *, symmetric: bool) -> Qu
 
 
 def _is_better(narrower: QuantisedTower[D], wider: QuantisedTower[D], gate: TowerGate | ScoreGate) -> bool:
-    """Whether a narrower static range is worth what it cuts off: it alone passes, or it is much nearer to float32."""
+    """Return whether a narrower static range is worth what it cuts off.
+
+    It alone passes, or it is much nearer to float32.
+    """
     if narrower.drift.passes(gate) != wider.drift.passes(gate):
         return narrower.drift.passes(gate)
     return _nearness(narrower) > _nearness(wider) + _WORTH_CLIPPING
@@ -274,7 +280,10 @@ def _plan(result: QuantisedTower[D]) -> QuantisationPlan:
 def _by_damage(
     subject: Subject[D], precision: Precision, plan: QuantisationPlan, seen: Mapping[str, Observation], report: Report
 ) -> list[str]:
-    """The Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do."""
+    """Return the Linears, most harmful first.
+
+    Each is quantised alone, or with its neighbours where time would not do.
+    """
     names, part = list(seen), subject.some(_SEARCH_SAMPLES)
     damage: list[tuple[float, list[str]]] = []
     size = place = 0
@@ -298,7 +307,7 @@ def _exclude(
     gate: TowerGate | ScoreGate,
     attempt: Callable[[QuantisationPlan], QuantisedTower[D]],
 ) -> QuantisedTower[D]:
-    """The model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
+    """Return the model with as few Linears in high precision as pass the gate, found by bisection; else the nearest."""
     if most < 1:
         return best
     plan = _plan(best)

@@ -259,7 +259,10 @@ def _indexes(
 def _some_topics(
     topics: NDArray[np.int64], own: np.int64, cosines: NDArray[np.float32], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Some of the topics of documents, ``own`` among them: any, or those whose cosines with a query are the highest."""
+    """Return some of the topics of documents, ``own`` among them.
+
+    Any, or those whose cosines with a query are the highest.
+    """
     names = np.unique(topics)
     if rng.random() >= _ONE_FIELD:
         share = rng.uniform(0.1, 1.0)

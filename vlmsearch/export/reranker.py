@@ -180,7 +180,7 @@ def _quantised(
     checkpoint: Checkpoint, tokenizer: Tokenizer, fitted: LabelledPairs, held_out: LabelledPairs, platt: PlattScaling,
     recipe: RerankerRecipe, report: Report,
 ) -> tuple[bytes, ScoreDrift, Json]:  # fmt: skip
-    """The INT8 model, how it differs from float32, and how it was made."""
+    """Return the INT8 model, how it differs from float32, and how it was made."""
 
     def compare(reference: Vectors, found: Vectors, rate: float) -> ScoreDrift:
         one, other = (platt.probabilities(values).astype(np.float32) for values in (reference, found))
@@ -196,7 +196,7 @@ def _quantised(
 
 
 def _retrieval(folder: Path, recipe: RerankerRecipe, precisions: Sequence[RerankerPrecision], report: Report) -> Json:
-    """How often the right scene comes first, without the re-ranker and with it."""
+    """Return how often the right scene comes first, without the re-ranker and with it."""
     from vlmsearch.export.retrieval import reranked_recall
 
     figures: Json = {"scenes": recipe.scenes, "command": f"vlmsearch bench scenes {recipe.name}"}

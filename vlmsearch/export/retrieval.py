@@ -51,7 +51,7 @@ def recall(asked: Vectors, found: Vectors) -> dict[int, float]:
 
 
 def reranked_recall(reranker: Reranker, count: int = 1000, first: int = FIRST) -> dict[str, float]:
-    """How often a query of ``count`` scenes finds the caption of its own scene first, and one that it fits.
+    """Return how often a query of ``count`` scenes finds the caption of its own scene first, and one that it fits.
 
     The queries leave things out, so that one may fit several scenes. The captions are found by demo-minilm and by
     words, and the ``first`` of them are read again.

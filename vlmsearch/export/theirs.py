@@ -36,7 +36,7 @@ _THEIR = "theirs/"
 
 
 def find_export(folder: Path, tower: Tower, precision: Precision, *, images: bool) -> Path | None:
-    """The file of one tower in ``fp32`` or ``int8``; None where the repository has none."""
+    """Return the file of one tower in ``fp32`` or ``int8``; None where the repository has none."""
     stems = _STEMS[tower] if tower == "image" or not images else _STEMS[tower][:1]
     suffixes = {"fp32": ("",), "int8": _QUANTISED}.get(precision, ())
     paths = (folder / FOLDER / f"{stem}{suffix}.onnx" for stem in stems for suffix in suffixes)
@@ -143,7 +143,7 @@ def _text_inputs(writer: _Writer, types: dict[str, int]) -> tuple[list[NodeProto
 def _vectors(
     writer: _Writer, checkpoint: Checkpoint, tower: Tower, outputs: set[str], path: Path
 ) -> tuple[str, list[NodeProto]]:
-    """Which output is the vector, or how one is made of the tokens."""
+    """Return which output is the vector, or how one is made of the tokens."""
     pooled = (*_POOLED[tower], *(("pooler_output",) if checkpoint.image else ()))
     for name in pooled:
         if _THEIR + name in outputs:

@@ -88,14 +88,17 @@ class Reference(Protocol):
         """Unit vectors of what the image processor gives, (n, 3, size, size)."""
 
     def pixel_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
-        """What `images` gives, on the device and in the model's own precision."""
+        """Return what `images` gives, on the device and in the model's own precision."""
 
     def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """What `texts` gives, on the device."""
+        """Return what `texts` gives, on the device."""
 
 
 def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Reference:
-    """The reference of a two-tower or sentence-transformers checkpoint; BackendError with transformers' own reason."""
+    """Return the reference of a two-tower or sentence-transformers checkpoint.
+
+    BackendError with transformers' own reason.
+    """
     try:
         kind, _ = read_config(folder)
         with quiet():
@@ -105,7 +108,7 @@ def load_reference(folder: Path, device: str = "cpu", dtype: torch.dtype = torch
 
 
 def image_processor(folder: Path) -> Callable[..., Any]:
-    """The checkpoint's own image processor, of the kind that computes with Pillow."""
+    """Return the checkpoint's own image processor, of the kind that computes with Pillow."""
     kind, config = read_config(folder)
     name = _PROCESSORS[str(kind)]
     with_pillow = getattr(transformers, f"{name}Pil", None) or getattr(transformers, name)
@@ -152,12 +155,12 @@ class TwoTowers:
             return _array(self.token_vectors(*_inputs(ids, mask, self._device)))
 
     def pixel_vectors(self, pixels: torch.Tensor) -> torch.Tensor:
-        """What `images` gives, on the device and in the model's own precision."""
+        """Return what `images` gives, on the device and in the model's own precision."""
         mean, std = self._mean_and_std
         return self._image_vectors(((pixels.to(self._model.dtype) / 255 - mean) / std).permute(0, 3, 1, 2))
 
     def token_vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """What `texts` gives, on the device."""
+        """Return what `texts` gives, on the device."""
         masked = {"attention_mask": mask} if self._masked else {}
         return _features(self._model.get_text_features(input_ids=ids, **masked))
 
@@ -178,7 +181,7 @@ def _check_size(folder: Path, make: Callable[[], Any]) -> None:
 
 
 def _described(folder: Path, kind: type[Any]) -> Any:
-    """The model that a configuration describes, without its weights."""
+    """Return the model that a configuration describes, without its weights."""
     return kind.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=False))
 
 
@@ -242,7 +245,7 @@ class CrossEncoderReference:
         self._model = model.eval()
 
     def logits(self, inputs: Mapping[str, NDArray[np.generic]]) -> Vectors:
-        """The numbers of token ids, their types and their mask, each int32 (n, length): float32 (n, 1)."""
+        """Return the numbers of token ids, their types and their mask, each int32 (n, length): float32 (n, 1)."""
         with torch.inference_mode():
             given = {name: torch.from_numpy(array.astype(np.int64)) for name, array in inputs.items()}
             if self._model.config.type_vocab_size < 2:  # RoBERTa
@@ -268,7 +271,7 @@ def _array(vectors: torch.Tensor) -> Vectors:
 
 
 def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
-    """A checkpoint's folder, and the recipe it belongs to."""
+    """Return a checkpoint's folder, and the recipe it belongs to."""
     folder = expand_home(location)
     if is_path(location) and is_checkpoint(folder):
         kind, _ = read_config(folder)
@@ -280,7 +283,10 @@ def _locate(location: str, name: str | None) -> tuple[Path, Recipe]:
 
 
 def _space(kind: str | None, name: str | None) -> str:
-    """The space of a checkpoint in a folder: that of the bundle that has its name, or the usual one of its family."""
+    """Return the space of a checkpoint in a folder.
+
+    That of the bundle that has its name, or the usual one of its family.
+    """
     folder = built_folder(name) if name else None
     if folder is not None:
         return open_bundle(folder).space.name

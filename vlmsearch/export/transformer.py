@@ -65,7 +65,9 @@ def pre_norm(
     *,
     normed: bool = False,
 ) -> str:
-    """The layers with normalisation first, and the final normalisation: all tokens, or the one that ``pool`` takes.
+    """Return the layers with normalisation first, and the final normalisation.
+
+    All tokens, or the one that ``pool`` takes.
 
     ``normed`` says that ``x`` is what the first layer's ``norm1`` gave.
     """
@@ -82,7 +84,10 @@ def pre_norm(
 def post_norm(
     layers: Layers, x: str, blocks: Sequence[Block], form: Transformer, mask: Mask | None, pool: Pool | None
 ) -> str:
-    """The layers with normalisation after attention and after the MLP: all tokens, or the one that ``pool`` takes."""
+    """Return the layers with normalisation after attention and after the MLP.
+
+    All tokens, or the one that ``pool`` takes.
+    """
     for block in blocks:
         last = pool if block is blocks[-1] else None
         attended = attention(layers, block, form, x, mask, last)
@@ -114,7 +119,7 @@ def attention(layers: Layers, block: Block, form: Transformer, x: str, mask: Mas
 
 
 def mlp(layers: Layers, block: Block, form: Transformer, x: str) -> str:
-    """The two Linears after attention, with the activation between them."""
+    """Return the two Linears after attention, with the activation between them."""
     scope, hidden = f"{block.name}/mlp", layers.linear(x, block.fc1)
     if block.gated:
         activated, gate = layers.split(hidden, 2, block.fc1.weight.shape[1] // 2, scope)
@@ -125,7 +130,7 @@ def mlp(layers: Layers, block: Block, form: Transformer, x: str) -> str:
 
 
 def encoder_blocks(weights: Weights, prefix: str, name: str, form: Transformer) -> list[Block]:
-    """The layers of one of CLIP's or SigLIP's towers, by transformers' names."""
+    """Return the layers of one of CLIP's or SigLIP's towers, by transformers' names."""
     return [_encoder_block(weights, f"{prefix}encoder.layers.{i}.", f"{name}/{i}", form) for i in range(form.layers)]
 
 
@@ -145,18 +150,18 @@ def _encoder_block(weights: Weights, prefix: str, name: str, form: Transformer) 
 
 
 def linear(weights: Weights, prefix: str, name: str, *, bias: bool = True) -> Linear:
-    """The weights of one Linear, as PyTorch keeps them."""
+    """Return the weights of one Linear, as PyTorch keeps them."""
     return Linear(name, weights[f"{prefix}.weight"].T, weights[f"{prefix}.bias"] if bias else None)
 
 
 def scaled(query: Linear, form: Transformer) -> Linear:
-    """The query's projection with attention's 1 / sqrt(head size) in it."""
+    """Return the query's projection with attention's 1 / sqrt(head size) in it."""
     scale = np.float32((form.width // form.heads) ** -0.5)
     return Linear(query.name, query.weight * scale, None if query.bias is None else query.bias * scale)
 
 
 def norm_weights(weights: Weights, prefix: str, form: Transformer, *, bias: bool = True) -> Norm:
-    """The weights of one layer normalisation; without a bias it is zero."""
+    """Return the weights of one layer normalisation; without a bias it is zero."""
     scale = weights[f"{prefix}.weight"]
     return Norm(prefix, scale, weights[f"{prefix}.bias"] if bias else np.zeros_like(scale), form.epsilon)
 
@@ -169,52 +174,52 @@ def text_inputs(layers: Layers) -> tuple[str, str]:
 
 
 def text_length(layers: Layers, ids: str) -> str:
-    """How many columns the ids have."""
+    """Return how many columns the ids have."""
     graph = layers.graph
     shape = graph.op("Shape", ids, scope="length")
     return graph.op("Slice", shape, graph.ints(1), graph.ints(2), graph.ints(0), scope="length")
 
 
 def first_rows(layers: Layers, table: Array, length: str) -> str:
-    """A row for each column of the ids, of zeros for those that can only be padding."""
+    """Return a row for each column of the ids, of zeros for those that can only be padding."""
     graph = layers.graph
     whole = np.pad(table, ((0, padded_length(len(table)) - len(table)), (0, 0)))
     return graph.op("Slice", layers.weight(whole, "positions"), graph.ints(0), length, graph.ints(0), scope="embed")
 
 
 def positions_order(layers: Layers, length: str, most: int) -> str:
-    """The float vector 0, 1, 2, ..., as long as the texts are, of which none is longer than ``most``."""
+    """Return the float vector 0, 1, 2, ..., as long as the texts are, of which none is longer than ``most``."""
     graph = layers.graph
     order = graph.constant(np.arange(padded_length(most), dtype=np.float32), "order")
     return graph.op("Slice", order, graph.ints(0), length, graph.ints(0), scope="embed")
 
 
 def distances(layers: Layers, length: str, most: int) -> str:
-    """How far the second of two positions comes after the first, as floats, (length, length)."""
+    """Return how far the second of two positions comes after the first, as floats, (length, length)."""
     op, ints, order = layers.graph.op, layers.graph.ints, positions_order(layers, length, most)
     first, second = (op("Unsqueeze", order, ints(axis), scope="embed") for axis in (1, 0))
     return op("Sub", second, first, scope="embed")
 
 
 def rotary_positions(name: str, most: int, size: int, base: float, length: str) -> Rotary:
-    """The rotary positions of texts of up to ``most`` tokens, for heads of ``size``."""
+    """Return the rotary positions of texts of up to ``most`` tokens, for heads of ``size``."""
     turns = base ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
     angles = np.arange(padded_length(most), dtype=np.float32)[:, None] * turns.astype(np.float32)
     return Rotary(name, np.cos(angles), np.sin(angles), length)
 
 
 def first_token(graph: OnnxGraph) -> Pool:
-    """The class token."""
+    """Return the class token."""
     return lambda y: graph.op("Slice", y, graph.ints(0), graph.ints(1), graph.ints(1), scope="pool")
 
 
 def last_column(graph: OnnxGraph) -> Pool:
-    """The last token of texts that all have one length."""
+    """Return the last token of texts that all have one length."""
     return lambda y: graph.op("Slice", y, graph.ints(-1), graph.ints(2**31 - 1), graph.ints(1), scope="pool")
 
 
 def last_token(layers: Layers, padding: str, length: str, most: int) -> Pool:
-    """The last token that is not padding."""
+    """Return the last token that is not padding."""
     graph, op, order = layers.graph, layers.graph.op, positions_order(layers, length, most)
     seen = op("Cast", padding, scope="pool", to=int(TensorProto.FLOAT))
     count = op("ReduceSum", seen, graph.ints(1), scope="pool", keepdims=1)
@@ -227,14 +232,14 @@ Pooling = Literal["mean", "cls", "max", "last"]
 
 
 def one_token(layers: Layers, padding: str, length: str, most: int, pooling: Pooling) -> Pool | None:
-    """What takes the one token out that a pooling needs; None where it needs all."""
+    """Return what takes the one token out that a pooling needs; None where it needs all."""
     if pooling == "cls":
         return first_token(layers.graph)
     return last_token(layers, padding, length, most) if pooling == "last" else None
 
 
 def pool_tokens(layers: Layers, x: str, padding: str, pooling: Pooling) -> str:
-    """One vector per text, (n, 1, width); ``x`` is the one token already where `one_token` took it."""
+    """Return one vector per text, (n, 1, width); ``x`` is the one token already where `one_token` took it."""
     graph, op = layers.graph, layers.graph.op
     if pooling in ("cls", "last"):
         return x

@@ -90,12 +90,12 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the gate is reached."""
+        """Return whether the gate is reached."""
         return self.gate is None or (self.value <= self.gate if self.most else self.value >= self.gate)
 
 
 def verify_vectors(tower: Tower, model: bytes, feeds: Feeds, reference: Reference, gates: Gates) -> Check:
-    """The least cosine between a float32 model's vectors and the reference's, on 64 images or 256 texts."""
+    """Return the least cosine between a float32 model's vectors and the reference's, on 64 images or 256 texts."""
     vectors, _ = run(model, feeds)
     if tower == "image":
         expected = [reference.images(batch["pixels"].astype(np.uint8)) for batch in feeds.batches]
@@ -131,7 +131,7 @@ def verify_images(
 
 
 def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
-    """How many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer."""
+    """Return how many of 2,000 texts, with each prompt, get other ids than from the checkpoint's own tokenizer."""
     theirs = _their_tokenizer(folder)
     if form.lower:
         lower_case(theirs.backend_tokenizer)
@@ -163,7 +163,7 @@ def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
 
 
 def _their_tokenizer(folder: Path) -> Any:
-    """The checkpoint's own tokenizer in transformers."""
+    """Return the checkpoint's own tokenizer in transformers."""
     import transformers
 
     try:
@@ -196,7 +196,7 @@ def verify_logits(
 
 
 def drift_checks(tower: Tower, precision: str, drift: Drift, gates: Gates) -> list[Check]:
-    """The figures of a lower precision against float32."""
+    """Return the figures of a lower precision against float32."""
     gate, name = gates.tower(tower), f"{tower}.{precision}"
     return [
         Check(f"{name}.mean_cosine", drift.mean_cosine, gate.mean_cosine),
@@ -231,7 +231,7 @@ def _jpeg(image: Image.Image) -> bytes:
 def tower_feeds(
     checkpoint: Checkpoint, tower: Tower, samples: Samples, form: TextInput, tokenizer: Tokenizer, report: Report
 ) -> Feeds:
-    """What a tower takes of some samples."""
+    """Return what a tower takes of some samples."""
     if tower == "text" or checkpoint.preprocess is None:
         return text_feeds(samples.texts, form, tokenizer)
     report("decoding images", 0, 1)

@@ -19,12 +19,12 @@ Json = dict[str, Any]
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint, in transformers' layout or in OpenCLIP's."""
+    """Return whether a folder holds a checkpoint, in transformers' layout or in OpenCLIP's."""
     return any((folder / name).is_file() for name in ("config.json", "open_clip_config.json"))
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that hold the weights, one or several with an index; all there."""
+    """Return the safetensors files that hold the weights, one or several with an index; all there."""
     for one in (folder / "model.safetensors", folder / "open_clip_model.safetensors"):
         index = one.with_name(f"{one.name}.index.json")
         if one.is_file():
@@ -41,7 +41,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _listed(index: Path) -> list[str]:
-    """The names of the files that an index lists."""
+    """Return the names of the files that an index lists."""
     data = read_json(index)
     names = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
@@ -50,7 +50,7 @@ def _listed(index: Path) -> list[str]:
 
 
 def only_pickled(name: str) -> str:
-    """The message for a model without safetensors."""
+    """Return the message for a model without safetensors."""
     return (
         f"{name} has its weights in PyTorch's pickled format alone (pytorch_model.bin), which is not read: load it "
         "with transformers, save it with save_pretrained, which writes safetensors, and build that folder; or write a "
@@ -59,7 +59,7 @@ def only_pickled(name: str) -> str:
 
 
 def unpickled(folder: Path) -> dict[str, Any]:
-    """The tensors of PyTorch's own files; its restricted unpickler makes nothing but tensors."""
+    """Return the tensors of PyTorch's own files; its restricted unpickler makes nothing but tensors."""
     found: dict[str, Any] = {}
     for file in sorted(folder.glob("pytorch_model*.bin")):
         try:
@@ -83,7 +83,7 @@ class _Weights(dict[str, Array]):
 
 
 def read_weights(folder: Path, rename: Callable[[str], str]) -> dict[str, Array]:
-    """All tensors in float32."""
+    """Return all tensors in float32."""
     found = _Weights(folder)
     for file in weight_files(folder):
         try:
@@ -121,7 +121,7 @@ def _torch() -> ModuleType:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file of a checkpoint holds; ModelUnavailableError where it is missing."""
+    """Return what a JSON file of a checkpoint holds; ModelUnavailableError where it is missing."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -16,7 +16,7 @@ _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 def find_chat_template(folder: Path) -> Callable[[str], str] | None:
-    """What puts a prompt into the chat template of a tokenizer's folder; None where it has none.
+    """Return what puts a prompt into the chat template of a tokenizer's folder; None where it has none.
 
     The template is rendered in a sandbox, with the names that transformers' ``apply_chat_template`` has. The text does
     not begin with the token that begins every text: tokenizers add it.
@@ -54,7 +54,7 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
 
 
 def _source(folder: Path, settings: object) -> str:
-    """The template, from a file of its own or from the settings, where one of several is called default."""
+    """Return the template, from a file of its own or from the settings, where one of several is called default."""
     if not isinstance(settings, dict):
         raise TypeError("it holds no table")
     file = folder / "chat_template.jinja"
@@ -70,7 +70,7 @@ def _source(folder: Path, settings: object) -> str:
 
 
 def _text(token: object) -> str:
-    """A special token, which older tokenizers describe with a table."""
+    """Return a special token, which older tokenizers describe with a table."""
     return str(token.get("content", "")) if isinstance(token, dict) else str(token)
 
 

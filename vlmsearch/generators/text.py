@@ -29,7 +29,7 @@ class Detokenizer:
         self._shown = 0
 
     def push(self, token: int) -> str:
-        """The text that ``token`` completes; nothing while a character lacks bytes."""
+        """Return the text that ``token`` completes; nothing while a character lacks bytes."""
         self._tokens.append(token)
         piece = self._rest(self._tokens[self._start :])
         if piece.endswith(_INCOMPLETE):
@@ -38,11 +38,11 @@ class Detokenizer:
         return piece
 
     def peek(self, token: int) -> str:
-        """What would follow the pieces so far if ``token`` came next and were the last."""
+        """Return what would follow the pieces so far if ``token`` came next and were the last."""
         return self._rest([*self._tokens[self._start :], token])
 
     def finish(self) -> str:
-        """What is left: a character that lacks bytes, as a replacement character."""
+        """Return what is left: a character that lacks bytes, as a replacement character."""
         piece = self._rest(self._tokens[self._start :])
         self._start = self._shown = len(self._tokens)
         return piece
@@ -53,7 +53,9 @@ class Detokenizer:
 
 
 def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
-    """The pieces up to the stop word that is complete first; what may become one is held back until that is clear.
+    """Yield the pieces up to the stop word that is complete first.
+
+    What may become one is held back until that is clear.
 
     ``pieces`` is closed, where it can be, as soon as a stop word is found or the caller stops reading.
     """
@@ -78,12 +80,15 @@ def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
 
 
 def _overlap(text: str, word: str) -> int:
-    """How many characters at the end of ``text`` are the beginning of ``word``."""
+    """Return how many characters at the end of ``text`` are the beginning of ``word``."""
     return next((size for size in range(min(len(text), len(word) - 1), 0, -1) if text.endswith(word[:size])), 0)
 
 
 def open_tokenizer(path: Path) -> Tokenizer:
-    """The ``tokenizer.json`` at ``path`` or in that folder, which neither cuts nor fills up; ConfigError if none is."""
+    """Return the ``tokenizer.json`` at ``path`` or in that folder, which neither cuts nor fills up.
+
+    ConfigError if none is.
+    """
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
         tokenizer = read_tokenizer(file.read_bytes(), str(file))
@@ -95,7 +100,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
 
 
 def token_counter(path: Path) -> Callable[[str], int]:
-    """How many tokens a text has for a tokenizer at ``path``, special ones left out."""
+    """Return how many tokens a text has for a tokenizer at ``path``, special ones left out."""
     tokenizer = open_tokenizer(path)
 
     def count(text: str) -> int:

@@ -46,12 +46,12 @@ class File:
     follow_links: bool = True
 
     def part(self, fragment: str, text: str | None, image: bytes | None, metadata: dict[str, Scalar]) -> Sourced:
-        """The document of a part, whose image is named by the path with the same fragment."""
+        """Return the document of a part, whose image is named by the path with the same fragment."""
         document = Document(f"{self.id}{fragment}", text or None, Path(f"{self.path}{fragment}"), metadata)
         return Sourced(document, self.id, image, ocr=self.ocr)
 
     def reject(self, exc: InvalidInputError, fragment: str = "") -> Reject:
-        """The file, or a part of it, that cannot be used; tried again when the file changes."""
+        """Return the file, or a part of it, that cannot be used; tried again when the file changes."""
         version = "" if exc.code == "unreadable" else self.version
         return Reject(f"{self.id}{fragment}", exc.code, str(exc), Stamp(version, self.id))
 
@@ -76,7 +76,7 @@ class Kind:
 
 
 def container(kind: Kind, name: str, id: str, options: SourceOptions) -> Container:
-    """A file of a kind; InvalidInputError ``unreadable`` where its bytes cannot be read."""
+    """Return a file of a kind; InvalidInputError ``unreadable`` where its bytes cannot be read."""
     chosen = [kind.option, kind.edition, *(getattr(options, each) for each in kind.decided_by)]
     beside = kind.beside(Path(name), options.follow_links)
     digests = [_digest(name), *([_digest(str(beside))] if beside else [])]
@@ -121,7 +121,7 @@ def _digest(name: str) -> str:
 
 
 def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
-    """The pages of a PDF, and the whole file: its title, and its first page as its image."""
+    """Yield the pages of a PDF, and the whole file: its title, and its first page as its image."""
     from vlmsearch.media import pdf
 
     first: bytes | None = None
@@ -145,7 +145,7 @@ def _pages(file: File, limits: ImageLimits) -> Iterator[PartItem]:
 
 
 def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
-    """A frame of each scene of a film, and the whole film: its title, and a frame from after its beginning."""
+    """Yield a frame of each scene of a film, and the whole film: its title, and a frame from after its beginning."""
     from vlmsearch.media import video
 
     cover: tuple[str, bytes | None] = ("", None)
@@ -169,7 +169,7 @@ def _frames(file: File, limits: ImageLimits) -> Iterator[PartItem]:
 
 
 def _document(file: File, _: ImageLimits) -> Iterator[PartItem]:
-    """The text of an office document, an e-book or a web page: one document, which has no parts."""
+    """Yield the text of an office document, an e-book or a web page: one document, which has no parts."""
     from vlmsearch.media import office
 
     try:
@@ -198,6 +198,6 @@ def with_parts(store: Store, ids: Iterable[str]) -> list[str]:
 
 
 def kind_of(name: str) -> Kind | None:
-    """The kind of a file, by how its name ends; None for a file that is one document."""
+    """Return the kind of a file, by how its name ends; None for a file that is one document."""
     suffix = os.path.splitext(name)[1].lower()
     return next((kind for kind in KINDS if suffix in kind.suffixes), None)

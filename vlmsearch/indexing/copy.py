@@ -108,7 +108,7 @@ def copy(
 def stamped(
     source: Store | ParquetIndex,
 ) -> Iterator[tuple[Mapping[str, Stamp], Callable[[Sequence[str]], list[Record]]]]:
-    """The stamps of all documents, some at a time, each time with what reads the records of these."""
+    """Yield the stamps of all documents, some at a time, each time with what reads the records of these."""
     if isinstance(source, ParquetIndex):
         for page in source.pages(_BATCH):
             records = {record.document.id: record for record in page}
@@ -137,19 +137,19 @@ def _check_target(source: Store | ParquetIndex, manifest: Manifest, target: Stor
 
 
 def _place(name: str) -> str:
-    """The name of a store, a folder or file in it as an absolute path without links."""
+    """Return the name of a store, a folder or file in it as an absolute path without links."""
     scheme, _, place = name.partition(":")
     return name if place.startswith("//") else f"{scheme}:{Path(place).resolve()}"
 
 
 def pages_of(ids: Iterator[str]) -> Iterator[list[str]]:
-    """Ids in pages of as many as are in memory at a time."""
+    """Yield ids in pages of as many as are in memory at a time."""
     while page := list(islice(ids, _BATCH)):
         yield page
 
 
 def unknown(source: Store | ParquetIndex, ids: Sequence[str]) -> list[str]:
-    """Those of some ids that an index does not have."""
+    """Return those of some ids that an index does not have."""
     if isinstance(source, ParquetIndex):
         return source.unknown(ids)
     there = source.stamps(ids)

@@ -131,7 +131,10 @@ def _about(first: Manifest, second: Manifest) -> tuple[str, ...]:
 def _compared(
     first: Store | ParquetIndex, second: Store | ParquetIndex, tolerance: float
 ) -> Iterator[list[DocumentDifference]]:
-    """All documents, some at a time, each with what differs: what has no documents by id is read through, once."""
+    """Yield all documents, some at a time, each with what differs.
+
+    What has no documents by id is read through, once.
+    """
     if not isinstance(second, ParquetIndex):
         yield from _walk(first, second, ("first only", "second only"), tolerance)
     elif not isinstance(first, ParquetIndex):
@@ -180,7 +183,10 @@ def _typed(metadata: Mapping[str, object]) -> dict[str, tuple[type, object]]:
 
 
 def _in_quarantine(first: Store | ParquetIndex, second: Store | ParquetIndex) -> Sequence[str]:
-    """The ids of inputs that are on one list alone, or with another entry; none where one of the two keeps no list."""
+    """Return the ids of inputs that are on one list alone, or with another entry.
+
+    None where one of the two keeps no list.
+    """
     lists = [each.rejects() if isinstance(each, (ParquetIndex, Quarantine)) else None for each in (first, second)]
     if lists[0] is None or lists[1] is None:
         return []

@@ -125,7 +125,7 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """How many inputs have been counted."""
+        """Return how many inputs have been counted."""
         return self.added + self.updated + self.unchanged + len(self.rejects)
 
     def count(self, outcome: Outcome) -> None:
@@ -268,7 +268,7 @@ class Flow:
             self._open(workers, container, stamps.get(container.id))
 
     def _same(self, container: Container, known: Stamp | None) -> list[Unchanged | Reject]:
-        """What is to be said of a file that the index has like this, or could not use; empty for any other."""
+        """Return what is to be said of a file that the index has like this, or could not use; empty for any other."""
         bad = self._bad_parts.get(container.id, [])
         if self._options.retry_failed and bad:
             return []
@@ -301,7 +301,10 @@ class Flow:
 
     @cached_property
     def _files_of_parts(self) -> set[str]:
-        """The files that the index has parts of; those of a run that was interrupted have no document of the whole."""
+        """Return the files that the index has parts of.
+
+        Those of a run that was interrupted have no document of the whole.
+        """
         return {part.of for id in self._store.ids() if (part := part_of(id))}
 
     def _blank(self, id: str, known: Stamp) -> None:
@@ -318,12 +321,12 @@ class Flow:
         self._saver.release([id for id in list(self._examiner.quarantined) if self._is_dropped(id)])
 
     def _is_dropped(self, id: str) -> bool:
-        """Whether a document is a part of a file that the file no longer has."""
+        """Return whether a document is a part of a file that the file no longer has."""
         part = part_of(id)
         return part is not None and part.of in self._replaced and id not in self._replaced[part.of]
 
     def _look_up(self, group: Sequence[Input]) -> list[Known]:
-        """The last input of each id, what the store has of it, and whether another one is under way."""
+        """Return the last input of each id, what the store has of it, and whether another one is under way."""
         latest = {id_of(item): item for item in group}
         usable = [id for id, item in latest.items() if isinstance(item, Sourced) and is_id(id)]
         with self._counting:
@@ -429,7 +432,7 @@ class Examiner:
     quarantined: Mapping[str, Reject]
 
     def examine(self, item: Input, known: Stamp | None, is_again: bool) -> Outcome:
-        """What is to be done about one input; all of it that needs no other input.
+        """Return what is to be done about one input; all of it that needs no other input.
 
         ``is_again``: another of its id is under way, so that ``known`` is about to be replaced.
         """
@@ -484,7 +487,7 @@ class Examiner:
 
 
 def _is_beside(image: Path, source: str) -> bool:
-    """Whether an image is in the folder of a file of object storage, or below it."""
+    """Return whether an image is in the folder of a file of object storage, or below it."""
     id = file_id(str(image))
     return bool(remote_url(source)) and id.startswith(f"{source.rpartition('/')[0]}/") and ".." not in image.parts
 
@@ -618,14 +621,14 @@ def groups(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def _image_bytes(item: Input) -> int:
-    """The size of an image that was read already."""
+    """Return the size of an image that was read already."""
     if not isinstance(item, Sourced) or item.image is None:
         return 0
     return len(item.image) if isinstance(item.image, bytes) else 3 * item.image.width * item.image.height
 
 
 def _chars(item: Item) -> int:
-    """How much of memory an input takes, in characters; an image counts as one of middle size."""
+    """Return how much of memory an input takes, in characters; an image counts as one of middle size."""
     if not isinstance(item, Sourced):
         return 0
     document = item.document

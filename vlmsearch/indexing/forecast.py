@@ -57,7 +57,7 @@ class Forecast:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for it, as far as is known."""
+        """Return whether there is room for it, as far as is known."""
         return self.bytes_free is None or self.bytes_added < self.bytes_free
 
 
@@ -128,7 +128,7 @@ class _Tried:
     comparing: float = 0.0
 
     def seconds(self, documents: int) -> float:
-        """How long so many take: a straight line through the rounds, of which each stores once."""
+        """Return how long so many take: a straight line through the rounds, of which each stores once."""
         if len(self.rounds) < _LEAST_ROUNDS:
             count, taken = self.rounds[-1] if self.rounds else (1, 0.0)
             return documents * taken / count
@@ -168,13 +168,16 @@ def _rounds(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _drawn(store: Store, without: Collection[str]) -> list[str]:
-    """Ids of documents that are as good as chosen at random; those on the quarantine list stay as they are there."""
+    """Return ids of documents that are as good as chosen at random.
+
+    Those on the quarantine list stay as they are there.
+    """
     ids = (id for id in store.ids() if id not in without)
     return heapq.nsmallest(_SAMPLE, ids, key=lambda id: (sampling_key(id), id))
 
 
 def _vector_bytes(store: Store, spaces: Sequence[Space], ids: Sequence[str]) -> float:
-    """What the vectors of a document take, on average of those among ``ids`` that are there."""
+    """Return what the vectors of a document take, on average of those among ``ids`` that are there."""
     bytes_of: dict[Field, int] = {
         field: store.vector_bytes(space.dim) if isinstance(store, OnDisk) else 4 * space.dim
         for space in spaces

@@ -102,5 +102,5 @@ class _HasId(Protocol):
 
 
 def id_of(item: Sourced | _HasId) -> str:
-    """The id of what a source gives."""
+    """Return the id of what a source gives."""
     return item.document.id if isinstance(item, Sourced) else item.id

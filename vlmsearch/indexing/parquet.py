@@ -276,7 +276,7 @@ class ParquetIndex(Closable):
             raise ConfigError(f"{self.name!r} is damaged: {one_line(exc)}") from exc
 
     def _rows(self, field: Field, batch: Any) -> list[NDArray[np.float32] | None]:
-        """The vectors of a batch; ConfigError where one is neither of length one nor zero."""
+        """Return the vectors of a batch; ConfigError where one is neither of length one nor zero."""
         column = batch.column(str(field))
         dim = dim_of(self.name, self._manifest.spaces, field)
         if any(count not in (None, dim) for count in column.value_lengths().unique().to_pylist()):
@@ -326,7 +326,7 @@ def _schema(manifest: Manifest) -> pa.Schema:
 
 
 def _groups(source: Store) -> Iterator[list[Record]]:
-    """All records, as many at a time as are a row group."""
+    """Yield all records, as many at a time as are a row group."""
     group: list[Record] = []
     size = 0
     ids = source.ids()
@@ -342,14 +342,14 @@ def _groups(source: Store) -> Iterator[list[Record]]:
 
 
 def _size(record: Record) -> int:
-    """About how many bytes a record takes."""
+    """Return about how many bytes a record takes."""
     document = record.document
     strings = sum(len(value) for value in document.metadata.values() if isinstance(value, str))
     return len(document.text or "") + strings + sum(vector.nbytes for vector in record.vectors.values())
 
 
 def _cells(record: Record) -> dict[str, str | None]:
-    """The strings of a record, by column."""
+    """Return the strings of a record, by column."""
     document = record.document
     cells = {
         "id": document.id,

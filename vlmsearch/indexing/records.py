@@ -38,12 +38,12 @@ class Ready:
 
     @property
     def id(self) -> str:
-        """The document's."""
+        """Return the document's."""
         return self.document.id
 
 
 def encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], list[Reject]]:
-    """The records of one batch; an input that the encoder refuses becomes a Reject, and the others go on."""
+    """Return the records of one batch; an input that the encoder refuses becomes a Reject, and the others go on."""
     with encoding(encoder.fingerprint, "documents", len(ready)):
         return _encode(encoder, ready)
 
@@ -70,7 +70,7 @@ def _encode(encoder: Encoder, ready: Sequence[Ready]) -> tuple[list[Record], lis
 def _encode_usable(
     encode: Callable[[list[T]], Mapping[str, Vectors]], inputs: Mapping[int, T], modality: Modality
 ) -> tuple[dict[int, dict[Field, NDArray[np.float32]]], dict[int, InvalidInputError]]:
-    """The vectors of some documents' inputs, whose places are the keys, and why some inputs cannot be used."""
+    """Return the vectors of some documents' inputs, whose places are the keys, and why some inputs cannot be used."""
     if not inputs:
         return {}, {}
     places, bad = list(inputs), dict[int, InvalidInputError]()
@@ -131,5 +131,5 @@ def digest(
 
 
 def plain(document: Document) -> Document:
-    """The document without image bytes, as a store keeps it."""
+    """Return the document without image bytes, as a store keeps it."""
     return document if isinstance(document.image, (Path, type(None))) else replace(document, image=None)

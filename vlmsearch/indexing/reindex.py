@@ -164,7 +164,7 @@ def to_encode(store: Store, new: Store, lost: set[str], some: Iterable[str] | No
 
 
 def _gone(store: Store, new: Store) -> list[str]:
-    """What the new index has and the old one no longer."""
+    """Return what the new index has and the old one no longer."""
     ids, gone = new.ids(), list[str]()
     while batch := list(islice(ids, _BATCH)):
         there = store.stamps(batch)

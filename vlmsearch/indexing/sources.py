@@ -68,7 +68,7 @@ Unit: TypeAlias = Union["tuple[str | Reject, ...]", str]
 
 
 def given_documents(documents: Document | Iterable[Document]) -> Iterator[Sourced]:
-    """Documents that come from no file; TypeError for what is none."""
+    """Yield documents that come from no file; TypeError for what is none."""
     for document in [documents] if isinstance(documents, Document) else documents:
         if not isinstance(document, Document):
             kind = type(document).__name__
@@ -240,7 +240,7 @@ class Paths:
             self._unread.add(reject.id)
 
     def _walk(self, folder: str) -> Iterator[_Found]:
-        """What is taken of a folder."""
+        """Yield what is taken of a folder."""
         for found in _walk(folder, self.options.follow_links):
             kind = kind_of(found) if isinstance(found, str) else None
             if kind is None or getattr(self.options, kind.option):
@@ -270,7 +270,7 @@ class Paths:
         return {file_name(stamp.source) for id, stamp in stamps.items() if self.covers(id, stamp)}
 
     def _skip(self, name: str, exc: OSError) -> Reject:
-        """A folder that was not read, as a Reject; nothing that came from there counts as gone."""
+        """Return a folder that was not read, as a Reject; nothing that came from there counts as gone."""
         self._unread.add(file_id(name))
         return _unreadable(name, exc)
 
@@ -328,7 +328,7 @@ class Paths:
 
 
 def _exists(name: str) -> bool:
-    """Whether there is such a file, or one may be there that cannot be looked at."""
+    """Return whether there is such a file, or one may be there that cannot be looked at."""
     try:
         os.lstat(name)
     except ValueError:  # a name that no file can have
@@ -413,7 +413,7 @@ def _is_table(name: str) -> bool:
 
 
 def _walk(folder: str, follow_links: bool) -> Iterator[_Found]:
-    """The files below a folder that are taken; for a folder that cannot be listed its name and the error."""
+    """Yield the files below a folder that are taken; for a folder that cannot be listed its name and the error."""
     if remote_url(folder):
         yield from _walk_remote(folder)
         return
@@ -455,7 +455,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _read_file(name: str, options: SourceOptions) -> Item:
-    """What is in a file that is named by its absolute path or its URL."""
+    """Return what is in a file that is named by its absolute path or its URL."""
     id = _escape(name)
     kind = kind_of(name)
     if kind is not None:
@@ -499,7 +499,7 @@ def file_id(name: str) -> str:
 
 
 def file_name(id: str) -> str:
-    """The absolute name of a file of this machine, from its id."""
+    """Return the absolute name of a file of this machine, from its id."""
     return os.fsdecode(_ESCAPED.sub(lambda odd: bytes.fromhex(odd[1].decode()), os.fsencode(id)))
 
 
@@ -560,7 +560,7 @@ def _document(given: Row, table: str) -> Document:
 
 
 def _beside(table: str, image: str | None) -> Path | None:
-    """The path of an image that a table names, relative to the table."""
+    """Return the path of an image that a table names, relative to the table."""
     if not image or remote_url(image):
         return Path(image) if image else None
     if url := remote_url(table):

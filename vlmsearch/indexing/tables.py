@@ -38,15 +38,15 @@ class TarSample(Mapping[str, object]):
     columns: Mapping[str, object]
 
     def __getitem__(self, name: str) -> object:
-        """A column."""
+        """Return a column."""
         return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         return iter(self.columns)
 
     def __len__(self) -> int:
-        """How many columns there are."""
+        """Return how many columns there are."""
         return len(self.columns)
 
 
@@ -65,7 +65,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)")  # Pyt
 
 
 def read_rows(table: str) -> Rows:
-    """Rows with their numbers: those of lines in JSONL and CSV; last the error of a table that cannot be read on.
+    """Yield rows with their numbers: those of lines in JSONL and CSV; last the error of a table that cannot be read on.
 
     Bytes that are not UTF-8 come as surrogates; a row that is too large comes as its error.
     """
@@ -83,7 +83,7 @@ def read_rows(table: str) -> Rows:
 
 
 def count_rows(table: str) -> int:
-    """How many rows a table has; those of Parquet are not read."""
+    """Return how many rows a table has; those of Parquet are not read."""
     if table.lower().endswith(".parquet"):
         with suppress(OSError, ValueError), _open(table) as file:
             return int(_parquet(table).ParquetFile(file).metadata.num_rows)
@@ -91,7 +91,7 @@ def count_rows(table: str) -> int:
 
 
 def row_word(table: str) -> str:
-    """What the number of a row counts."""
+    """Return what the number of a row counts."""
     return {".parquet": "row", ".tar": "sample"}.get(os.path.splitext(table)[1].lower(), "line")
 
 
@@ -134,7 +134,7 @@ def _parquet_cell(column: str, value: object) -> object:
 
 
 def _samples(file: IO[bytes]) -> Rows:
-    """The samples of a tar, which is read once from its beginning to its end."""
+    """Yield the samples of a tar, which is read once from its beginning to its end."""
     number = 0
     try:
         with tarfile.open(fileobj=file, mode="r|*") as tar:
@@ -158,7 +158,7 @@ def _key_of(member: tarfile.TarInfo) -> str:
 
 
 def _sample(tar: tarfile.TarFile, members: Iterable[tarfile.TarInfo]) -> dict[str, object]:
-    """The columns of one sample: the first image, the text, and the scalars of a JSON object."""
+    """Return the columns of one sample: the first image, the text, and the scalars of a JSON object."""
     columns: dict[str, object] = {}
     found: dict[str, object] = {}
     too_large = None
@@ -223,7 +223,10 @@ def _csv_rows(table: str, file: TextIO) -> Iterator[tuple[int, Row]]:
 
 
 def _noted(table: str, file: TextIO, lines: list[str]) -> Iterator[str]:
-    """The lines of a file, each of which is added to ``lines`` as it is read; ConfigError where these are too long."""
+    """Yield the lines of a file, each of which is added to ``lines`` as it is read.
+
+    ConfigError where these are too long.
+    """
     number = size = 0
     while line := file.readline(MAX_ROW_CHARS + 1):
         number += 1
@@ -261,12 +264,12 @@ def _check_columns(table: str, columns: Sequence[str]) -> None:
 
 
 def _is_filled(value: object) -> bool:
-    """Whether a cell has anything in it, or any of the cells beyond the last column."""
+    """Return whether a cell has anything in it, or any of the cells beyond the last column."""
     return any(value) if isinstance(value, list) else bool(value)
 
 
 def _cell(column: str, value: object) -> object:
-    """A CSV cell, in a column of metadata as a number or bool where it is written as one."""
+    """Return a CSV cell, in a column of metadata as a number or bool where it is written as one."""
     if not isinstance(value, str) or column in _RESERVED:
         return value
     if _INTEGER.fullmatch(value) and abs(int(value)) <= LARGEST_INT:

@@ -105,7 +105,7 @@ class FolderWatch:
                 yield from self._watch(ended, stop or ended.is_set)
 
     def _watch(self, ended: threading.Event, stop: Callable[[], bool]) -> Iterator[FileChanges]:
-        """What changes until some of what the system tells may be lost."""
+        """Yield what changes until some of what the system tells may be lost."""
         self._due = time.monotonic()  # what changed before the system watches the folders
         for names in self._told(ended):
             if stop():
@@ -120,7 +120,7 @@ class FolderWatch:
                 return  # there may be folders that the system does not watch
 
     def _told(self, ended: threading.Event) -> Iterator[set[str]]:
-        """What the system tells of, some at a time; nothing every half a second."""
+        """Yield what the system tells of, some at a time; nothing every half a second."""
         try:
             import watchfiles
         except ModuleNotFoundError as exc:
@@ -151,7 +151,7 @@ class FolderWatch:
             ) from exc
 
     def _is_about_folders(self, names: Collection[str]) -> bool:
-        """Whether a folder came, or one that had files went."""
+        """Return whether a folder came, or one that had files went."""
         unknown = [name for name in names if name not in self._known]
         if any(map(os.path.isdir, unknown)):
             return True
@@ -159,7 +159,7 @@ class FolderWatch:
         return bool(gone) and any(name.startswith(gone) for name in self._known)
 
     def _look(self, names: Collection[str]) -> FileChanges:
-        """What is new of some files."""
+        """Return what is new of some files."""
         changed, gone = [], []
         for name in sorted(names):
             signature = _signature(name) if self._source.takes(name) else None
@@ -173,7 +173,7 @@ class FolderWatch:
         return FileChanges(tuple(changed), tuple(gone))
 
     def _list_all(self) -> FileChanges:
-        """What is new in all folders; nothing below a folder that cannot be listed is gone."""
+        """Return what is new in all folders; nothing below a folder that cannot be listed is gone."""
         begun = time.monotonic()
         changed, unread, there = [], [], set()
         for found in self._source.files():
@@ -208,7 +208,7 @@ class FolderWatch:
             self._waiting.pop(name, None)
 
     def _has_changed(self, name: str, signature: _Signature) -> bool:
-        """Whether a file is another than before, and whole; one that is not whole waits."""
+        """Return whether a file is another than before, and whole; one that is not whole waits."""
         if self._known.get(name) == signature:
             self._waiting.pop(name, None)
             return False
@@ -222,7 +222,7 @@ class FolderWatch:
 
 
 def _root_of(folder: str) -> _Root | None:
-    """What a folder is known by: whether something is mounted there, and its inode; None where it is not there.
+    """Return what a folder is known by: whether something is mounted there, and its inode; None where it is not there.
 
     Its device is not: that of a disk may be another one after it was mounted again.
     """
@@ -247,7 +247,7 @@ def _has_gone(folder: str, root: _Root | None, files: Collection[str]) -> bool:
 
 
 def _signature(name: str) -> _Signature | None:
-    """What changes with a file; None where there is none."""
+    """Return what changes with a file; None where there is none."""
     try:
         found = Path(name).stat()
     except (OSError, ValueError):

@@ -265,7 +265,7 @@ class FrameworkIndex(Closable):
                 path.unlink(missing_ok=True)
 
     def _keep(self, given: FrameworkDocument, files: set[Path]) -> Document:
-        """The document as the index keeps it, its bytes in a file, which is added to ``files``."""
+        """Return the document as the index keeps it, its bytes in a file, which is added to ``files``."""
         image, name = given.image, ""
         if isinstance(given.data, bytes):
             if self._folder is None:
@@ -335,7 +335,7 @@ class FrameworkIndex(Closable):
         self.delete(list(self.ids()))
 
     def _files(self, ids: Iterable[str]) -> set[Path]:
-        """The files that hold bytes of documents."""
+        """Return the files that hold bytes of documents."""
         if self._folder is None:
             return set()
         return {each.data for each in self.get(list(ids)) if isinstance(each.data, Path)}
@@ -633,7 +633,7 @@ def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, Any]]:
-    """The metadata that every store keeps and filters on, and the rest."""
+    """Return the metadata that every store keeps and filters on, and the rest."""
     flat: dict[str, Scalar] = {}
     rest: dict[str, Any] = {}
     for key, value in metadata.items():
@@ -649,7 +649,7 @@ def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Scalar], dict[str, An
 
 
 def _kept(packed: Scalar | None) -> dict[str, Any]:
-    """What stands under the key for the rest; nothing where somebody else put something there."""
+    """Return what stands under the key for the rest; nothing where somebody else put something there."""
     try:
         kept = json.loads(packed) if isinstance(packed, str) else {}
     except ValueError:
@@ -669,7 +669,10 @@ def _embedding(record: Record) -> list[float] | None:
 
 
 def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChange:
-    """The change that sets keys of metadata, with a digest of its own: the source would bring the old ones back."""
+    """Return the change that sets keys of metadata, with a digest of its own.
+
+    The source would bring the old ones back.
+    """
     document = record.document
     before = {key: value for key, value in document.metadata.items() if key != KEPT and key not in metadata}
     flat, rest = _split(metadata)
@@ -682,7 +685,7 @@ def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChang
 
 
 def _digest(document: Document, vectors: Mapping[Field, Vectors]) -> str:
-    """A digest of all of a document that its vectors were given for."""
+    """Return a digest of all of a document that its vectors were given for."""
     parts = [document.text, str(document.image), sorted(document.metadata.items())]
     found = hashlib.sha256(json.dumps(parts).encode())
     for one in sorted(vectors):

@@ -367,7 +367,10 @@ class VlmsearchDocumentStore:
     # ---- between the two
 
     def _conditions(self, filters: dict[str, Any] | None) -> tuple[Where | None, Passes | None]:
-        """What the store applies of a filter, and what is applied after it: all of it, so that it means the same."""
+        """Return what the store applies of a filter, and what is applied after it.
+
+        All of it, so that it means the same.
+        """
         if not filters:
             return None, None
         _check_filter(filters)
@@ -418,7 +421,7 @@ class VlmsearchDocumentStore:
 
 
 def _shows_image(blob: ByteStream) -> bool:
-    """Whether bytes are an image, by what is said of them or else by how they begin."""
+    """Return whether bytes are an image, by what is said of them or else by how they begin."""
     return blob.mime_type.startswith("image/") if blob.mime_type else bool(format_of(blob.data))
 
 
@@ -429,7 +432,7 @@ def _image_source(image: Image) -> ImageSource:
 
 
 def _form(value: object) -> str:
-    """What tells values apart: 1, 1.0, "1" and True are four."""
+    """Return what tells values apart: 1, 1.0, "1" and True are four."""
     return f"{type(value).__name__} {json.dumps(value, ensure_ascii=False, sort_keys=True)}"
 
 
@@ -467,7 +470,7 @@ def _check_filter(condition: object) -> None:
 
 
 def _to_where(condition: Mapping[str, Any], *, negated: bool = False) -> Where | None:
-    """What every document passes that passes a filter, or that does not; None where no store can say."""
+    """Return what every document passes that passes a filter, or that does not; None where no store can say."""
     if "field" in condition:
         return _comparison(condition["field"], condition["operator"], condition["value"], negated=negated)
     operator = condition["operator"]
@@ -495,7 +498,7 @@ def _comparison(field: str, operator: str, value: object, *, negated: bool) -> W
 
 
 def _may_be_date(value: object) -> bool:
-    """Whether Haystack may compare a string as a point in time, which has many forms."""
+    """Return whether Haystack may compare a string as a point in time, which has many forms."""
     return isinstance(value, str) and value[:4].isdigit() and value[4:5] == "-"
 
 
@@ -761,7 +764,7 @@ class _Embedder:
         return default_from_dict(cls, data)
 
     def _open(self) -> tuple[Encoder, Space]:
-        """The encoder and the space of its vectors: by default the first that texts and images share."""
+        """Return the encoder and the space of its vectors: by default the first that texts and images share."""
         self._opened = opened = open_encoder(self.encoder) if self._opened is None else self._opened
         return opened, shared_space(opened, self.space)
 

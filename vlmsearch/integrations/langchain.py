@@ -665,7 +665,7 @@ class VlmsearchRetriever(BaseRetriever):
 
 
 def _image(uri: str | ImageSource) -> ImageSource:
-    """An image; a string is a path, as everywhere in LangChain."""
+    """Return an image; a string is a path, as everywhere in LangChain."""
     return Path(uri) if isinstance(uri, str) else uri
 
 
@@ -674,6 +674,6 @@ def _lists(vectors: Vectors) -> list[list[float]]:
 
 
 def _model_name(embeddings: Embeddings) -> str:
-    """The class, and the model that it says it is of."""
+    """Return the class, and the model that it says it is of."""
     names = (getattr(embeddings, key, None) for key in ("model", "model_name"))
     return ":".join([type(embeddings).__name__, *(name for name in names if isinstance(name, str))][:2])

@@ -300,7 +300,7 @@ _HYBRID = (VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID)
 
 
 def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
-    """A node as an index keeps it: what no other part of it holds is kept as JSON."""
+    """Return a node as an index keeps it: what no other part of it holds is kept as JSON."""
     data = node.model_dump(mode="json")
     metadata = data.pop("metadata")
     for key in ("id_", "embedding"):
@@ -331,13 +331,13 @@ def _from_node(node: BaseNode, *, with_vector: bool) -> FrameworkDocument:
 
 
 def _resources(node: BaseNode) -> dict[str, str]:
-    """The bytes of a node's image, sound and film in base64, by the names of the fields."""
+    """Return the bytes of a node's image, sound and film in base64, by the names of the fields."""
     found = {name: getattr(node, name, None) for name in ("image_resource", "audio_resource", "video_resource")}
     return {name: one.data.decode() for name, one in found.items() if one is not None and one.data is not None}
 
 
 def _to_node(found: FrameworkDocument) -> BaseNode:
-    """The node that was kept, or one of a document that no node was; bytes whose file has gone are left out."""
+    """Return the node that was kept, or one of a document that no node was; bytes whose file has gone are left out."""
     metadata, vector = dict(found.metadata), None if found.embedding is None else list(found.embedding)
     if "node" not in found.extra:
         parts: dict[str, Any] = {"id_": found.id, "text": found.text or "", "metadata": metadata, "embedding": vector}
@@ -381,14 +381,14 @@ def _both(one: Passes | None, other: Passes | None) -> Passes | None:
 
 
 def _conditions(filters: MetadataFilters | None) -> tuple[Where | None, Passes | None]:
-    """What the store applies of a filter, and what is applied after it: all of it, so that it means the same."""
+    """Return what the store applies of a filter, and what is applied after it: all of it, so that it means the same."""
     if filters is None or not filters.filters:
         return None, None
     return _to_where(filters), lambda each: _matches(filters, each.metadata)
 
 
 def _to_where(condition: MetadataFilters | MetadataFilter, *, negated: bool = False) -> Where | None:
-    """What every node passes that passes a filter, or that does not; None where no store can say."""
+    """Return what every node passes that passes a filter, or that does not; None where no store can say."""
     if isinstance(condition, MetadataFilter):
         return _comparison(condition, negated=negated)
     kind = condition.condition or FilterCondition.AND
@@ -417,12 +417,12 @@ def _comparison(condition: MetadataFilter, *, negated: bool) -> Where | None:
 
 
 def _key(condition: MetadataFilter) -> str:
-    """The key of the metadata: what LlamaIndex calls a node's document has three names."""
+    """Return the key of the metadata: what LlamaIndex calls a node's document has three names."""
     return REF if condition.key in _ALIASES else condition.key
 
 
 def _matches(condition: MetadataFilters | MetadataFilter, metadata: Mapping[str, Any]) -> bool:
-    """Whether metadata pass a filter. A key that is missing passes `NE`, `NIN` and `IS_EMPTY` alone."""
+    """Return whether metadata pass a filter. A key that is missing passes `NE`, `NIN` and `IS_EMPTY` alone."""
     if isinstance(condition, MetadataFilters):
         found = (_matches(each, metadata) for each in condition.filters)
         if condition.condition == FilterCondition.NOT:
@@ -449,7 +449,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 
 
 def _holds(have: Any, wanted: Any) -> bool:
-    """Whether a list has a value, or a string a part."""
+    """Return whether a list has a value, or a string a part."""
     return (isinstance(have, list) or (isinstance(have, str) and isinstance(wanted, str))) and wanted in have
 
 
@@ -485,7 +485,7 @@ _TESTS: dict[FilterOperator, Callable[[Any, Any], bool]] = {
 
 
 def _merged(dense: Found, sparse: Found, alpha: float | None, limit: int) -> Found:
-    """Both lists as one, by their similarities scaled to 0 to 1 (relative score fusion)."""
+    """Return both lists as one, by their similarities scaled to 0 to 1 (relative score fusion)."""
     share = 0.5 if alpha is None else alpha
     scores: dict[str, float] = {}
     for found, weight in ((dense, share), (sparse, 1 - share)):

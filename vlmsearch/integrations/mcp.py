@@ -222,13 +222,13 @@ def _add_resources(server: MCPServer[Any], index: Index) -> None:
     @server.resource("vlmsearch://info", name="info", mime_type="application/json")
     @_explained(ResourceError)
     def about() -> dict[str, Any]:
-        """What is in the index and what built it."""
+        """Return what is in the index and what built it."""
         return _info(index)
 
     @server.resource("vlmsearch://documents/{id}", name="document", mime_type="application/json", security=security)
     @_explained(ResourceError)
     def document(id: str) -> dict[str, Any]:
-        """A document with its text and metadata; its id is percent-encoded."""
+        """Return a document with its text and metadata; its id is percent-encoded."""
         found = _document(index, id)
         picture = {"image": f"vlmsearch://images/{quote(found.id, safe='')}"} if found.image is not None else {}
         return {"id": found.id, "text": found.text, "metadata": dict(found.metadata), **picture}
@@ -236,7 +236,7 @@ def _add_resources(server: MCPServer[Any], index: Index) -> None:
     @server.resource("vlmsearch://images/{id}", name="image", mime_type="image/jpeg", security=security)
     @_explained(ResourceError)
     def image(id: str) -> bytes:
-        """The picture of a document, scaled; its id is percent-encoded."""
+        """Return the picture of a document, scaled; its id is percent-encoded."""
         return _picture(index, _document(index, id), _EDGE)
 
 
@@ -286,7 +286,7 @@ def _with_options(keywords: type, limit: Mapping[str, Any]) -> Callable[[Callabl
 
 
 def _document(index: Index, id: str) -> Document:
-    """A document of the index; ConfigError where there is none of that id."""
+    """Return a document of the index; ConfigError where there is none of that id."""
     found = index.get([id])
     if not found:
         raise ConfigError(f"there is no document {id!r}: give an id as `search` gave it")

@@ -203,7 +203,7 @@ class _Described:
 
 
 def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[list[Outcome]]:
-    """What became of the inputs, some at a time."""
+    """Yield what became of the inputs, some at a time."""
     units = [_dump(unit) for unit in source.units()]
     if not units:
         return
@@ -270,7 +270,7 @@ def _describe(settings: _Settings) -> _Described:
 
 
 def _read(batch: pa.Table, limits: ImageLimits) -> Iterator[pa.Table]:
-    """The documents of files and tables; their images are read here only where they are in a table."""
+    """Yield the documents of files and tables; their images are read here only where they are in a table."""
     for unit in _rows(batch):
         yield from _tables(read_unit(unit, limits=limits))
 
@@ -282,7 +282,7 @@ def _examine(
     keepers: Sequence[ActorHandle[Any]],
     quarantined: Sequence[ray.ObjectRef[dict[str, Reject]]],
 ) -> Iterator[pa.Table]:
-    """What is to be done about each document."""
+    """Yield what is to be done about each document."""
     items = [item for item in _rows(batch) if not isinstance(item, Container)]  # which `index` refuses
     ids = [item.document.id for item in items if isinstance(item, Sourced) and is_id(item.document.id)]
     known: dict[str, Stamp] = ray.get(random.choice(keepers).stamps.remote(ids))
@@ -296,7 +296,7 @@ def _stamp_of(item: Item, known: Mapping[str, Stamp]) -> Stamp | None:
 
 
 def _without_bytes(outcome: Outcome) -> Outcome:
-    """The same without the image as it was read: what the encoder takes of it is there beside it."""
+    """Return the same without the image as it was read: what the encoder takes of it is there beside it."""
     return replace(outcome, document=plain(outcome.document)) if isinstance(outcome, Ready) else outcome
 
 
@@ -308,7 +308,7 @@ def _fetched(quarantined: ray.ObjectRef[dict[str, Reject]]) -> dict[str, Reject]
 
 @cache
 def _preparing(settings: _Settings, described: _Described) -> Callable[[ImageSource], ImageSource] | None:
-    """What makes an image ready for the encoder, which is only opened where nothing else knows how."""
+    """Return what makes an image ready for the encoder, which is only opened where nothing else knows how."""
     if not encodes_images(described.spaces):
         return None
     limits = settings.options.image_limits
@@ -330,7 +330,7 @@ class _Worker:
         self._encoder = open_encoder(settings.encoder)
 
     def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
-        """The outcomes, each with its record where it has one."""
+        """Yield the outcomes, each with its record where it has one."""
         outcomes: list[Outcome] = list(_rows(batch))
         found, rejects = encode(self._encoder, [outcome for outcome in outcomes if isinstance(outcome, Ready)])
         records = {record.document.id: record for record in found}
@@ -340,7 +340,7 @@ class _Worker:
 
 
 def _counted(outcome: Outcome) -> Outcome:
-    """What has to be known of an outcome to count it."""
+    """Return what has to be known of an outcome to count it."""
     return replace(outcome, document=Document(outcome.id), image=None) if isinstance(outcome, Ready) else outcome
 
 
@@ -369,11 +369,11 @@ class _Keeper:
             return self._store
 
     def rejects(self) -> dict[str, Reject]:
-        """The quarantine list, by id."""
+        """Return the quarantine list, by id."""
         return _quarantined(self._open())
 
     def stamps(self, ids: list[str]) -> dict[str, Stamp]:
-        """What the index has of documents."""
+        """Return what the index has of documents."""
         return self._open().stamps(ids)
 
     def save(self, rows: list[bytes]) -> bytes:
@@ -432,7 +432,7 @@ def _check_address(address: str) -> None:
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """What a process of the cluster raised, as it was raised there."""
+    """Give what a process of the cluster raised, as it was raised there."""
     try:
         yield
     except ray.exceptions.RayError as exc:
@@ -445,7 +445,7 @@ def _own_errors() -> Iterator[None]:
 
 
 def _workers(options: RayOptions) -> int:
-    """How many encoders work at a time; ConfigError where the cluster is too small for them."""
+    """Return how many encoders work at a time; ConfigError where the cluster is too small for them."""
     has = ray.cluster_resources()
     cpus, gpus = has.get("CPU", 0.0), has.get("GPU", 0.0)
     machines = sum(1 for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
@@ -464,7 +464,10 @@ def _workers(options: RayOptions) -> int:
 def _keepers(
     settings: _Settings, described: _Described, options: RayOptions, stack: ExitStack
 ) -> list[ActorHandle[Any]]:
-    """The processes that have the index open; one on this machine, unless servers keep it. They end with the stack."""
+    """Return the processes that have the index open.
+
+    One on this machine, unless servers keep it. They end with the stack.
+    """
     with open_store(settings.store) as store:
         is_served = store.is_served
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -505,7 +508,7 @@ def _rows(batch: pa.Table) -> Iterator[Any]:
 
 
 def _tables(values: Iterable[object]) -> Iterator[pa.Table]:
-    """Rows with these values, so many at a time as are not too large."""
+    """Yield rows with these values, so many at a time as are not too large."""
     rows: list[bytes] = []
     size = 0
     for value in values:

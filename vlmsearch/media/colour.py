@@ -24,7 +24,7 @@ _REVERSED = {Transpose.TRANSVERSE, Transpose.ROTATE_180, Transpose.ROTATE_270, T
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """An image that may be changed, as RGB with no orientation, profile or transparency left to apply."""
+    """Return an image that may be changed, as RGB with no orientation, profile or transparency left to apply."""
     image.load()
     turn = _turn(image)
     levels = _levels(image) if image.mode in ("I", "F") else None
@@ -50,7 +50,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """What EXIF's orientation asks for."""
+    """Return what EXIF's orientation asks for."""
     if len(image.info.get(_RAW_EXIF, "")) > _MAX_RAW_EXIF:
         del image.info[_RAW_EXIF]
     try:
@@ -63,7 +63,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 
 def _converted(image: Image.Image, levels: tuple[float, float] | None) -> Image.Image:
-    """An image, or some of its rows, as RGB on white."""
+    """Return an image, or some of its rows, as RGB on white."""
     colour, alpha = _split(image, levels)
     colour = _in_srgb(colour, image.info.get("icc_profile"))
     if alpha is not None:
@@ -74,7 +74,7 @@ def _converted(image: Image.Image, levels: tuple[float, float] | None) -> Image.
 
 
 def _split(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Image.Image, Image.Image | None]:
-    """The image without palette and alpha, 8 bits deep, and its alpha channel unless that is opaque."""
+    """Return the image without palette and alpha, 8 bits deep, and its alpha channel unless that is opaque."""
     mode, key = image.mode, image.info.get("transparency")
     if levels or mode.startswith("I;"):
         return _in_8_bits(image, levels)
@@ -91,7 +91,7 @@ def _split(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Imag
 
 
 def _levels(image: Image.Image) -> tuple[float, float]:
-    """What of a deep grey image is black, and by how much white is above it.
+    """Return what of a deep grey image is black, and by how much white is above it.
 
     The smallest of 1 (float only), 255 and 65,535 that no pixel exceeds is white; if there is none, or there are
     negative values, black and white are the extremes that occur.
@@ -109,7 +109,10 @@ def _levels(image: Image.Image) -> tuple[float, float]:
 
 
 def _in_8_bits(image: Image.Image, levels: tuple[float, float] | None) -> tuple[Image.Image, Image.Image | None]:
-    """A deep grey image as mode L, and its alpha where one value is transparent; of 16 bits the high byte is kept."""
+    """Return a deep grey image as mode L, and its alpha where one value is transparent.
+
+    Of 16 bits the high byte is kept.
+    """
     values, key = np.asarray(image), image.info.get("transparency")
     alpha = None if key is None else Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8))
     if levels is None:
@@ -120,7 +123,7 @@ def _in_8_bits(image: Image.Image, levels: tuple[float, float] | None) -> tuple[
 
 
 def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
-    """The image as RGB, through its ICC profile where that is sound and made for such pixels."""
+    """Return the image as RGB, through its ICC profile where that is sound and made for such pixels."""
     found = _transform_for(image.mode, profile)
     if found:
         mode, transform = found
@@ -129,7 +132,7 @@ def _in_srgb(image: Image.Image, profile: object) -> Image.Image:
 
 
 def _transform_for(mode: str, profile: object) -> tuple[str, ImageCms.ImageCmsTransform] | None:
-    """The transform for pixels of a mode, and the mode that it takes."""
+    """Return the transform for pixels of a mode, and the mode that it takes."""
     if not isinstance(profile, bytes) or len(profile) not in _PROFILE_BYTES:
         return None
     takes = {b"RGB ": "RGB", b"GRAY": "L", b"CMYK": "CMYK"}.get(profile[16:20], "")
@@ -140,7 +143,7 @@ def _transform_for(mode: str, profile: object) -> tuple[str, ImageCms.ImageCmsTr
 
 @lru_cache(maxsize=16)
 def to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """The transform from a profile to sRGB; None if it is broken, or no colour would visibly change."""
+    """Return the transform from a profile to sRGB; None if it is broken, or no colour would visibly change."""
     try:
         source = ImageCms.ImageCmsProfile(BytesIO(profile))
         transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")

@@ -91,12 +91,12 @@ class Sketch:
 
     @cached_property
     def turned(self) -> Grey:
-        """The hash in its eight orientations, (8, 196)."""
+        """Return the hash in its eight orientations, (8, 196)."""
         return _normal(np.stack([_turned(self._part((0, 0, 1, 1)), way) for way in range(8)]))
 
     @cached_property
     def windows(self) -> Grey:
-        """The hash of each of its windows, (49, 196)."""
+        """Return the hash of each of its windows, (49, 196)."""
         return _normal(np.stack([self._part(window) for window in _WINDOWS]))
 
     @cached_property
@@ -119,17 +119,17 @@ class Look:
 
     @cached_property
     def sketch(self) -> Sketch:
-        """What the first step knows of it."""
+        """Return what the first step knows of it."""
         small = self.image.convert("L").resize((_SMALL, _SMALL), Image.Resampling.BOX)
         return Sketch(small.tobytes())
 
     @cached_property
     def grey(self) -> Image.Image:
-        """The image in grey."""
+        """Return the image in grey."""
         return self.image.convert("L").convert("F")
 
     def oriented(self, way: int) -> Look:
-        """The image in another orientation."""
+        """Return the image in another orientation."""
         return Look(Image.fromarray(np.ascontiguousarray(_turned(np.asarray(self.image), way)))) if way else self
 
 
@@ -232,7 +232,7 @@ def _agrees(one: Look, other: Look, placed: Placement) -> bool:
 
 
 def _turned(pixels: NDArray[np.generic], way: int) -> NDArray[np.generic]:
-    """One of the eight orientations: quarter turns, from 4 on mirrored."""
+    """Return one of the eight orientations: quarter turns, from 4 on mirrored."""
     turned = np.rot90(pixels, way % 4)
     return turned[:, ::-1] if way >= 4 else turned
 
@@ -251,7 +251,10 @@ def _normal(hashes: NDArray[np.generic]) -> Grey:
 
 
 def _fitted(outer: Look, inner: Look, window: Window) -> Window | None:
-    """The window of the outer image that the inner one is, to a fraction of a pixel; None where they differ widely."""
+    """Return the window of the outer image that the inner one is, to a fraction of a pixel.
+
+    None where they differ widely.
+    """
     place = np.array([window[0], window[1], window[2] - window[0], window[3] - window[1]])
     for size, steps, much, most in _STEPS:
         target, edge = _resized(inner.grey, size, (0, 0, 1, 1)), round(size * _FRAME)
@@ -275,7 +278,7 @@ def _fitted(outer: Look, inner: Look, window: Window) -> Window | None:
 
 
 def _within(place: NDArray[np.float64]) -> Window:
-    """A window of left, top, width and height, brought into the image and to a size of its half at least."""
+    """Return a window of left, top, width and height, brought into the image and to a size of its half at least."""
     place[:2] = np.clip(place[:2], 0, 0.35)
     place[2:] = np.clip(place[2:], 0.5, 1 - place[:2])
     left, top, width, height = map(float, place)
@@ -283,7 +286,7 @@ def _within(place: NDArray[np.float64]) -> Window:
 
 
 def _light(values: Grey, wanted: Grey) -> tuple[float, float, Grey]:
-    """The gain and the bias that make values what is wanted, and how much each of them counted."""
+    """Return the gain and the bias that make values what is wanted, and how much each of them counted."""
     weights, gain, bias = np.ones_like(values), 1.0, 0.0
     for _ in range(3):
         total = weights.sum()
@@ -298,7 +301,7 @@ def _light(values: Grey, wanted: Grey) -> tuple[float, float, Grey]:
 
 
 def _differing(part: Pixels, whole: Pixels) -> NDArray[np.bool_]:
-    """The pixels that differ, once the colours of the part are fitted to those of the whole."""
+    """Return the pixels that differ, once the colours of the part are fitted to those of the whole."""
     greys = [pixels @ _GREY for pixels in (part, whole)]
     if min(float(np.percentile(np.ptp(pixels, axis=2), 95)) for pixels in (part, whole)) < 8:
         part, whole = (np.repeat(grey[..., None], 3, 2) for grey in greys)  # one of them has no colours
@@ -324,7 +327,7 @@ def _blurred(values: Pixels) -> Pixels:
 
 
 def _recoloured(part: Pixels, whole: Pixels) -> Iterator[Pixels]:
-    """The part as it is, and with its saturation and the light of each channel fitted to the whole."""
+    """Yield the part as it is, and with its saturation and the light of each channel fitted to the whole."""
     yield part
     grey = (part @ _GREY)[..., None]
     for saturation in (1.0, 0.75, 1.3):
@@ -340,7 +343,7 @@ def _size(left: Pixels) -> float:
 
 
 def _is_overlay(differing: NDArray[np.bool_]) -> bool:
-    """Whether what differs is next to nothing, or lies in one corner or in one line."""
+    """Return whether what differs is next to nothing, or lies in one corner or in one line."""
     total, few = int(differing.sum()), _FEW * differing.size
     if total <= few:
         return True
@@ -352,7 +355,7 @@ def _is_overlay(differing: NDArray[np.bool_]) -> bool:
 
 
 def _is_line(differing: NDArray[np.bool_], least: float) -> bool:
-    """Whether at least so many of the pixels that differ lie in one horizontal line."""
+    """Return whether at least so many of the pixels that differ lie in one horizontal line."""
     height = round(_FINE * _LINE)
     counts = np.convolve(differing.sum(1), np.ones(height, int), "valid")
     top = int(counts.argmax())

@@ -76,7 +76,7 @@ _NO_DECODER = re.compile(r"not (available|installed)|nsupported|cannot handle|un
 
 
 def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-    """The bytes of an image file, or those of a BMP of the part of a file that a path names; see `part_of`.
+    """Return the bytes of an image file, or those of a BMP of the part of a file that a path names; see `part_of`.
 
     Errors as `read_regular`, ``unreadable`` also for one in object storage without ``limits.remote``; for a part also
     those of `open_image`.
@@ -94,19 +94,19 @@ def read_image(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
 
 
 def named_part(path: Path) -> Part | None:
-    """The part of a file that a path names; None for a path that names a file."""
+    """Return the part of a file that a path names; None for a path that names a file."""
     part = part_of(str(path))
     return None if part is None or os.path.lexists(path) else part
 
 
 def file_of(path: Path) -> Path:
-    """The file that an image is in: its path, or the one whose part that names."""
+    """Return the file that an image is in: its path, or the one whose part that names."""
     part = named_part(path)
     return path if part is None else file_of(Path(part.of))
 
 
 def _read_part(part: Part, limits: ImageLimits) -> bytes:
-    """The image of a page, a moment or a region, as a BMP."""
+    """Return the image of a page, a moment or a region, as a BMP."""
     path = Path(part.of)
     if part.region is None:
         value = {"path": part.of, "page": part.page, "seconds": part.seconds, "limits": asdict(limits)}
@@ -165,14 +165,14 @@ def read_regular(path: Path | str, what: str) -> bytes:
 
 
 def format_of(data: bytes) -> str:
-    """The image format that a file begins as; empty for none that is read here."""
+    """Return the image format that a file begins as; empty for none that is read here."""
     return next((kind for kind, signature in _SIGNATURES.items() if signature.match(data)), "")
 
 
 def open_image(
     source: ImageSource, *, at_least: int | None = None, limits: ImageLimits = DEFAULT_LIMITS
 ) -> Image.Image:
-    """An upright 8-bit RGB image in sRGB, on white where it was transparent; of an animation, the first frame.
+    """Return an upright 8-bit RGB image in sRGB, on white where it was transparent; of an animation, the first frame.
 
     ``at_least``: a JPEG may come out at 1/2, 1/4 or 1/8 of its size, as long as both sides keep that many pixels.
     ``limits`` are checked before anything is decoded. An image given as a PIL image is copied, never changed.
@@ -189,7 +189,7 @@ def open_image(
 def opened_image(
     source: ImageSource, *, at_least: int | None = None, limits: ImageLimits = DEFAULT_LIMITS
 ) -> Iterator[Image.Image]:
-    """What `open_image` gives, and its share of the memory for decoding until this is left.
+    """Give what `open_image` gives, and its share of the memory for decoding until this is left.
 
     Lack of memory in between raises InvalidInputError, too.
     """
@@ -216,14 +216,14 @@ def opened_image(
 
 
 def image_size(path: Path, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[int, int]:
-    """The width and the height of an image file in pixels, as it lies in the file; errors as `open_image`."""
+    """Return the width and the height of an image file in pixels, as it lies in the file; errors as `open_image`."""
     name, data = repr(str(path)), read_image(path, limits)
     with _rejecting(name, format_of(data), data):
         return _read_header(data, name, None, limits).image.size
 
 
 def is_within(data: bytes, limits: ImageLimits, *, at_least: int | None = None) -> bool:
-    """Whether `open_image` would not find a file too large, as far as its header says."""
+    """Return whether `open_image` would not find a file too large, as far as its header says."""
     try:
         check_count(len(data), "bytes", limits.encoded_bytes, "the image")
         with _rejecting("the image", format_of(data), data):
@@ -243,7 +243,7 @@ def copy_image(image: Image.Image, limits: ImageLimits = DEFAULT_LIMITS) -> Imag
 
 
 def _check_given(image: Image.Image, limits: ImageLimits) -> int:
-    """The memory that a copy and its conversion take; InvalidInputError for more than the limits."""
+    """Return the memory that a copy and its conversion take; InvalidInputError for more than the limits."""
     name, pixels = _name_of(image), image.width * image.height
     check_count(pixels, "pixels", limits.pixels, name)
     size = pixels * (pixel_bytes(image.mode) + pixel_bytes("RGB"))
@@ -272,14 +272,14 @@ class _Header:
     """The part of what is decoded that is the image, where the last column or row is only part of a pixel."""
 
     def decode(self) -> Image.Image:
-        """The image as `open_image` gives it."""
+        """Return the image as `open_image` gives it."""
         image = self.image
         del self.image  # so that its memory is free as soon as it is converted
         return as_rgb(image.resize(image.size, Image.Resampling.BICUBIC, self.box) if self.box else image)
 
 
 def _read_header(data: bytes, name: str, at_least: int | None, limits: ImageLimits) -> _Header:
-    """The header of an image within the limits; ``unsupported`` if nothing here reads its format."""
+    """Return the header of an image within the limits; ``unsupported`` if nothing here reads its format."""
     kind = format_of(data)
     if kind in _VIDEO_CODED:
         _reader_of(kind, name)
@@ -350,7 +350,7 @@ def _rejecting(name: str, kind: str, data: bytes) -> Iterator[None]:
 
 
 def _end_is_missing(kind: str, data: bytes) -> bool:
-    """Whether a file that could not be decoded lacks its end, by what its format says of where it ends."""
+    """Return whether a file that could not be decoded lacks its end, by what its format says of where it ends."""
     if kind in _END:
         return not data[-64:].rstrip(b"\0").endswith(_END[kind])
     if kind in ("WebP", "BMP"):  # the header has the length
@@ -387,11 +387,11 @@ class Preprocess:
 
     @property
     def at_least(self) -> int:
-        """What to give to `open_image`, so that a JPEG is decoded no larger than the result can show."""
+        """Return what to give to `open_image`, so that a JPEG is decoded no larger than the result can show."""
         return self.size * DCT_MARGIN
 
     def apply(self, image: Image.Image) -> NDArray[np.uint8]:
-        """The pixels of what `open_image` gave, uint8 of shape (size, size, 3)."""
+        """Return the pixels of what `open_image` gave, uint8 of shape (size, size, 3)."""
         image = image if image.mode == "RGB" else open_image(image)
         side, (width, height) = self.size, image.size
         resampling = Image.Resampling[self.interpolation.upper()]
@@ -418,7 +418,7 @@ class Preprocess:
 
 
 def thumbnail(source: ImageSource, *, edge: int, limits: ImageLimits = DEFAULT_LIMITS) -> bytes:
-    """A small JPEG in sRGB whose longer side has ``edge`` pixels at most; errors as `open_image`."""
+    """Return a small JPEG in sRGB whose longer side has ``edge`` pixels at most; errors as `open_image`."""
     with opened_image(source, at_least=edge, limits=limits) as image:
         image.thumbnail((edge, edge), Image.Resampling.LANCZOS)
     out = BytesIO()

@@ -183,7 +183,7 @@ class ImageBytes(BytesIO):
         self._left = _FEW_READS + len(data) // _BYTES_A_READ
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes; InvalidInputError ``too_large`` after too many calls."""
+        """Return the next bytes; InvalidInputError ``too_large`` after too many calls."""
         self._left -= 1
         if self._left < 0:
             raise InvalidInputError("too_large", f"{self._name} has too many small parts for its size")
@@ -203,7 +203,9 @@ class Structure:
 
 
 def check_structure(kind: str, data: bytes, name: str) -> tuple[bytes, Structure]:
-    """The bytes to give to Pillow, and what was found; InvalidInputError ``too_large`` for what costs too much there.
+    """Return the bytes to give to Pillow, and what was found.
+
+    InvalidInputError ``too_large`` for what costs too much there.
 
     What is damaged is left to Pillow, which says how.
     """
@@ -252,7 +254,7 @@ def _number(data: bytes, at: int, form: str) -> int:
 
 
 def _jpeg_scans(data: bytes, name: str) -> int:
-    """How many scans a JPEG may have; its segments are counted, and its Exif data checked.
+    """Return how many scans a JPEG may have; its segments are counted, and its Exif data checked.
 
     Pillow puts all Exif segments together, one after the other.
     """
@@ -280,7 +282,7 @@ def _jpeg_scans(data: bytes, name: str) -> int:
 
 
 def _webp_pixels(data: bytes) -> int:
-    """The size of the canvas: of 24 bits a side in an extended file, else of 14."""
+    """Return the size of the canvas: of 24 bits a side in an extended file, else of 14."""
     chunk = data[12:16]
     if chunk == b"VP8X":
         width, height = (1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
@@ -317,7 +319,7 @@ def pixel_bytes(mode: str) -> int:
 def check_image(
     image: Image.Image, kind: str, structure: Structure, limits: ImageLimits, name: str, *, stored: tuple[int, int]
 ) -> int:
-    """The memory that decoding an image and making RGB of it takes; its header alone is read so far.
+    """Return the memory that decoding an image and making RGB of it takes; its header alone is read so far.
 
     ``stored`` is its size in the file, of which a JPEG may be decoded at a fraction. Raises InvalidInputError
     ``too_large`` for more than the limits.
@@ -342,7 +344,7 @@ def check_image(
 
 
 def _strip_bytes(image: Image.Image) -> int:
-    """What libtiff has in memory of a compressed TIFF: one strip, or one tile."""
+    """Return what libtiff has in memory of a compressed TIFF: one strip, or one tile."""
     import numpy as np
 
     tags = getattr(image, "tag_v2", {})

@@ -127,21 +127,21 @@ class _Found:
     """By how many degrees the text is turned, clockwise: 0, 90, 180 or 270."""
 
     def joined(self, other: _Found) -> _Found:
-        """One line with what follows on it."""
+        """Return one line with what follows on it."""
         letters = len(self.text), len(other.text)
         confidence = float(np.average([self.confidence, other.confidence], weights=letters))
         corners = np.concatenate([self.corners, other.corners])
         return _Found(f"{self.text.strip()} {other.text.strip()}", confidence, corners, self.direction)
 
     def line(self, size: tuple[int, int]) -> Line:
-        """The line with its box, inside of the picture."""
+        """Return the line with its box, inside of the picture."""
         left, top = np.clip(np.floor(self.corners.min(axis=0)), 0, np.subtract(size, 1)).astype(int).tolist()
         right, bottom = np.clip(np.ceil(self.corners.max(axis=0)), (left + 1, top + 1), size).astype(int).tolist()
         return Line(self.text.strip(), (left, top, right - left, bottom - top), float(self.confidence))
 
 
 def _prepared(image: Image.Image) -> tuple[NDArray[np.uint8], float]:
-    """The pixels that are looked at, blue first, and how much smaller they are than the picture."""
+    """Return the pixels that are looked at, blue first, and how much smaller they are than the picture."""
     scale = min(_LONGEST / max(image.size), 1.0)
     image = image.convert("RGB")
     if scale < 1:
@@ -156,7 +156,7 @@ def _prepared(image: Image.Image) -> tuple[NDArray[np.uint8], float]:
 
 
 def _detect(engine: RapidOCR, pixels: NDArray[np.uint8]) -> tuple[list[NDArray[np.uint8]], NDArray[np.float32]]:
-    """The lines in a picture: each cut out, lying, and its corners (from the top left, clockwise)."""
+    """Return the lines in a picture: each cut out, lying, and its corners (from the top left, clockwise)."""
     from rapidocr.main import RapidOCRError
 
     try:
@@ -167,7 +167,7 @@ def _detect(engine: RapidOCR, pixels: NDArray[np.uint8]) -> tuple[list[NDArray[n
 
 
 def _recognise(engine: RapidOCR, crops: list[NDArray[np.uint8]]) -> list[tuple[str, float]]:
-    """What each line says, and how sure that is."""
+    """Return what each line says, and how sure that is."""
     if not crops:
         return []
     read = engine.recognize_txt(crops)
@@ -179,7 +179,7 @@ def _flip(crop: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _direction(box: NDArray[np.float32], is_flipped: bool) -> int:
-    """How a line is turned: RapidOCR turns one that is much higher than wide anticlockwise before it is read."""
+    """Return how a line is turned: RapidOCR turns one that is much higher than wide anticlockwise before it is read."""
     width = max(np.linalg.norm(box[0] - box[1]), np.linalg.norm(box[2] - box[3]))
     height = max(np.linalg.norm(box[0] - box[3]), np.linalg.norm(box[1] - box[2]))
     return 90 * bool(int(height) >= _TALL * int(width)) + 180 * is_flipped
@@ -234,7 +234,10 @@ def shared_engine() -> RapidOCR:
 
 @cache
 def _opened() -> RapidOCR:
-    """The engine that all threads share; its models run in the thread that asks, for several read pictures at once."""
+    """Return the engine that all threads share.
+
+    Its models run in the thread that asks, for several read pictures at once.
+    """
     try:
         import rapidocr
     except ImportError as exc:

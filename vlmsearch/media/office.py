@@ -160,7 +160,7 @@ class _Page:
 
 
 def _read_page(data: bytes) -> OfficeText:
-    """What a web page says, without its scripts and styles; each block on a line of its own."""
+    """Return what a web page says, without its scripts and styles; each block on a line of its own."""
     try:
         from lxml import etree
     except ImportError as exc:
@@ -177,7 +177,7 @@ def _read_page(data: bytes) -> OfficeText:
 
 
 def _decoded(data: bytes) -> str:
-    """The text of a page in the character set that it names, else UTF-8, else the Western one of old pages."""
+    """Return the text of a page in the character set that it names, else UTF-8, else the Western one of old pages."""
     named = _CHARSET.search(data[:_HEAD])
     mark = next((name for start, name in _MARKS.items() if data.startswith(start)), "")
     for charset in filter(None, (mark, (named[1] or named[2]).decode() if named else "", "utf-8")):

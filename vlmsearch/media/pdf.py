@@ -147,7 +147,7 @@ def _name(path: Path, number: int) -> str:
 
 @contextmanager
 def _loaded(document: PdfDocument, path: Path, number: int) -> Iterator[PdfPage]:
-    """A page; what PDFium says against it is ``corrupt``."""
+    """Give a page; what PDFium says against it is ``corrupt``."""
     from pypdfium2 import PdfiumError
 
     try:
@@ -180,7 +180,7 @@ def scale_of(page: PdfPage) -> float:
 
 
 def _draw(page: PdfPage, name: str, limits: ImageLimits) -> bytes:
-    """A page upright on white, as a BMP: what PDFium draws is that already, and every program reads it."""
+    """Return a page upright on white, as a BMP: what PDFium draws is that already, and every program reads it."""
     from pypdfium2 import PdfBitmap
 
     width, height = page.get_size()  # as it is turned
@@ -262,7 +262,7 @@ class _Cache:
         self._documents: OrderedDict[tuple[Path, int, int], PdfDocument] = OrderedDict()
 
     def get(self, path: Path) -> PdfDocument:
-        """The open file."""
+        """Return the open file."""
         try:
             found = os.stat(path)
         except (OSError, ValueError):

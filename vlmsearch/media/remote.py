@@ -86,7 +86,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def _as_os_error(url: str) -> Iterator[None]:
-    """What the storage's clients raise, as OSError."""
+    """Give what the storage's clients raise, as OSError."""
     try:
         yield
     except (OSError, VlmsearchError):

@@ -229,13 +229,13 @@ class _Taken:
     image: Image.Image
 
     def frame(self, cues: list[_Cue], *, until: float) -> Frame:
-        """The frame with the text that is shown from then until the next one."""
+        """Return the frame with the text that is shown from then until the next one."""
         texts = (cue.text for cue in cues if cue.start < until and cue.end > self.seconds)
         return Frame(self.seconds, self.image, "\n".join(dict.fromkeys(texts)))
 
 
 def _choose(film: _Film, least: float, most: float) -> Iterator[_Taken]:
-    """The frames that are taken of a film."""
+    """Yield the frames that are taken of a film."""
     before: NDArray[np.int16] | None = None
     change, seen, last, first = 0.0, 0.0, -float("inf"), None
     is_waiting = True  # a scene has begun, and no frame of it is taken
@@ -260,7 +260,7 @@ def _choose(film: _Film, least: float, most: float) -> Iterator[_Taken]:
 
 
 def _luma(frame: VideoFrame) -> NDArray[np.int16]:
-    """The luma of a frame at the points of a grid, from 0 to 255."""
+    """Return the luma of a frame at the points of a grid, from 0 to 255."""
     depth = _luma_bits(frame.format.name)
     if not depth:
         frame, depth = frame.reformat(format="gray"), 8
@@ -273,7 +273,10 @@ def _luma(frame: VideoFrame) -> NDArray[np.int16]:
 
 @cache
 def _luma_bits(name: str) -> int:
-    """How many bits the luma of a pixel format has, where its first plane is that of the luma; 0 where it is not."""
+    """Return how many bits the luma of a pixel format has, where its first plane is that of the luma.
+
+    0 where it is not.
+    """
     import av
 
     form = av.VideoFormat(name)
@@ -300,7 +303,7 @@ class _Film:
         self.duration = container.duration / av.time_base if container.duration and container.duration > 0 else None
 
     def frames(self) -> Iterator[tuple[float, VideoFrame]]:
-        """The frames that can be decoded, with their times; subtitles on the way are kept in `cues`."""
+        """Yield the frames that can be decoded, with their times; subtitles on the way are kept in `cues`."""
         import av
 
         try:
@@ -327,7 +330,10 @@ class _Film:
         return round(at, 3)
 
     def find(self, seconds: float, *, seek: bool = True) -> VideoFrame | None:
-        """The frame that is shown at a time; None where it is not found, as where the index of the file is wrong."""
+        """Return the frame that is shown at a time.
+
+        None where it is not found, as where the index of the file is wrong.
+        """
         import av
 
         if seek:
@@ -350,7 +356,7 @@ class _Film:
         self._container.seek(0, backward=True, any_frame=True)
 
     def end(self) -> str:
-        """Where the film ends, in words."""
+        """Return where the film ends, in words."""
         return f"it ends at {self._seen:.3f} seconds" if self._seen >= 0 else "none of it can be decoded"
 
     def check_end(self) -> None:
@@ -364,7 +370,7 @@ class _Film:
             raise InvalidInputError("truncated", said)
 
     def picture(self, frame: VideoFrame) -> Image.Image:
-        """A frame as an upright RGB image with square pixels."""
+        """Return a frame as an upright RGB image with square pixels."""
         self.check_size(frame.width, frame.height)
         try:
             image = Image.fromarray(frame.to_ndarray(format="rgb24"))
@@ -395,7 +401,7 @@ def _turn(frame: VideoFrame) -> Image.Transpose | None:
 
 
 def _text_stream(container: InputContainer) -> SubtitleStream | None:
-    """The stream whose subtitles are taken: the default one, or else the first."""
+    """Return the stream whose subtitles are taken: the default one, or else the first."""
     from av.stream import Disposition
 
     streams = [one for one in container.streams.subtitles if one.codec_context and one.codec_context.name in _TEXTS]
@@ -403,7 +409,7 @@ def _text_stream(container: InputContainer) -> SubtitleStream | None:
 
 
 def _cues_of(packet: Packet[Any], decoded: Sequence[object], start: float) -> list[_Cue]:
-    """The subtitle in a packet."""
+    """Return the subtitle in a packet."""
     from av.subtitles.subtitle import AssSubtitle
 
     texts = (_plain(one.dialogue) for one in decoded if isinstance(one, AssSubtitle))
@@ -421,7 +427,7 @@ def _plain(dialogue: bytes) -> str:
 
 
 def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
-    """The subtitles in a file beside a film; None where there is none, or none that can be read."""
+    """Return the subtitles in a file beside a film; None where there is none, or none that can be read."""
     import av
 
     beside = subtitles_beside(path, follow_links)
@@ -438,7 +444,7 @@ def _cues_beside(path: Path, follow_links: bool) -> list[_Cue] | None:
 
 
 def _as_utf8(data: bytes) -> bytes:
-    """A text in UTF-8: subtitles come in UTF-16 with its mark, and in old Western code pages, too."""
+    """Return a text in UTF-8: subtitles come in UTF-16 with its mark, and in old Western code pages, too."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", "replace").encode()
     try:
@@ -449,7 +455,7 @@ def _as_utf8(data: bytes) -> bytes:
 
 @contextmanager
 def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
-    """A film whose header is read."""
+    """Give a film whose header is read."""
     try:
         import av
         from av.stream import Disposition
@@ -489,7 +495,7 @@ def _opened(path: Path, limits: ImageLimits) -> Iterator[_Film]:
 
 @contextmanager
 def _regular(path: Path, name: str) -> Iterator[FileIO]:
-    """A regular file; no pipe or device is waited for."""
+    """Give a regular file; no pipe or device is waited for."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as exc:

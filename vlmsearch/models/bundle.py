@@ -58,7 +58,10 @@ LENGTH_STEP = 8
 
 
 def padded_length(length: int, step: int = LENGTH_STEP) -> int:
-    """The least multiple of ``step`` that ``length`` tokens fit into; every tower takes that of `LENGTH_STEP`."""
+    """Return the least multiple of ``step`` that ``length`` tokens fit into.
+
+    Every tower takes that of `LENGTH_STEP`.
+    """
     return -(-length // step) * step
 
 
@@ -102,16 +105,16 @@ class TextInput:
     lower: bool = False
 
     def prompt(self, role: Role) -> TextPrompt:
-        """The prompt of a role."""
+        """Return the prompt of a role."""
         return self.query if role == "query" else self.document
 
     def room(self, role: Role) -> int:
-        """How many tokens of a text of this role fit, beside its prompt."""
+        """Return how many tokens of a text of this role fit, beside its prompt."""
         return self.max_tokens - len(self.prefix) - len(self.suffix) - len(self.prompt(role).ids)
 
     @property
     def longest(self) -> int:
-        """How many columns the longest texts have once they are padded."""
+        """Return how many columns the longest texts have once they are padded."""
         return self.fill or padded_length(self.max_tokens)
 
 
@@ -158,29 +161,29 @@ class Bundle:
 
     @property
     def towers(self) -> tuple[Tower, ...]:
-        """The towers it has, image first."""
+        """Return the towers it has, image first."""
         return ("image", "text") if self.preprocess else ("text",)
 
     @property
     def precisions(self) -> list[Precision]:
-        """The precisions that every tower is there in."""
+        """Return the precisions that every tower is there in."""
         known: tuple[Precision, ...] = ("fp32", "fp16", "int8", "qdq")
         return [p for p in known if all(model_file(tower, p) in self.files for tower in self.towers)]
 
     def model(self, tower: Tower, precision: Precision) -> bytes:
-        """The ONNX model of one tower, checked; ConfigError names the precisions there are."""
+        """Return the ONNX model of one tower, checked; ConfigError names the precisions there are."""
         name = model_file(tower, precision)
         if name not in self.files:
             raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}")
         return self.read(name)
 
     def read(self, name: str) -> bytes:
-        """One file, checked against its SHA-256."""
+        """Return one file, checked against its SHA-256."""
         return read_file(self.folder / name, self.files[name])
 
 
 def read_file(path: Path, expected: BundleFile) -> bytes:
-    """One file of a bundle, checked against its SHA-256."""
+    """Return one file of a bundle, checked against its SHA-256."""
     try:
         data = path.read_bytes()
     except OSError as exc:
@@ -228,19 +231,22 @@ def shortened(models: Sequence[tuple[Space, str, Collection[int]]], dim: int | N
 
 
 def model_file(tower: Tower, precision: Precision) -> str:
-    """The file name of one tower in one precision."""
+    """Return the file name of one tower in one precision."""
     return f"{tower}.onnx" if precision == "fp32" else f"{tower}.{precision}.onnx"
 
 
 def data_folder(name: Literal["engines", "model_repository"]) -> Path:
-    """Where the project's data lies: beside the package in a checkout, inside it in a wheel."""
+    """Return where the project's data lies: beside the package in a checkout, inside it in a wheel."""
     package = Path(__file__).parents[1]
     packed = package / "_data" / name
     return packed if packed.is_dir() else package.parent / name
 
 
 def cache_folder() -> Path:
-    """Where built bundles are kept: ``$VLMSEARCH_CACHE``, else the user's cache folder (XDG base directories)."""
+    """Return where built bundles are kept.
+
+    ``$VLMSEARCH_CACHE``, else the user's cache folder (XDG base directories).
+    """
     chosen = os.environ.get("VLMSEARCH_CACHE")
     if chosen:
         return Path(chosen)
@@ -248,7 +254,7 @@ def cache_folder() -> Path:
 
 
 def recipe_names(kind: Kind = "encoder") -> list[str]:
-    """The models of a kind that there are recipes for; a recipe of anything but an encoder says its ``kind``."""
+    """Return the models of a kind that there are recipes for; a recipe of anything but an encoder says its ``kind``."""
     paths = data_folder("engines").glob("*/recipe.toml")
     return sorted(path.parent.name for path in paths if _recipe_kind(path) == kind)
 
@@ -258,14 +264,14 @@ def _recipe_kind(recipe: Path) -> str:
 
 
 def _recipe_string(recipe: Path, key: str) -> str | None:
-    """A string of a recipe's first table, read without a parser: all recipes are asked for every name."""
+    """Return a string of a recipe's first table, read without a parser: all recipes are asked for every name."""
     first = recipe.read_text(encoding="utf-8").partition("\n[")[0]
     found = re.search(rf'^{key}\s*=\s*"([^"]+)"', first, re.MULTILINE)
     return found[1] if found else None
 
 
 def recipe_of_source(source: str, kind: Kind = "encoder") -> str | None:
-    """The name of the recipe that builds a model of the hub, None where it has none."""
+    """Return the name of the recipe that builds a model of the hub, None where it has none."""
     for path in sorted(data_folder("engines").glob("*/recipe.toml")):
         if _recipe_string(path, "source") == source and _recipe_kind(path) == kind:
             return path.parent.name
@@ -273,7 +279,7 @@ def recipe_of_source(source: str, kind: Kind = "encoder") -> str | None:
 
 
 def bundle_names(location: str) -> tuple[str, ...]:
-    """The models that a location names: those of a profile, those that a ``+`` joins, or ``location`` itself."""
+    """Return the models that a location names: those of a profile, those that a ``+`` joins, or ``location`` itself."""
     return tuple(name for part in split_location(location) for name in PROFILES.get(part, (part,)))
 
 
@@ -286,7 +292,7 @@ def bundle_name(location: str, export: Export = "own", kind: Kind = "encoder") -
 
 
 def find_bundles(location: str, *, export: Export = "own") -> list[Bundle]:
-    """The bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
+    """Return the bundles of a profile, a name, a model of the hub or a folder, or of several with a ``+`` between them.
 
     One that has a recipe, or is on the hub, and is not here yet is downloaded and built, once, into the user's cache,
     with progress on standard error. ``export`` asks for a bundle of the repository's own ONNX files.
@@ -320,7 +326,7 @@ def encoder_url(manifest: Manifest) -> str | None:
 
 
 def built_bundles() -> list[Bundle]:
-    """Every bundle that is built, by name: those in the user's cache, and those that come with the project.
+    """Return every bundle that is built, by name: those in the user's cache, and those that come with the project.
 
     One that cannot be opened is left out, with a DamagedBundleWarning.
     """
@@ -336,7 +342,7 @@ def built_bundles() -> list[Bundle]:
 
 
 def built_folders(kind: Kind = "encoder") -> Iterator[tuple[str, Path]]:
-    """The names and folders of the bundles of a kind that are built; what the user built comes last."""
+    """Yield the names and folders of the bundles of a kind that are built; what the user built comes last."""
     for place in (data_folder("engines").glob("*/bundle"), (cache_folder() / "bundles").glob("[!.]*")):
         for folder in place:
             if (folder / "bundle.json").is_file() and _bundle_kind(folder) == kind:
@@ -344,7 +350,10 @@ def built_folders(kind: Kind = "encoder") -> Iterator[tuple[str, Path]]:
 
 
 def _bundle_kind(folder: Path) -> str:
-    """What a bundle says it is; one that cannot be read counts as an encoder, and opening it reports the damage."""
+    """Return what a bundle says it is.
+
+    One that cannot be read counts as an encoder, and opening it reports the damage.
+    """
     try:
         data = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -353,7 +362,7 @@ def _bundle_kind(folder: Path) -> str:
 
 
 def _find_bundle(location: str, export: Export) -> Bundle:
-    """The bundle of a folder, or of a name that is its own; one that has a recipe or is on the hub is built."""
+    """Return the bundle of a folder, or of a name that is its own; one that has a recipe or is on the hub is built."""
     if is_path(location):
         return open_bundle(expand_home(location))
     name = bundle_name(location, export)
@@ -368,13 +377,13 @@ def _find_bundle(location: str, export: Export) -> Bundle:
 
 
 def built_folder(name: str) -> Path | None:
-    """The folder of a bundle that is built, by its name."""
+    """Return the folder of a bundle that is built, by its name."""
     places = [cache_folder() / "bundles" / name, data_folder("engines") / name / "bundle"]
     return next((place for place in places if (place / "bundle.json").is_file()), None)
 
 
 def _open_named(folder: Path, name: str) -> Bundle:
-    """The bundle in a folder that is kept under ``name``, so that none passes for another."""
+    """Return the bundle in a folder that is kept under ``name``, so that none passes for another."""
     bundle = open_bundle(folder)
     if bundle.name != name:
         raise ConfigError(f"{folder} holds a bundle called {bundle.name}, which {name} is not: remove that folder")
@@ -382,7 +391,7 @@ def _open_named(folder: Path, name: str) -> Bundle:
 
 
 def build_named(name: str, kind: Kind, export: Export = "own") -> object:
-    """The bundle of a recipe or of a model of the hub, built now."""
+    """Return the bundle of a recipe or of a model of the hub, built now."""
     try:
         build = find_builder("bundle")
     except ImportError as exc:
@@ -469,7 +478,7 @@ def _fit(entry: JsonTable) -> RelevanceFit:
 
 
 def bundle_file(entry: JsonTable) -> BundleFile:
-    """One entry of the table ``files``."""
+    """Return one entry of the table ``files``."""
     return BundleFile(entry.string("sha256", SHA256), entry.whole("size", 0, 2**63 - 1))
 
 

@@ -41,12 +41,14 @@ class GeneratorBundle:
 
 
 def generator_names() -> list[str]:
-    """The language models that come with the project."""
+    """Return the language models that come with the project."""
     return sorted(path.parents[1].name for path in data_folder("engines").glob(f"*/bundle/{DESCRIPTION}"))
 
 
 def generator_folder(location: str) -> Path | None:
-    """The folder of a language model, by the name that it has on this machine or a path; None for one of the hub.
+    """Return the folder of a language model, by the name that it has on this machine or a path.
+
+    None for one of the hub.
 
     ConfigError as `vlmsearch._util.files.find_checkpoint` raises it.
     """
@@ -61,7 +63,7 @@ def _kept_folder(name: str) -> Path | None:
 
 
 def open_generator_bundle(location: str) -> GeneratorBundle:
-    """The bundle of a name or a folder.
+    """Return the bundle of a name or a folder.
 
     ConfigError for a name that there is not, ModelUnavailableError for a folder that is none or is damaged.
     """

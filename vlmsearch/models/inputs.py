@@ -32,7 +32,7 @@ Pixels = NDArray[np.uint8]
 
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
-    """The bundle's tokenizer, which neither cuts nor pads, and lower-cases where the bundle says so."""
+    """Return the bundle's tokenizer, which neither cuts nor pads, and lower-cases where the bundle says so."""
     tokenizer = read_tokenizer(bundle.read("tokenizer.json"), str(bundle.folder))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -218,7 +218,10 @@ class TextBatches:
         limits: BatchLimits,
         run: Callable[[Sequence[tuple[Ids, Ids]]], Iterable[Vectors]],
     ) -> Vectors:
-        """One unit vector a text, (len(texts), dim); see `pool_chunks`. ``run`` gives those of each batch, in order."""
+        """Return one unit vector a text, (len(texts), dim).
+
+        See `pool_chunks`. ``run`` gives those of each batch, in order.
+        """
         chunks = sorted(self._chunks(texts, role), key=lambda chunk: len(chunk.ids))
         places = list(split_batches([self._length(chunk) for chunk in chunks], limits))
         vectors = np.empty((len(chunks), self._bundle.space.dim), np.float32)
@@ -227,12 +230,15 @@ class TextBatches:
         return pool_chunks(vectors, [chunk.text for chunk in chunks], [chunk.tokens for chunk in chunks], len(texts))
 
     def count_tokens(self, texts: Sequence[str], role: Role) -> list[int]:
-        """How many tokens each text has, its prompt aside."""
+        """Return how many tokens each text has, its prompt aside."""
         head = len(self._input.prompt(role).ids)
         return [max(len(ids) - head, 0) for ids in self._token_ids(texts, role)]
 
     def decode_tokens(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of some token ids, special tokens left out; InvalidBatchError names those with an unknown id."""
+        """Return the texts of some token ids, special tokens left out.
+
+        InvalidBatchError names those with an unknown id.
+        """
         known = self._tokenizer.get_vocab_size()
 
         def check(row: Sequence[int]) -> Sequence[int]:
@@ -247,7 +253,7 @@ class TextBatches:
         return [text.replace(ending, " ").strip() if ending else text for text in texts]
 
     def _length(self, chunk: Chunk) -> int:
-        """How many tokens the tower gets."""
+        """Return how many tokens the tower gets."""
         form = self._input
         return form.fill or len(form.prefix) + len(chunk.ids) + len(form.suffix)
 
@@ -261,13 +267,13 @@ class TextBatches:
             yield from self._split(text, ids, role, lengths)
 
     def _token_ids(self, texts: Sequence[str], role: Role) -> list[list[int]]:
-        """The ids of whole texts with their prompt."""
+        """Return the ids of whole texts with their prompt."""
         with no_panics(self._bundle.name):
             given = prompted(texts, self._input, role)
             return [found.ids for found in self._tokenizer.encode_batch_fast(given, add_special_tokens=False)]
 
     def _split(self, text: int, ids: list[int], role: Role, lengths: Sequence[int]) -> Iterator[Chunk]:
-        """The chunks of a text; the first begins with the prompt as it was tokenised together with the text."""
+        """Yield the chunks of a text; the first begins with the prompt as it was tokenised together with the text."""
         head = list(self._input.prompt(role).ids)
         start = len(head)
         before = ids[:start]

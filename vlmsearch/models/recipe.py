@@ -44,17 +44,20 @@ class Shapes:
 
     @property
     def columns(self) -> Range:
-        """The lengths of texts once they are padded, as an engine gets them."""
+        """Return the lengths of texts once they are padded, as an engine gets them."""
         least, usual, most = map(padded_length, self.text_length)
         return least, usual, most
 
     def of(self, form: TextInput) -> Shapes:
-        """The same for a model that takes texts as ``form`` says: where they are padded to one length, that one."""
+        """Return the same for a model that takes texts as ``form`` says.
+
+        Where they are padded to one length, that one.
+        """
         return dataclasses.replace(self, text_length=(form.fill,) * 3) if form.fill else self
 
 
 def read_batches(text: str) -> Range:
-    """The least, usual and greatest batch, from numbers with commas between them."""
+    """Return the least, usual and greatest batch, from numbers with commas between them."""
     try:
         least, usual, most = (int(part) for part in text.split(","))
     except ValueError:
@@ -120,7 +123,7 @@ class Gates:
     text: TowerGate = TowerGate()
 
     def tower(self, tower: Tower) -> TowerGate:
-        """The gate of one tower's lower precisions."""
+        """Return the gate of one tower's lower precisions."""
         return self.image if tower == "image" else self.text
 
 
@@ -196,7 +199,7 @@ class Recipe:
 
     @property
     def encodes_images(self) -> bool:
-        """Whether the model has an image tower, as its family says."""
+        """Return whether the model has an image tower, as its family says."""
         return self.family in IMAGE_FAMILIES
 
 
@@ -248,7 +251,9 @@ class RerankerRecipe:
 
 
 def find_any_recipe(location: str, *, export: Export = "own") -> Recipe | RerankerRecipe | None:
-    """The recipe of an encoder or a re-ranker, by its name, file or folder; ConfigError as `find_recipe` raises it.
+    """Return the recipe of an encoder or a re-ranker, by its name, file or folder.
+
+    ConfigError as `find_recipe` raises it.
 
     None for a model of the hub that has none yet, shipped or written when it was built.
     """
@@ -265,7 +270,7 @@ def find_any_recipe(location: str, *, export: Export = "own") -> Recipe | Rerank
 
 
 def _of_hub(location: str, export: Export) -> Recipe | RerankerRecipe | None:
-    """The recipe that ships for a model of the hub, or that was written when it was built."""
+    """Return the recipe that ships for a model of the hub, or that was written when it was built."""
     check_location(location)
     known = bundle_name(location)
     if known in recipe_names():
@@ -282,7 +287,10 @@ def _of_hub(location: str, export: Export) -> Recipe | RerankerRecipe | None:
 
 
 def built_by(bundle: Bundle) -> Recipe | None:
-    """The recipe that a bundle was built by: the one that ships, or that lies in its folder; None without either."""
+    """Return the recipe that a bundle was built by: the one that ships, or that lies in its folder.
+
+    None without either.
+    """
     name = bundle.name.removesuffix(THEIRS)
     if name in recipe_names():
         return dataclasses.replace(find_recipe(name), name=bundle.name)
@@ -309,7 +317,7 @@ def _recipe_file(location: str) -> Path:
 
 
 def find_recipe(location: str) -> Recipe:
-    """The recipe of a name, or of a file or folder (``./NAME``, ``.toml``); ConfigError says which there are."""
+    """Return the recipe of a name, or of a file or folder (``./NAME``, ``.toml``); ConfigError says which there are."""
     if _is_file(location):
         return read_recipe(_recipe_file(location))
     check_location(location)
@@ -324,7 +332,7 @@ def find_recipe(location: str) -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a file; ConfigError says what is wrong with it."""
+    """Return the recipe in a file; ConfigError says what is wrong with it."""
     table = read_table(path)
     if table.get("kind") == LANGUAGE:
         raise ConfigError(f"{path} is the recipe of a language model: `vlmsearch llm plan` reads it")
@@ -384,7 +392,7 @@ def to_toml(recipe: Recipe | RerankerRecipe) -> str:
 
 
 def _entries(value: object, path: str = "") -> tuple[list[str], list[str]]:
-    """The plain keys of a dataclass, and its tables, which come after them."""
+    """Return the plain keys of a dataclass, and its tables, which come after them."""
     plain, tables = [], []
     for entry in dataclasses.fields(value):  # type: ignore[arg-type]
         found = getattr(value, entry.name)
@@ -403,7 +411,7 @@ def _entries(value: object, path: str = "") -> tuple[list[str], list[str]]:
 
 
 def _toml(value: object) -> str:
-    """A string, number, truth or list of them; TOML takes JSON's strings, but for one control character."""
+    """Return a string, number, truth or list of them; TOML takes JSON's strings, but for one control character."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float):

@@ -51,7 +51,7 @@ class PlattScaling:
     shift: float
 
     def probabilities(self, logits: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The probabilities of numbers of any shape."""
+        """Return the probabilities of numbers of any shape."""
         found: NDArray[np.float64] = 1 / (1 + np.exp(-(self.scale * logits.astype(np.float64) + self.shift)))
         return found
 
@@ -80,28 +80,31 @@ class RerankerBundle:
 
     @property
     def precisions(self) -> list[RerankerPrecision]:
-        """The precisions that it is there in."""
+        """Return the precisions that it is there in."""
         return [precision for precision in PRECISIONS if reranker_file(precision) in self.files]
 
     def model(self, precision: RerankerPrecision) -> bytes:
-        """The ONNX model, checked; ConfigError names the precisions there are."""
+        """Return the ONNX model, checked; ConfigError names the precisions there are."""
         name = reranker_file(precision)
         if name not in self.files:
             raise ConfigError(f"{self.name} has no precision {precision!r}; it has {', '.join(self.precisions)}")
         return self.read(name)
 
     def read(self, name: str) -> bytes:
-        """One file, checked against its SHA-256."""
+        """Return one file, checked against its SHA-256."""
         return read_file(self.folder / name, self.files[name])
 
 
 def reranker_file(precision: RerankerPrecision) -> str:
-    """The file name of one precision."""
+    """Return the file name of one precision."""
     return "reranker.onnx" if precision == "fp32" else f"reranker.{precision}.onnx"
 
 
 def find_reranker(location: str) -> RerankerBundle:
-    """The bundle of a name, a model of the hub or a folder; one that is not here yet is built once, as encoders are."""
+    """Return the bundle of a name, a model of the hub or a folder.
+
+    One that is not here yet is built once, as encoders are.
+    """
     if is_path(location):
         return open_reranker_bundle(expand_home(location))
     name = bundle_name(location, kind=RERANKER)
@@ -116,7 +119,10 @@ def find_reranker(location: str) -> RerankerBundle:
 
 
 def built_rerankers() -> list[RerankerBundle]:
-    """Every re-ranker that is built, by name; one that cannot be opened is left out, with a DamagedBundleWarning."""
+    """Return every re-ranker that is built, by name.
+
+    One that cannot be opened is left out, with a DamagedBundleWarning.
+    """
     found: dict[str, RerankerBundle] = {}
     for name, folder in built_folders(RERANKER):
         try:
@@ -176,7 +182,7 @@ def pair_tokenizer(data: bytes, name: str, max_tokens: int) -> Tokenizer:
 
 
 def pair_arrays(batch: list[Encoding], pad: int) -> dict[str, Ids]:
-    """What a cross-encoder takes of some pairs, each int32 (n, length)."""
+    """Return what a cross-encoder takes of some pairs, each int32 (n, length)."""
     shape = (len(batch), max(len(encoding.ids) for encoding in batch))
     ids, types, mask = np.full(shape, pad, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     for row, encoding in enumerate(batch):

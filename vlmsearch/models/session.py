@@ -37,7 +37,10 @@ def check_threads(threads: int | None) -> None:
 
 
 def gpu_index(device: str) -> int | None:
-    """The number of the GPU that ``cuda`` or ``cuda:N`` names, None for ``cpu``; ConfigError for anything else."""
+    """Return the number of the GPU that ``cuda`` or ``cuda:N`` names, None for ``cpu``.
+
+    ConfigError for anything else.
+    """
     found = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
     if not found:
         raise ConfigError(f"a device is cpu, cuda or cuda:N, not {device!r}")
@@ -51,7 +54,7 @@ class SessionProfile:
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 
     def options(self) -> dict[str, str]:
-        """The same as the provider's options."""
+        """Return the same as the provider's options."""
         return {
             f"trt_profile_{word}_shapes": ",".join(
                 f"{name}:{'x'.join(map(str, shapes[place]))}" for name, shapes in self.shapes.items()
@@ -139,11 +142,11 @@ class OnnxSession:
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """The execution providers that are really bound, most preferred first."""
+        """Return the execution providers that are really bound, most preferred first."""
         return tuple(self._session.get_providers())
 
     def run(self, inputs: Arrays) -> Vectors:
-        """What the model gives, such as unit vectors: float32 (n, dim); BackendError where it fails."""
+        """Return what the model gives, such as unit vectors: float32 (n, dim); BackendError where it fails."""
         try:
             vectors: Vectors = self._on_gpu(inputs) if self._index is not None else self._on_cpu(inputs)
         except Exception as exc:
@@ -179,7 +182,7 @@ def _not_bound(provider: Provider, index: int, name: str, said: str) -> ModelUna
 
 @contextlib.contextmanager
 def _quiet(wanted: bool) -> Iterator[None]:
-    """What ONNX Runtime says of providers while a session is made would come before the diagnosis."""
+    """Give what ONNX Runtime says of providers while a session is made would come before the diagnosis."""
     if not wanted:
         yield
         return
@@ -219,11 +222,11 @@ class CoresSession(Closable):
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """The execution providers that are really bound."""
+        """Return the execution providers that are really bound."""
         return self._spread.providers
 
     def run(self, inputs: Arrays) -> Vectors:
-        """What the model gives, such as unit vectors: float32 (n, dim); BackendError where it fails."""
+        """Return what the model gives, such as unit vectors: float32 (n, dim); BackendError where it fails."""
         count = len(next(iter(inputs.values())))
         if self._threads == 1 or count < 2 * self._threads:
             return self._spread.run(inputs)
@@ -232,7 +235,10 @@ class CoresSession(Closable):
         return np.concatenate(list(self._pool.map(self._one_core().run, (dict(zip(inputs, part)) for part in parts))))
 
     def run_each(self, batches: Sequence[Arrays]) -> Iterable[Vectors]:
-        """What the model gives for each of several batches, in order; each core computes one unless there are few."""
+        """Return what the model gives for each of several batches, in order.
+
+        Each core computes one unless there are few.
+        """
         if self._threads == 1 or len(batches) < self._threads:
             return map(self.run, batches)
         return self._pool.map(self._one_core().run, batches)

@@ -42,7 +42,7 @@ def read_tokenizer(data: bytes, name: str) -> Tokenizer:
 
 
 def _growth(normalizer: Mapping[str, Any]) -> int:
-    """How many bytes a normalizer writes for one at most, by the rules that its file brings."""
+    """Return how many bytes a normalizer writes for one at most, by the rules that its file brings."""
     parts: Sequence[Mapping[str, Any]] = normalizer.get("normalizers", ())
     written = normalizer.get("content") or normalizer.get("prepend") or ""
     sizes = [len(written.encode())]

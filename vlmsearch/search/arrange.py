@@ -108,7 +108,7 @@ def diversify(
 
 
 def _similarities(records: Sequence[Record | None]) -> NDArray[np.floating[Any]]:
-    """The mean cosine of each two over the fields that both have."""
+    """Return the mean cosine of each two over the fields that both have."""
     total = np.zeros((len(records), len(records)), np.float32)
     shared = np.zeros_like(total)
     dims: dict[Field, int] = {}

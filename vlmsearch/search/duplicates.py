@@ -87,7 +87,7 @@ def find_duplicates(judge: Judge, options: DuplicateOptions) -> Duplicates:
 
 
 def _belong_together(files: _Files, groups: _Groups, one: str, other: str) -> bool:
-    """Whether two images are copies, and a second pair of their groups says so too, if there is any.
+    """Return whether two images are copies, and a second pair of their groups says so too, if there is any.
 
     One wrong pair would otherwise make copies of all that is in the two groups.
     """
@@ -132,7 +132,7 @@ class _Files:
         self._look = lru_cache(_LOOKS)(lambda id: look_at(self.paths[id], self._limits))
 
     def knows(self, id: str) -> bool:
-        """Whether a document was added."""
+        """Return whether a document was added."""
         return id in self.sketches or id in self.unread
 
     def add(self, document: Document) -> None:
@@ -151,7 +151,7 @@ class _Files:
             self.unread[id] = str(exc)
 
     def are_copies(self, one: str, other: str) -> bool:
-        """Whether the images of two documents are copies of one picture."""
+        """Return whether the images of two documents are copies of one picture."""
         if one not in self.sketches or other not in self.sketches:
             return False
         ways = placements(self._sketch(one), self._sketch(other))
@@ -161,7 +161,7 @@ class _Files:
             return False
 
     def measured(self, ids: Collection[str]) -> list[ImageFile]:
-        """The files of documents, the largest first."""
+        """Return the files of documents, the largest first."""
         files = [_measured(id, self.paths[id], self._limits) for id in ids]
         return sorted(files, key=lambda file: (-file.width * file.height, -file.bytes, file.id))
 
@@ -182,7 +182,7 @@ class _Groups:
         self._lists: dict[str, list[str]] = {}
 
     def of(self, id: str) -> list[str]:
-        """The group of an image, which may be alone in it."""
+        """Return the group of an image, which may be alone in it."""
         return self._lists.setdefault(id, [id])
 
     def join(self, one: str, other: str) -> None:
@@ -192,5 +192,5 @@ class _Groups:
         self._lists.update(dict.fromkeys(small, large))
 
     def members(self) -> list[list[str]]:
-        """The groups of more than one."""
+        """Return the groups of more than one."""
         return [group for id, group in self._lists.items() if len(group) > 1 and group[0] == id]

@@ -111,12 +111,12 @@ def run(
 
 
 def _ranks_words(judge: Judge, options: SearchOptions) -> bool:
-    """Whether the search asks for words, too."""
+    """Return whether the search asks for words, too."""
     return bool(judge.manifest.language) and isinstance(judge.store, WordSearch) and WORDS not in options.unasked
 
 
 def _named_in(query: Query) -> frozenset[str]:
-    """The documents that a query names, which are not in its result."""
+    """Return the documents that a query names, which are not in its result."""
     return frozenset(query.like).union(*(each.like for each in query.without))
 
 
@@ -178,13 +178,13 @@ def examine(judge: Judge, query: Query, options: SearchOptions, id: str, *, imag
 
 
 def relevance_of(judge: Judge, asked: Sought, ids: Sequence[str]) -> dict[str, float]:
-    """How likely each of these documents is what is asked for, by id: the scores that `run` would give them."""
+    """Return how likely each of these documents is what is asked for, by id: the scores that `run` would give them."""
     ranked = _compare(judge.store, asked, ids)
     return dict(_fused(judge, asked, ranked, judge.store.fields(ids)).order)
 
 
 def _fused(judge: Judge, asked: Sought, ranked: Ranked, owned: Mapping[str, frozenset[Field]]) -> fusion.Fused:
-    """Each document that a leg found with the probability that it is what is asked for."""
+    """Return each document that a leg found with the probability that it is what is asked for."""
     with stage("fuse"):
         evidence = judge.evidence(asked.vectors, by_text=asked.by_text, most=ranked.most)
         return fusion.fuse(ranked.legs, owned, evidence, judge.weights, behind=ranked.behind, most=ranked.most)
@@ -196,7 +196,7 @@ def _fused(judge: Judge, asked: Sought, ranked: Ranked, owned: Mapping[str, froz
 def _encode(
     encoder: Encoder, store: Store, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str]
 ) -> list[Sought]:
-    """All queries but for fields that are not asked, and all that they leave out, encoded at once."""
+    """Return all queries but for fields that are not asked, and all that they leave out, encoded at once."""
     parts = [part for query in queries for part in (query, *query.without)]
     needs_texts = any(str(one) not in unasked for one in fusion.text_fields(encoder.spaces))
     encoded = parts if needs_texts else [part for query in queries for part in query.without]
@@ -246,7 +246,7 @@ def check_images(encoder: Encoder, queries: Sequence[Query], limits: ImageLimits
 
 
 def _prepared(encoder: Encoder, images: Sequence[ImageSource | RemoteImage], limits: ImageLimits) -> list[ImageSource]:
-    """What the encoder takes of images that are within the limits."""
+    """Return what the encoder takes of images that are within the limits."""
     from vlmsearch.encoders.base import prepared_image
 
     with stage("decode", {"vlmsearch.count": len(images)}):
@@ -254,7 +254,7 @@ def _prepared(encoder: Encoder, images: Sequence[ImageSource | RemoteImage], lim
 
 
 def _records(store: Store, ids: Iterable[str]) -> dict[str, Record]:
-    """The records of the documents that queries name; ConfigError where one is not in the index."""
+    """Return the records of the documents that queries name; ConfigError where one is not in the index."""
     wanted = sorted(ids)
     records: dict[str, Record] = {}
     if wanted:
@@ -272,7 +272,7 @@ def _row(by_space: Mapping[str, Vectors], row: int) -> dict[str, Vectors]:
 
 
 def _mean_of(records: Sequence[Record], modality: Modality) -> dict[str, Vectors]:
-    """The mean vector, by space, of what documents say or show."""
+    """Return the mean vector, by space, of what documents say or show."""
     found: dict[str, list[Vectors]] = {}
     for record in records:
         for one, vector in record.vectors.items():
@@ -297,20 +297,20 @@ class Ranked:
 
     @property
     def hits(self) -> Iterator[Hit]:
-        """What all legs say of all documents."""
+        """Yield what all legs say of all documents."""
         for hits in (*self.legs.values(), *(hits.values() for hits in self.behind.values())):
             yield from hits
 
     @property
     def ids(self) -> set[str]:
-        """The documents that any leg found."""
+        """Return the documents that any leg found."""
         return {hit.id for hits in self.legs.values() for hit in hits}
 
 
 def _ask(
     store: Store, queries: Sequence[Sought], depth: int, options: SearchOptions, *, ranks_words: bool
 ) -> list[Ranked]:
-    """What each leg finds for each query: one call a field, and one a query for words."""
+    """Return what each leg finds for each query: one call a field, and one a query for words."""
     answers = [Ranked() for _ in queries]
     for one in dict.fromkeys(one for query in queries for one in query.vectors):
         check_cancelled()
@@ -365,7 +365,7 @@ class _Search:
 
     @property
     def size(self) -> int:
-        """How many of the best must be known."""
+        """Return how many of the best must be known."""
         if self.options.takes_all:
             return LONGEST_PAGE
         least = [self.last + 1]  # one more says whether there is another page
@@ -375,33 +375,33 @@ class _Search:
 
     @property
     def last(self) -> int:
-        """The place of the last match of the page."""
+        """Return the place of the last match of the page."""
         return len(self.cursor.shown) + self.options.offset + self.options.limit
 
     @property
     def least_depth(self) -> int:
-        """How many candidates each leg gives at first."""
+        """Return how many candidates each leg gives at first."""
         if self.options.takes_all and self.threshold:
             return _FAR
         return self.size + len(self.hidden)
 
     @property
     def threshold(self) -> float:
-        """How likely a document is what was asked for before it is shown."""
+        """Return how likely a document is what was asked for before it is shown."""
         return self.judge.threshold if self.options.min_score is None else self.options.min_score
 
     @property
     def store(self) -> Store:
-        """Where the documents are."""
+        """Return where the documents are."""
         return self.judge.store
 
     @property
     def needs_more(self) -> bool:
-        """Whether a deeper search may find what is missing in the page."""
+        """Return whether a deeper search may find what is missing in the page."""
         return (len(self.matches) < self.last and not self.is_whole) or self.is_unsettled
 
     def _lacks(self, found: Sequence[tuple[str, float]]) -> bool:
-        """Whether documents behind the candidates may belong among the first `size` that were found.
+        """Return whether documents behind the candidates may belong among the first `size` that were found.
 
         Where legs gave their best `_FAR`, only too few are a reason to look further, and the ends of legs say whether.
         """
@@ -413,7 +413,10 @@ class _Search:
 
     @property
     def least(self) -> float:
-        """How likely a candidate has to be; a re-ranker may raise those that are less likely than what is shown."""
+        """Return how likely a candidate has to be.
+
+        A re-ranker may raise those that are less likely than what is shown.
+        """
         return 0.0 if self.options.reranker else self.threshold
 
     def look_at(self, ranked: Ranked, depth: int) -> None:
@@ -455,7 +458,7 @@ class _Search:
         self.matches = [Match(documents[id], score, {}) for id, score in best if id in documents]
 
     def relevant(self) -> list[tuple[str, float]]:
-        """The candidates that are likely enough, best first, with what the query leaves out taken off."""
+        """Return the candidates that are likely enough, best first, with what the query leaves out taken off."""
         self._fuse()
         found = self.fused.order
         self.may_go_on = self._ends_among({id for id, _ in found})
@@ -484,12 +487,12 @@ class _Search:
             self.highest_behind = to_relevance(behind)
 
     def _ends_among(self, relevant: Collection[str]) -> bool:
-        """Whether a leg that has more to give still gave relevant documents at its end."""
+        """Return whether a leg that has more to give still gave relevant documents at its end."""
         full = (hits for hits in self.ranked.legs.values() if len(hits) >= self.depth)
         return any(hit.id in relevant for hits in full for hit in hits[-max(len(hits) // 10, 1) :])
 
     def scores(self, ids: Sequence[str], part: Sought) -> dict[str, float]:
-        """How likely each of these documents is what the query leaves out.
+        """Return how likely each of these documents is what the query leaves out.
 
         Where that is a single word, a document that says it surely is, whatever else it says.
         """
@@ -522,7 +525,7 @@ class _Search:
                     known.update({hit.id: hit for hit in compare(missing)})
 
     def _comparisons(self) -> dict[str, Callable[[Collection[str]], list[Hit]]]:
-        """How each leg compares given documents."""
+        """Return how each leg compares given documents."""
         where = self.options.condition
         found: dict[str, Callable[[Collection[str]], list[Hit]]] = {
             str(one): partial(self.store.compare, one, vectors, where=where)
@@ -533,7 +536,7 @@ class _Search:
         return found
 
     def _reranked(self) -> list[Match]:
-        """The relevant documents, of which a re-ranker has read the first."""
+        """Return the relevant documents, of which a re-ranker has read the first."""
         options = self.options
         if options.reranker is None:
             return self.matches
@@ -550,7 +553,7 @@ class _Search:
         return [replace(by_id[each.id], score=each.score) for each in judged if each.score >= self.threshold]
 
     def result(self) -> Matches:
-        """The page that was asked for."""
+        """Return the page that was asked for."""
         check_cancelled()
         options, matches = self.options, self._reranked()
         facets = count_values(matches, options.facets)
@@ -578,12 +581,15 @@ class _Search:
 
 
 def _is_word(text: str, language: str) -> bool:
-    """Whether a text is one word, beside such as "the"."""
+    """Return whether a text is one word, beside such as "the"."""
     return len(query_words(text, language if language in LANGUAGES else "none")) == 1
 
 
 def _compare(store: Store, part: Sought, ids: Sequence[str], most: float | None = None) -> Ranked:
-    """How each leg of a query sees the given documents, best first; ``most`` where the BM25 of words is known."""
+    """Return how each leg of a query sees the given documents, best first.
+
+    ``most`` where the BM25 of words is known.
+    """
     with querying(store.name, "compare"):
         ranked = Ranked({str(one): store.compare(one, vectors, ids) for one, vectors in part.vectors.items()})
         if part.text and isinstance(store, WordSearch):

@@ -78,7 +78,7 @@ class Found:
     seconds: float
 
     def shown(self, threshold: float) -> list[str]:
-        """The ids that reach a threshold."""
+        """Return the ids that reach a threshold."""
         return [id for id, score in self.scores.items() if score >= threshold]
 
 
@@ -150,7 +150,7 @@ class Tuning:
 
 
 def ranking_measures(limit: int) -> dict[str, str]:
-    """The names of the measures of a ranking, and what ir-measures calls them."""
+    """Return the names of the measures of a ranking, and what ir-measures calls them."""
     return {
         "precision@1": "P@1",
         f"recall@{limit}": f"R@{limit}",
@@ -160,12 +160,12 @@ def ranking_measures(limit: int) -> dict[str, str]:
 
 
 def order_measure(limit: int) -> str:
-    """The measure by which rankings are tuned and judged."""
+    """Return the measure by which rankings are tuned and judged."""
     return f"nDCG@{limit}"
 
 
 def asked_legs(queries: Iterable[JudgedQuery], spaces: Sequence[Space], *, has_words: bool) -> dict[str, set[str]]:
-    """The legs that queries ask, in a fixed order, each with the ids of the queries that ask it."""
+    """Return the legs that queries ask, in a fixed order, each with the ids of the queries that ask it."""
     legs: dict[str, set[str]] = {}
     for query in queries:
         fields = text_fields(spaces) if query.text else []
@@ -188,7 +188,7 @@ def search_all(
     batch: int = 1,
     on_search: Progress = lambda: None,
 ) -> dict[str, Found]:
-    """What each query finds, by its id, also below the threshold.
+    """Return what each query finds, by its id, also below the threshold.
 
     The weights are those of the index unless others are given. ``only`` leaves out what that leg did not find. The
     first query is asked once before, so that what is loaded once does not count. A minus in a query means nothing.
@@ -272,7 +272,10 @@ def measure(found: Mapping[str, Found], queries: Sequence[JudgedQuery], *, limit
 
 
 def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, limit: int) -> dict[str, Values]:
-    """The measures of rankings, best first, for the queries that something answers; a query without one has 0."""
+    """Return the measures of rankings, best first, for the queries that something answers.
+
+    A query without one has 0.
+    """
     answered = {id: grades for id, grades in judged.items() if grades}
     names = ranking_measures(limit)
     found = _calculate(list(names.values()), answered, {id: rankings.get(id, ()) for id in answered})
@@ -280,7 +283,7 @@ def ranking_values(rankings: Mapping[str, Sequence[str]], judged: Judgements, li
 
 
 def shown_f1(found: Mapping[str, Found], judged: Judgements, threshold: float) -> Values:
-    """The F1 of what is shown of each query; of one that nothing answers, whether nothing is shown."""
+    """Return the F1 of what is shown of each query; of one that nothing answers, whether nothing is shown."""
     shown = {id: each.shown(threshold) for id, each in found.items()}
     answered = {id: judged[id] for id in found if judged[id]}
     values = _calculate(["SetF"], answered, {id: shown[id] for id in answered})["SetF"]
@@ -314,7 +317,7 @@ def _calculate(measures: Sequence[str], judged: Judgements, rankings: Mapping[st
 
 
 def estimate(values: Sequence[float] | NDArray[np.float64], of: NDArray[np.float64] | None = None) -> Estimate:
-    """The mean of what each query has, or the sum as a share of the sum of ``of``, with its 95 % interval."""
+    """Return the mean of what each query has, or the sum as a share of the sum of ``of``, with its 95 % interval."""
     have = np.asarray(values, float)
     whole = np.ones_like(have) if of is None else of
     samples = np.random.default_rng(0).integers(len(have), size=(_SAMPLES, len(have)))
@@ -325,7 +328,7 @@ def estimate(values: Sequence[float] | NDArray[np.float64], of: NDArray[np.float
 
 
 def compare(measure: str, before: Values, after: Values) -> Difference:
-    """How a measure of the same queries differs; ConfigError where they are not the same."""
+    """Return how a measure of the same queries differs; ConfigError where they are not the same."""
     if before.keys() != after.keys():
         same = len(before.keys() & after.keys())
         raise ConfigError(
@@ -346,7 +349,7 @@ def compare(measure: str, before: Values, after: Values) -> Difference:
 
 
 def drops(differences: Sequence[Difference], measures: Collection[str]) -> list[Difference]:
-    """Which of some measures dropped significantly, by Holm's correction for how many are looked at."""
+    """Return which of some measures dropped significantly, by Holm's correction for how many are looked at."""
     looked_at = sorted((each for each in differences if each.measure in measures), key=lambda each: each.p)
     found = []
     for place, each in enumerate(looked_at):
@@ -425,7 +428,7 @@ def lattice(legs: Sequence[str]) -> list[dict[str, float]]:
 
 
 def split(queries: Sequence[JudgedQuery], parts: int = _FOLDS) -> list[set[str]]:
-    """The ids of queries in parts of one size, each with its share of those that nothing answers."""
+    """Return the ids of queries in parts of one size, each with its share of those that nothing answers."""
     random = np.random.default_rng(0)
     groups = ([query.id for query in queries if bool(query.relevant) is answered] for answered in (True, False))
     dealt = [id for group in groups for id in (group[place] for place in random.permutation(len(group)))]
@@ -450,12 +453,12 @@ class _Tried:
 
 
 def _best(measured: Sequence[Values], ids: Collection[str]) -> int:
-    """The first of those with the highest sum over some queries."""
+    """Return the first of those with the highest sum over some queries."""
     return int(np.argmax([round(sum(values[id] for id in ids), 9) for values in measured]))
 
 
 def _best_threshold(tried: _Tried, ids: Collection[str]) -> float:
-    """The middle one of the thresholds with the highest F1."""
+    """Return the middle one of the thresholds with the highest F1."""
     sums = []
     for threshold in _THRESHOLDS:
         shown = tried.shown(threshold)

@@ -184,7 +184,7 @@ def _outcome(
 
 
 def _name_of(part: Query) -> str:
-    """What a part of a query is called."""
+    """Return what a part of a query is called."""
     names = [part.text] if part.text else []
     names += ["the image"] if part.image is not None else []
     return " + ".join([*names, *part.like])
@@ -213,7 +213,7 @@ def _condition(comparison: Comparison) -> str:
 def _reread(
     store: Store, text: str, options: SearchOptions, order: Sequence[tuple[str, float]], own: tuple[str, float]
 ) -> tuple[float, float | None, list[tuple[str, float]]]:
-    """The relevance of a document by the re-ranker, too, what that gave it, and the order of all."""
+    """Return the relevance of a document by the re-ranker, too, what that gave it, and the order of all."""
     assert options.reranker is not None  # noqa: S101 - the caller asks
     read = {document.id: document for document in store.get([id for id, _ in order[: options.rerank_first]])}
     given = [(id, score, read.get(id, Document(id))) for id, score in order]
@@ -227,7 +227,7 @@ def _reread(
 
 
 def _words(judge: Judge, text: str, id: str) -> list[WordEvidence]:
-    """What each word of a query adds to the BM25 of a document: the store scores it alone, for BM25 is a sum."""
+    """Return what each word of a query adds to the BM25 of a document: the store scores it alone, for BM25 is a sum."""
     store, documents = judge.store, len(judge.store)
     assert isinstance(store, WordSearch)  # noqa: S101 - which the leg is there for
     found = []
@@ -248,7 +248,7 @@ def _parts(
     seconds: float | None,
     on_progress: Callable[[int], None] | None,
 ) -> tuple[list[PassageEvidence], Regions | None, list[str]]:
-    """The passages and regions that mattered, and what could not be found out."""
+    """Return the passages and regions that mattered, and what could not be found out."""
     if seconds is None:
         return [], None, []
     passages: list[PassageEvidence] = []
@@ -288,7 +288,7 @@ def _parts(
 
 
 def _counting(found: Examined, modality: Modality) -> list[str]:
-    """The legs of a modality that count for the document."""
+    """Return the legs of a modality that count for the document."""
     return [
         str(field)
         for field in found.asked.vectors
@@ -297,7 +297,7 @@ def _counting(found: Examined, modality: Modality) -> list[str]:
 
 
 def _worth(encoded: Mapping[str, NDArray[np.float32]], found: Examined, legs: Sequence[str]) -> NDArray[np.float64]:
-    """The weighted evidence of these legs for each row of vectors."""
+    """Return the weighted evidence of these legs for each row of vectors."""
     total = np.zeros(len(next(iter(encoded.values()))))
     for field, vector in found.asked.vectors.items():
         if str(field) in legs:

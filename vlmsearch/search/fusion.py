@@ -38,19 +38,19 @@ DEPTH = 50
 
 
 def text_fields(spaces: Sequence[Space]) -> list[Field]:
-    """The fields that a text query asks."""
+    """Return the fields that a text query asks."""
     pictures = [Field(space.name, "image") for space in spaces if "image" in space.modalities]
     texts = [Field(space.name, "text") for space in spaces if space.modalities == {"text"}]
     return pictures + (texts or [Field(space.name, "text") for space in spaces if "text" in space.modalities])
 
 
 def image_fields(spaces: Sequence[Space]) -> list[Field]:
-    """The fields that an image query asks."""
+    """Return the fields that an image query asks."""
     return [field for space in spaces if "image" in space.modalities for field in space.fields]
 
 
 def kinds_of(spaces: Sequence[Space]) -> list[frozenset[Field]]:
-    """The fields of a document with an image, of one with a text, and of one with both."""
+    """Return the fields of a document with an image, of one with a text, and of one with both."""
     by_modality = [
         frozenset(field for space in spaces for field in space.fields if field.modality == modality)
         for modality in ("image", "text")
@@ -61,7 +61,7 @@ def kinds_of(spaces: Sequence[Space]) -> list[frozenset[Field]]:
 def query_vectors(
     spaces: Sequence[Space], text: Mapping[str, Vectors] | None, image: Mapping[str, Vectors] | None
 ) -> dict[Field, Vectors]:
-    """The vector, shape (1, dim), that each field is asked for; ``text`` and ``image`` are by space name.
+    """Return the vector, shape (1, dim), that each field is asked for; ``text`` and ``image`` are by space name.
 
     ConfigError for an image that was encoded into no space.
     """
@@ -76,7 +76,7 @@ def query_vectors(
 
 
 def mean_of(vectors: Sequence[Vectors]) -> Vectors:
-    """The mean of arrays of shape (1, dim), of length one."""
+    """Return the mean of arrays of shape (1, dim), of length one."""
     if len(vectors) == 1:
         return vectors[0]
     total = np.sum(vectors, axis=0, dtype=np.float32)
@@ -228,7 +228,7 @@ def _totals(
     evidence: Mapping[str, Evidence],
     most: float,
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """The log-odds of documents, and the evidence of each leg; ``values`` are NaN where a leg says nothing."""
+    """Return the log-odds of documents, and the evidence of each leg; ``values`` are NaN where a leg says nothing."""
     said = {name: evidence[name].of(each) for name, each in values.items()}
     parts, beside = np.zeros(len(has_text)), np.zeros(len(has_text), np.bool_)
     for name, each in said.items():

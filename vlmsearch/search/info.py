@@ -65,7 +65,7 @@ def relevance_bases(manifest: Manifest) -> dict[str, str]:
 
 
 def _figures(measured: object, modality: str) -> str:
-    """What was measured of a fit on pairs that it was not made from."""
+    """Return what was measured of a fit on pairs that it was not made from."""
     figures = measured.get(modality) if isinstance(measured, Mapping) else None
     if not isinstance(figures, Mapping):
         return ""

@@ -121,7 +121,7 @@ def _qrels_in(folder: Path) -> Path:
 
 
 def _texts(path: Path) -> dict[str, str]:
-    """The queries of a file by their ids, without what answers them."""
+    """Return the queries of a file by their ids, without what answers them."""
     texts: dict[str, str] = {}
     for number, line in _lines(path):
         where = f"{path}, line {number}"
@@ -137,7 +137,7 @@ def _texts(path: Path) -> dict[str, str]:
 
 
 def _rows(path: Path) -> Iterator[JudgedQuery]:
-    """The queries of a file that says itself what answers them."""
+    """Yield the queries of a file that says itself what answers them."""
     seen: dict[str, str] = {}
     for number, line in _lines(path):
         where = f"{path}, line {number}"
@@ -184,7 +184,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not empty, with their numbers."""
+    """Return the lines that are not empty, with their numbers."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as exc:

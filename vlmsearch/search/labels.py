@@ -101,7 +101,10 @@ def label(judge: Judge, options: LabelOptions) -> Iterator[Labelled]:
 
 
 def _encode(encoder: Encoder, options: LabelOptions) -> dict[str, Sought]:
-    """What each field is asked for, by label: images for the mean over all templates, texts for the label itself."""
+    """Return what each field is asked for, by label.
+
+    Images for the mean over all templates, texts for the label itself.
+    """
     if not options.labels:
         return {}
     forms = ("{}", *options.templates)
@@ -161,7 +164,7 @@ def _write(
 
 
 def _relabelled(document: Document, labels: Mapping[str, float], key: str) -> dict[str, Scalar]:
-    """The metadata of a document with other labels under a key; ConfigError where its source uses that key."""
+    """Return the metadata of a document with other labels under a key; ConfigError where its source uses that key."""
     own, others = split_labels(document.metadata)
     kept = {name: value for name, value in others.items() if name != key and not name.startswith(f"{key}:")}
     added: dict[str, Scalar] = {key: next(iter(labels))} if labels else {}

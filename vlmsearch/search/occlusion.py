@@ -70,7 +70,7 @@ def find_regions(
 
 
 def _paste(pixels: NDArray[np.uint8], others: NDArray[np.uint8], box: tuple[slice, slice]) -> Image.Image:
-    """An image with the pixels of another in a box."""
+    """Return an image with the pixels of another in a box."""
     from PIL import Image
 
     pasted = pixels.copy()

@@ -37,7 +37,7 @@ class Cursor:
 
     @classmethod
     def start(cls, query: Query, options: SearchOptions) -> Cursor:
-        """Where the options say that the page begins; ConfigError for a cursor that is not of this query."""
+        """Return where the options say that the page begins; ConfigError for a cursor that is not of this query."""
         digest = _digest_of(query, options)
         if options.cursor is None:
             return cls(digest, options.group)
@@ -54,11 +54,11 @@ class Cursor:
         return cls(digest, options.group, frozenset(parts))
 
     def has(self, match: Match) -> bool:
-        """Whether a page has shown the document."""
+        """Return whether a page has shown the document."""
         return bool(self.shown) and self._digest(match.document.id) in self.shown
 
     def after(self, page: Iterable[Match]) -> str | None:
-        """The cursor of the next page, as a string; None where `LONGEST_PAGE` documents are shown."""
+        """Return the cursor of the next page, as a string; None where `LONGEST_PAGE` documents are shown."""
         shown = self.shown.union(self._digest(match.document.id) for match in page)
         if len(shown) >= LONGEST_PAGE:
             return None
@@ -70,7 +70,7 @@ class Cursor:
 
 
 def _digest_of(query: Query, options: SearchOptions) -> bytes:
-    """What tells this query from others: all that decides which documents there are, and in which order."""
+    """Return what tells this query from others: all that decides which documents there are, and in which order."""
     reranker = (options.reranker.name, options.rerank_first) if options.reranker else None
     chosen = (
         options.where,

@@ -78,7 +78,7 @@ def make_query(
 
 
 def split_text(text: str) -> tuple[str, list[str]]:
-    """What a text asks for, and the words that it excludes.
+    """Return what a text asks for, and the words that it excludes.
 
     A minus excludes where it begins a word that begins with a letter, or stands before a quotation mark, so that
     numbers, codes and dashes stay what they are.

@@ -92,7 +92,7 @@ class IndexBackground:
 
     @cached_property
     def within(self) -> tuple[float, float]:
-        """The median and the standard deviation of the cosines between the documents themselves."""
+        """Return the median and the standard deviation of the cosines between the documents themselves."""
         import numpy as np
 
         if len(self.sample) < 2:
@@ -253,12 +253,12 @@ class Judge:
 
     @property
     def threshold(self) -> float:
-        """The relevance from which a match is shown: what the index was tuned to, or `THRESHOLD`."""
+        """Return the relevance from which a match is shown: what the index was tuned to, or `THRESHOLD`."""
         return self.manifest.tuning.get(MIN_SCORE, THRESHOLD)
 
     @property
     def weights(self) -> dict[str, float]:
-        """What legs count in this index, where it was tuned."""
+        """Return what legs count in this index, where it was tuned."""
         return {leg: weight for leg, weight in self.manifest.tuning.items() if leg != MIN_SCORE}
 
     def evidence(self, queries: Mapping[Field, Vectors], *, by_text: bool, most: float) -> dict[str, Evidence]:

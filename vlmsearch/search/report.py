@@ -20,11 +20,11 @@ class Evaluated(Searches, Protocol):
 
     @property
     def encoder(self) -> Encoder:
-        """What makes the vectors."""
+        """Return what makes the vectors."""
 
     @property
     def store(self) -> Store:
-        """What keeps documents and vectors."""
+        """Return what keeps documents and vectors."""
 
 
 def legs_of(pipeline: Evaluated, queries: Sequence[JudgedQuery]) -> dict[str, set[str]]:

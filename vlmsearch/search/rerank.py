@@ -123,7 +123,7 @@ def _log_odds(probability: float) -> float:
 def _read(
     query: str, documents: Sequence[Document], reranker: Reranker, seconds: float | None, clock: Callable[[], float]
 ) -> list[float | None]:
-    """What the re-ranker gives for as many of the documents, from the first on, as it can read in the time."""
+    """Return what the re-ranker gives for as many of the documents, from the first on, as it can read in the time."""
     judged: list[float | None] = []
     begun = clock()
     size = _MANY if seconds is None else _FEW

@@ -188,7 +188,7 @@ class Access:
             _audit(scope, caller, status, time.perf_counter() - started)
 
     def _caller(self, scope: Scope) -> Caller | None:
-        """Who sends a request: by its header where it has one, whether that token is in force or not."""
+        """Return who sends a request: by its header where it has one, whether that token is in force or not."""
         if self._tokens is None or self._sessions is None:
             return Caller()
         headers = Headers(scope=scope)
@@ -241,7 +241,10 @@ class Access:
 
 
 def _is_local(host: str) -> bool:
-    """Whether a Host header names this machine: a page whose own name leads here (DNS rebinding) sends that name."""
+    """Return whether a Host header names this machine.
+
+    A page whose own name leads here (DNS rebinding) sends that name.
+    """
     found = parse_address(host)
     return found is not None and is_loopback(found[0])
 

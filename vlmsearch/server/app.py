@@ -94,7 +94,7 @@ def add_middleware(app: FastAPI, service: Service) -> None:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the forms of bodies that the routes read themselves."""
+    """Return the OpenAPI document, with the forms of bodies that the routes read themselves."""
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
         _, found = models_json_schema([(form, "validation") for form in BODIES], ref_template=_REF)

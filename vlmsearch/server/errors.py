@@ -114,7 +114,7 @@ def api_error(exc: BaseException) -> ApiError:
 
 
 def _of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
-    """The first thing that is wrong with a request."""
+    """Return the first thing that is wrong with a request."""
     first = errors[0]
     place = ".".join(str(part)[:_PLACE_CHARS] for part in first["loc"][1:]) or str(first["loc"][0])
     return ApiError(422, "invalid_request", f"{place}: {first['msg'][:_MESSAGE_CHARS]}", param=place)

@@ -73,7 +73,7 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing changes any more."""
+        """Return whether nothing changes any more."""
         return self.ended is not None
 
     def advance(self, done: int) -> None:

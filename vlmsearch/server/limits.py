@@ -69,7 +69,7 @@ class _Exchange:
         self._is_whole = self._has_begun = self._is_refused = False
 
     async def receive(self) -> Message:
-        """The next part of the body, and what comes after it."""
+        """Return the next part of the body, and what comes after it."""
         if self._is_refused:
             return _GONE
         if self._is_whole:

@@ -113,13 +113,13 @@ def configured(form: Log) -> Iterator[None]:
 
 
 def _shortened(text: str) -> str:
-    """A text with its middle left out where it is long: a traceback says at its end what went wrong."""
+    """Return a text with its middle left out where it is long: a traceback says at its end what went wrong."""
     half = _MOST_CHARS // 2
     return text if len(text) <= _MOST_CHARS else f"{text[:half]}\n... {len(text):,} characters ...\n{text[-half:]}"
 
 
 def _time(record: logging.LogRecord) -> str:
-    """When it was, in UTC and ISO 8601, to the millisecond."""
+    """Return when it was, in UTC and ISO 8601, to the millisecond."""
     return (
         datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     )

@@ -120,7 +120,7 @@ class Service(Closable):
         return service
 
     def _open_encoder(self, url: str) -> BatchingEncoder:
-        """The encoder of a URL, which merges what many requests ask of it."""
+        """Return the encoder of a URL, which merges what many requests ask of it."""
         encoder = self.encoders[url] = BatchingEncoder(open_encoder(url), on_batch=self._note_batch)
         return encoder
 
@@ -191,7 +191,7 @@ class _Parts:
 
 
 def _usual_encoder(name: str, store: Store) -> str:
-    """What built an index, or the default for a new one."""
+    """Return what built an index, or the default for a new one."""
     manifest = store.manifest()
     if manifest is None:
         return DEFAULT_ENCODER

@@ -52,7 +52,7 @@ class Token:
 
     @property
     def caller(self) -> Caller:
-        """Who sends a request with this token."""
+        """Return who sends a request with this token."""
         return Caller(self.name, self.role, None if self.indexes is None else frozenset(self.indexes))
 
 
@@ -165,7 +165,10 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[Token, ...]]:
-        """The tokens, while no other process changes them: one that adds must not bring back what another removed."""
+        """Give the tokens, while no other process changes them.
+
+        One that adds must not bring back what another removed.
+        """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
@@ -192,7 +195,7 @@ def _digest(secret: str) -> str:
 
 
 def _parse(text: str) -> tuple[Token, ...]:
-    """The tokens of a file; ValueError says what is wrong with it."""
+    """Return the tokens of a file; ValueError says what is wrong with it."""
     found = json.loads(text)
     if not isinstance(found, dict) or found.get("version") != _VERSION or not isinstance(found.get("tokens"), list):
         raise ValueError(f"it has no version {_VERSION} and a list of tokens")

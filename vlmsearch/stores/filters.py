@@ -103,7 +103,7 @@ Filter: TypeAlias = Union[Comparison, FilterGroup]
 
 
 def normalise(value: Scalar) -> str | bool | float:
-    """The form in which values are compared: numbers as doubles, texts and bools as they are."""
+    """Return the form in which values are compared: numbers as doubles, texts and bools as they are."""
     return value if isinstance(value, (str, bool)) else float(value)
 
 

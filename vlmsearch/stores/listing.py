@@ -21,7 +21,7 @@ class Listed(Protocol):
     """A store that finds a page of its documents without reading the ids of all."""
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """The next so many documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next so many documents behind an id that pass a filter, in the order of their ids."""
 
 
 def documents_after(store: Store, id: str, count: int, where: Filter | None = None) -> list[Document]:

@@ -25,11 +25,11 @@ class Versioned(Protocol):
     """A store whose hits have a ``version``, and that can read documents by it."""
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Those documents that are still of the version that is given for their id."""
+        """Return those documents that are still of the version that is given for their id."""
 
 
 def read_documents(store: Store, ids: Collection[str], hits: Iterable[Hit]) -> dict[str, Document]:
-    """The documents with these ids that were not replaced or deleted since they were found.
+    """Return the documents with these ids that were not replaced or deleted since they were found.
 
     A store that is not `Versioned` is asked for what it has now.
     """

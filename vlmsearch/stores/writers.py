@@ -61,7 +61,7 @@ def life_of(owner: str, version: str) -> Life:
 
 @cache
 def _machine() -> str:
-    """Where processes have numbers of their own: a host, or a container, which may have the name of its host."""
+    """Return where processes have numbers of their own: a host, or a container, which may have the name of its host."""
     try:
         return f"{socket.gethostname()}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:

@@ -99,7 +99,7 @@ def _run_step(job: BuildJob, step: StepName, show: Show) -> None:
 
 
 def _command(job: BuildJob, step: StepName, folder: Path) -> Command:
-    """The command of a step that writes into ``folder``."""
+    """Return the command of a step that writes into ``folder``."""
     plan, where = job.plan, folder.name
     if not job.docker:
         places = Places(
@@ -144,7 +144,7 @@ def _describe(job: BuildJob, step: StepName) -> str:
 
 
 def _named_model(job: BuildJob) -> Path:
-    """A path of the model whose last part is what the conversion script looks for."""
+    """Return a path of the model whose last part is what the conversion script looks for."""
     link = job.out.absolute() / ".model" / job.plan.folder
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
@@ -214,7 +214,7 @@ def _locked(out: Path) -> Iterator[None]:
 
 
 def _keys(job: BuildJob) -> Mapping[StepName, str]:
-    """What each step depends on, as a digest."""
+    """Return what each step depends on, as a digest."""
     plan, places = job.plan, job.plan.places
     model, image = listing(job.model), plan.target.image
     texts = listing(job.calibration) if job.calibration else []
@@ -233,7 +233,7 @@ def _digest(value: object) -> str:
 
 
 def read_state(out: Path) -> dict[str, object]:
-    """What ``build.json`` says of a folder's steps; {} where there is none that can be read."""
+    """Return what ``build.json`` says of a folder's steps; {} where there is none that can be read."""
     try:
         state = json.loads((out / STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -254,7 +254,7 @@ def _is_done(job: BuildJob, step: StepName, key: str) -> bool:
 
 
 def _is_spent(job: BuildJob, keys: Mapping[StepName, str]) -> bool:
-    """Whether the checkpoint was removed, and nothing needs it any more."""
+    """Return whether the checkpoint was removed, and nothing needs it any more."""
     return not (job.out / "checkpoint").exists() and _is_done(job, "engine", keys["engine"])
 
 

@@ -43,7 +43,7 @@ _LLAMA = {
 
 
 def model_folder(recipe: LlmRecipe) -> Path:
-    """The folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
+    """Return the folder with a recipe's checkpoint, downloaded from the hub where it is not there yet.
 
     Progress is shown by the hub's own library. ModelUnavailableError where the hub cannot be reached, has no such
     revision, or wants the licence accepted first.
@@ -121,7 +121,7 @@ def _missing(folder: Path) -> Iterator[str]:
 
 
 def _missing_code(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
-    """The modules that transformers imports to read the model, and does not find."""
+    """Yield the modules that transformers imports to read the model, and does not find."""
     named = config.get("auto_map")
     modules = {str(name).partition(".")[0] for name in named.values()} if isinstance(named, dict) else set()
     for module in sorted(modules):
@@ -143,7 +143,7 @@ def check_scripts(folder: Path, plan: LlmPlan) -> None:
 
 
 def mounted(folder: Path) -> tuple[Path, str]:
-    """What a container must be given to read a folder, and where in it the folder lies.
+    """Return what a container must be given to read a folder, and where in it the folder lies.
 
     The hub's cache has links to files elsewhere in it. ConfigError if they lead too far away.
     """
@@ -164,6 +164,6 @@ def copy_tokenizer(model: Path, folder: Path) -> None:
 
 
 def listing(folder: Path) -> list[tuple[str, int, int]]:
-    """A folder's files with sizes and times: what tells whether it changed."""
+    """Return a folder's files with sizes and times: what tells whether it changed."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]

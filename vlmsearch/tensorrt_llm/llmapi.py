@@ -70,7 +70,7 @@ def write_llmapi_repository(
 
 
 def model_yaml(model: str, *, decoupled: bool, values: Mapping[str, str]) -> str:
-    """The ``model.yaml``: strings are written as JSON does, which YAML reads alike."""
+    """Return the ``model.yaml``: strings are written as JSON does, which YAML reads alike."""
     tables: dict[str, dict[str, str]] = {"": {"model": json.dumps(model), "backend": '"pytorch"'}}
     for key, value in values.items():
         if key not in _KEYS:

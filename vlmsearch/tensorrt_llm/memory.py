@@ -42,12 +42,12 @@ class Memory:
         return self.weights + self.activations + self.kv_full + self.overhead
 
     def to_json(self) -> dict[str, object]:
-        """The parts and sums, in bytes, and how they were found."""
+        """Return the parts and sums, in bytes, and how they were found."""
         return {**vars(self), "least": self.least, "full": self.full, "formula": FORMULA}
 
 
 def estimate(recipe: LlmRecipe, tp: int, pp: int) -> Memory:
-    """The memory of the largest of ``tp`` x ``pp`` ranks."""
+    """Return the memory of the largest of ``tp`` x ``pp`` ranks."""
     shape, limits, quantisation = recipe.architecture, recipe.limits, recipe.quantisation
     sizes = {"none": 2.0, "int8_wo": 1.0, "int8_sq": 1.0, "fp8": 1.0, "int4_wo": 0.5}
     size = sizes.get(quantisation.method, 0.5 + 2 / quantisation.block_size)
@@ -68,5 +68,5 @@ def estimate(recipe: LlmRecipe, tp: int, pp: int) -> Memory:
 
 
 def gib(size: int) -> str:
-    """A size for people."""
+    """Return a size for people."""
     return f"{size / _GIB:.1f} GiB"

@@ -66,74 +66,74 @@ class LlmPlan:
 
     @property
     def quantizes(self) -> bool:
-        """Whether quantize.py makes the checkpoint, and not the model's conversion script."""
+        """Return whether quantize.py makes the checkpoint, and not the model's conversion script."""
         method = self.recipe.quantisation.method
         return method in ("int4_awq", "fp8") or (method == "int8_sq" and self.recipe.architecture.family == "phi")
 
     @property
     def calibration_set(self) -> str:
-        """What is read from the hub to calibrate; "" where nothing is, or texts of the user's own are."""
+        """Return what is read from the hub to calibrate; "" where nothing is, or texts of the user's own are."""
         if self.calibration or not self.calibrates:
             return ""
         return "cnn_dailymail" if self.quantizes else _CALIBRATION[self.recipe.architecture.family]
 
     @property
     def calibrates(self) -> bool:
-        """Whether the checkpoint depends on texts that are read to calibrate it."""
+        """Return whether the checkpoint depends on texts that are read to calibrate it."""
         quantisation = self.recipe.quantisation
         return self.quantizes or quantisation.method == "int8_sq" or quantisation.kv_cache == "int8"
 
     @property
     def longest(self) -> int:
-        """What the flag for the longest request is given: the answer alone, or all of it."""
+        """Return what the flag for the longest request is given: the answer alone, or all of it."""
         limits = self.recipe.limits
         return limits.sequence - (limits.input if self.target.toolchain.length == "max_output_len" else 0)
 
     @property
     def tokens(self) -> int:
-        """The tokens of a whole batch, not more than trtllm-build makes of them."""
+        """Return the tokens of a whole batch, not more than trtllm-build makes of them."""
         limits = self.recipe.limits
         most = limits.input if self.target.toolchain.length == "max_output_len" else limits.sequence
         return min(limits.tokens, limits.batch * most)
 
     @property
     def script(self) -> str:
-        """The script that makes the checkpoint, in TensorRT-LLM's repository of that version."""
+        """Return the script that makes the checkpoint, in TensorRT-LLM's repository of that version."""
         chain = self.target.toolchain
         return chain.quantize if self.quantizes else chain.scripts[self.recipe.architecture.family]
 
     @property
     def algorithm(self) -> str:
-        """The ``quant_algo`` that the checkpoint's config.json must have; "" is none."""
+        """Return the ``quant_algo`` that the checkpoint's config.json must have; "" is none."""
         method = self.recipe.quantisation.method
         return _SMOOTHQUANT if method == "int8_sq" and not self.quantizes else _ALGORITHMS[method]
 
     @property
     def kv_algorithm(self) -> str:
-        """Its ``kv_cache_quant_algo``."""
+        """Return its ``kv_cache_quant_algo``."""
         kind = self.recipe.quantisation.kv_cache
         return "" if kind == "same" else kind.upper()
 
     @cached_property
     def memory(self) -> Memory:
-        """What the largest rank needs."""
+        """Return what the largest rank needs."""
         return estimate(self.recipe, self.tp, self.pp)
 
     @property
     def folder(self) -> str:
-        """The name of the folder that the model must lie in."""
+        """Return the name of the folder that the model must lie in."""
         return _FOLDERS[self.recipe.architecture.family]
 
     @property
     def places(self) -> Places:
-        """The places in the container."""
+        """Return the places in the container."""
         calibration = "/calibration" if self.calibration else ""
         root = self.target.toolchain.root or "/scripts"
         return Places(f"/model/{self.folder}", root, calibration=calibration)
 
     @property
     def products(self) -> dict[StepName, tuple[str, ...]]:
-        """The files of each step that must be there afterwards."""
+        """Return the files of each step that must be there afterwards."""
         ranks = range(self.ranks)
         return {
             "checkpoint": ("config.json", *(f"rank{rank}.safetensors" for rank in ranks)),
@@ -144,7 +144,7 @@ class LlmPlan:
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """What about this plan nobody has read in NVIDIA's files at this version."""
+        """Return what about this plan nobody has read in NVIDIA's files at this version."""
         chain, version = self.target.toolchain, self.target.versions.tensorrt_llm
         found = [*chain.unverified]
         if version != chain.since:
@@ -152,12 +152,12 @@ class LlmPlan:
         return tuple(found)
 
     def command(self, step: StepName, places: Places) -> list[str]:
-        """The command of a step; the tokenizer has none, it is copied."""
+        """Return the command of a step; the tokenizer has none, it is copied."""
         commands = {"checkpoint": self.checkpoint_command, "engine": self.engine_command}
         return commands.get(step, self.check_command)(places)
 
     def checkpoint_command(self, places: Places) -> list[str]:
-        """The command that converts or quantises the model."""
+        """Return the command that converts or quantises the model."""
         recipe, quantisation = self.recipe, self.recipe.quantisation
         command = ["python3", f"{places.scripts}/{self.script}", "--model_dir", places.model]
         command += ["--output_dir", places.checkpoint, "--dtype", recipe.dtype]
@@ -186,7 +186,7 @@ class LlmPlan:
         return command
 
     def engine_command(self, places: Places) -> list[str]:
-        """The ``trtllm-build`` that makes the engines."""
+        """Return the ``trtllm-build`` that makes the engines."""
         recipe, limits, chain = self.recipe, self.recipe.limits, self.target.toolchain
         command = ["trtllm-build", "--checkpoint_dir", places.checkpoint, "--output_dir", places.engine]
         command += ["--max_batch_size", str(limits.batch), "--max_input_len", str(limits.input)]
@@ -199,7 +199,7 @@ class LlmPlan:
         return command
 
     def check_command(self, places: Places) -> list[str]:
-        """The command that runs one prompt through the engines."""
+        """Return the command that runs one prompt through the engines."""
         limits = self.recipe.limits
         ranks = ["mpirun", "--allow-run-as-root", "-n", str(self.ranks)] if self.ranks > 1 else []
         command = [*ranks, "python3", f"{places.scripts}/{RUN}", "--engine_dir", places.engine]
@@ -207,7 +207,7 @@ class LlmPlan:
         return [*command, "--max_output_len", str(min(_CHECK_TOKENS, limits.sequence - limits.input))]
 
     def to_json(self) -> dict[str, object]:
-        """Everything there is to know before it is run."""
+        """Return everything there is to know before it is run."""
         versions, places = self.target.versions, self.places
         return {
             "recipe": self.recipe.name,
@@ -238,7 +238,7 @@ class LlmPlan:
 
     @property
     def clone(self) -> str:
-        """The command that fetches the scripts, for an image that does not have them."""
+        """Return the command that fetches the scripts, for an image that does not have them."""
         if self.target.toolchain.root:
             return ""
         return f"git clone --depth 1 --branch v{self.target.versions.tensorrt_llm} {SOURCE} SCRIPTS"
@@ -292,7 +292,7 @@ def _memory(plan: LlmPlan) -> Iterator[str]:
 
 
 def _folded(command: Sequence[str]) -> str:
-    """A command on several lines, for a shell."""
+    """Return a command on several lines, for a shell."""
     parts: list[list[str]] = [[]]
     for part in command:
         if part.startswith("--"):

@@ -59,7 +59,7 @@ class Architecture:
 
     @property
     def parameters(self) -> int:
-        """All weights of the checkpoint."""
+        """Return all weights of the checkpoint."""
         positions = self.context * self.hidden if self.rope == "none" else 0
         last = 2 * self.hidden if self.family == "gpt" else self.hidden
         embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
@@ -130,7 +130,10 @@ class LlmRecipe:
 
 
 def find_llm_recipe(location: str) -> LlmRecipe:
-    """The recipe of a name, or of a file or folder (with a ``/`` or ``.toml``); ConfigError says which there are."""
+    """Return the recipe of a name, or of a file or folder (with a ``/`` or ``.toml``).
+
+    ConfigError says which there are.
+    """
     if "/" in location or os.sep in location or location.endswith(".toml"):
         path = expand_home(location)
         return read_llm_recipe(path / "recipe.toml" if path.is_dir() else path)
@@ -144,7 +147,7 @@ def find_llm_recipe(location: str) -> LlmRecipe:
 
 
 def read_llm_recipe(path: Path) -> LlmRecipe:
-    """The recipe in a file; ConfigError says what is wrong with it."""
+    """Return the recipe in a file; ConfigError says what is wrong with it."""
     table = read_table(path)
     if table.get("kind") != LANGUAGE:
         raise ConfigError(

@@ -78,7 +78,7 @@ def write_llm_repository(out: Path, options: LlmRepoOptions) -> list[str]:
 
 
 def make_llm_configs(source: Path, options: LlmRepoOptions) -> dict[str, pb.ModelConfig]:
-    """The checked configuration of every model, by name."""
+    """Return the checked configuration of every model, by name."""
     engine = _engine_config(options)
     texts = read_templates(source, options.target, _MODELS[options.models])
     given = assign(options.values, texts)
@@ -113,7 +113,7 @@ class ServedEngine:
 
 
 def read_repository(folder: Path) -> ServedEngine:
-    """A repository as it was written; ConfigError if it has no engine that can be read from here."""
+    """Return a repository as it was written; ConfigError if it has no engine that can be read from here."""
     path = folder / "tensorrt_llm" / CONFIG
     try:
         core = parse(path.read_text(encoding="utf-8"), "tensorrt_llm")
@@ -134,12 +134,12 @@ def read_repository(folder: Path) -> ServedEngine:
 
 
 def engine_folder(folder: Path) -> Path:
-    """Where the engines are: in ``engine/`` of what ``llm build`` made, or in the folder itself."""
+    """Return where the engines are: in ``engine/`` of what ``llm build`` made, or in the folder itself."""
     return folder / "engine" if (folder / "engine" / "config.json").is_file() else folder
 
 
 def read_engine(folder: Path) -> dict[str, dict[str, object]]:
-    """An engine's config.json; ConfigError if the folder has none, or not all its ranks."""
+    """Return an engine's config.json; ConfigError if the folder has none, or not all its ranks."""
     path = engine_folder(folder) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -168,7 +168,7 @@ def _engine_config(options: LlmRepoOptions) -> dict[str, dict[str, object]]:
 
 
 def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """What is known without asking, for placeholders that a template has."""
+    """Return what is known without asking, for placeholders that a template has."""
     build, pretrained = engine["build_config"], engine["pretrained_config"]
     kind = "TYPE_BF16" if pretrained.get("dtype") == "bfloat16" else "TYPE_FP16"
     folder = engine_folder(options.engine).absolute()
@@ -199,7 +199,7 @@ def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]
 
 
 def _faults(core: pb.ModelConfig, engine: Mapping[str, Mapping[str, object]], options: LlmRepoOptions) -> Iterator[str]:
-    """What the server would only find out when it loads the engine, or a request comes."""
+    """Yield what the server would only find out when it loads the engine, or a request comes."""
     build = engine["build_config"]
     given = {key: value.string_value for key, value in core.parameters.items() if "${" not in value.string_value}
     most = int(str(build["max_batch_size"]))

@@ -28,7 +28,7 @@ def make_plan(
     dtype: Dtype | None = None,
     calibration: bool = False,
 ) -> LlmPlan:
-    """The plan of a recipe's name or file, for its own release, parallelism and type unless others are named.
+    """Return the plan of a recipe's name or file, for its own release, parallelism and type unless others are named.
 
     ConfigError for a combination that cannot work: it says why, and what the nearest is that can.
     """

@@ -30,14 +30,14 @@ class Ranks:
 
     @property
     def processes(self) -> int:
-        """How many servers are started here."""
+        """Return how many servers are started here."""
         if not self.orchestrator:
             return self.count
         return 1 if self.spawn else self.count + 1
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the servers are told by their environment."""
+        """Return what the servers are told by their environment."""
         told = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))} if self.gpus else {}
         if self.orchestrator:
             told |= {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": str(int(self.spawn))}
@@ -47,7 +47,7 @@ class Ranks:
 def ranks_command(
     binary: Binary, folder: Path, ends: Endpoints, ranks: Ranks, *, mpirun: str = "mpirun", extra: Sequence[str] = ()
 ) -> list[str]:
-    """The command that serves a repository: the server itself for one process, else ``mpirun`` with one each.
+    """Return the command that serves a repository: the server itself for one process, else ``mpirun`` with one each.
 
     Ranks after the first load the engine alone. ConfigError for GPUs that are too few, and models that are not there.
     """
@@ -71,7 +71,7 @@ def ranks_command(
 def ranks_docker_command(
     image: str, folder: Path, ends: Endpoints, ranks: Ranks, *, folders: Sequence[Path] = (), extra: Sequence[str] = ()
 ) -> list[str]:
-    """The ``docker run`` that serves a repository, with the ``folders`` it reads where they are outside.
+    """Return the ``docker run`` that serves a repository, with the ``folders`` it reads where they are outside.
 
     What a ``requirements.txt`` in the repository names is installed first.
     """
@@ -93,7 +93,7 @@ def ranks_docker_command(
 
 
 def find_mpirun() -> str:
-    """The ``mpirun`` on PATH; ConfigError where there is none."""
+    """Return the ``mpirun`` on PATH; ConfigError where there is none."""
     found = shutil.which("mpirun")
     if found is None:
         raise ConfigError(

@@ -21,7 +21,7 @@ _BARE = re.compile(r"[A-Za-z0-9_.+-]+")
 
 
 def find_templates(folder: Path | None, target: Target) -> Path:
-    """The folder with the ensemble's templates: ``folder`` itself, or in a checkout or a container's root."""
+    """Return the folder with the ensemble's templates: ``folder`` itself, or in a checkout or a container's root."""
     chain = target.toolchain
     root = folder or (Path(chain.root) if chain.root else None)
     fetch = f"git clone --depth 1 --branch v{target.versions.tensorrt_llm} {chain.clone} TEMPLATES"
@@ -38,7 +38,7 @@ def find_templates(folder: Path | None, target: Target) -> Path:
 
 
 def read_templates(folder: Path, target: Target, models: tuple[str, ...]) -> dict[str, str]:
-    """The text of each model's template; ConfigError if they are not those of the target's version."""
+    """Return the text of each model's template; ConfigError if they are not those of the target's version."""
     texts = {}
     version = target.versions.tensorrt_llm
     for model in models:
@@ -58,7 +58,7 @@ def read_templates(folder: Path, target: Target, models: tuple[str, ...]) -> dic
 
 
 def placeholders(text: str) -> dict[str, bool]:
-    """The names that a template asks for, and whether it cannot be read without a value.
+    """Return the names that a template asks for, and whether it cannot be read without a value.
 
     What stands in quotes may stay: NVIDIA's backend takes its own default for it. Comments do not count.
     """
@@ -73,7 +73,10 @@ def placeholders(text: str) -> dict[str, bool]:
 
 
 def fill(text: str, values: Mapping[str, str], where: str) -> str:
-    """A template with its values: escaped inside quotes, checked outside; ConfigError for what cannot stand there."""
+    """Return a template with its values: escaped inside quotes, checked outside.
+
+    ConfigError for what cannot stand there.
+    """
 
     def replace(token: re.Match[str]) -> str:
         if token[0].startswith("#"):
@@ -91,7 +94,7 @@ def fill(text: str, values: Mapping[str, str], where: str) -> str:
 
 
 def assign(given: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What a user gave, ``key`` or ``model.key``, by model; ConfigError for a key that no template has."""
+    """Return what a user gave, ``key`` or ``model.key``, by model; ConfigError for a key that no template has."""
     known = {model: placeholders(text) for model, text in texts.items()}
     names = sorted({name for found in known.values() for name in found})
     values: dict[str, dict[str, str]] = {model: {} for model in texts}
@@ -109,7 +112,7 @@ def assign(given: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, dict
 
 
 def parse(text: str, model: str) -> pb.ModelConfig:
-    """A filled template as Triton reads it; ConfigError says where it is wrong."""
+    """Return a filled template as Triton reads it; ConfigError says where it is wrong."""
     try:
         config = text_format.Parse(text, pb.ModelConfig())
     except text_format.ParseError as exc:

@@ -85,24 +85,24 @@ class Target:
 
     @property
     def image(self) -> str:
-        """The container."""
+        """Return the container."""
         return f"nvcr.io/nvidia/tritonserver:{self.release}-trtllm-python-py3"
 
     def since(self, version: str) -> bool:
-        """Whether its TensorRT-LLM is of that version or newer."""
+        """Return whether its TensorRT-LLM is of that version or newer."""
         return _order(self.versions.tensorrt_llm) >= _order(version)
 
 
 @functools.cache
 def matrix() -> Matrix:
-    """The versions that are known here."""
+    """Return the versions that are known here."""
     path = Path(__file__).with_name("versions.toml")
     table = read_table(path)
     return as_dataclass(Matrix, {**table, "toolchains": _inherited(table["toolchains"])}, str(path))
 
 
 def targets() -> list[Target]:
-    """Every release whose engines can be planned, oldest first."""
+    """Return every release whose engines can be planned, oldest first."""
     found = []
     for name, versions in matrix().releases.items():
         toolchain = _toolchain(versions.tensorrt_llm)
@@ -112,7 +112,7 @@ def targets() -> list[Target]:
 
 
 def find_target(release: str) -> Target:
-    """A release by its name; ConfigError says what is wrong with it and which is nearest."""
+    """Return a release by its name; ConfigError says what is wrong with it and which is nearest."""
     known = {target.release: target for target in targets()}
     if release in known:
         return known[release]
@@ -137,7 +137,7 @@ def find_target(release: str) -> Target:
 
 
 def find_gpu(name: str) -> GpuModel:
-    """A GPU by its name, in any case; ConfigError lists those that are known."""
+    """Return a GPU by its name, in any case; ConfigError lists those that are known."""
     gpus = matrix().gpus
     if name.lower() not in gpus:
         raise ConfigError(f"no GPU {name!r} is known here; {suggest(name.lower(), gpus)}there are {', '.join(gpus)}")
@@ -145,12 +145,12 @@ def find_gpu(name: str) -> GpuModel:
 
 
 def same_version(one: str, other: str) -> bool:
-    """Whether two versions of TensorRT-LLM are the same, but for what comes after their third number."""
+    """Return whether two versions of TensorRT-LLM are the same, but for what comes after their third number."""
     return _order(one) == _order(other)
 
 
 def _inherited(toolchains: Any) -> list[dict[str, object]]:
-    """Each toolchain with what it has from the one before it."""
+    """Return each toolchain with what it has from the one before it."""
     chain: dict[str, Any] = {"mandatory": {}}
     chains = []
     for changes in toolchains:

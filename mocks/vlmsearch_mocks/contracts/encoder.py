@@ -47,11 +47,11 @@ class EncoderContract(ABC):
 
     @abstractmethod
     def make_encoder(self) -> Encoder:
-        """An encoder, always the same one."""
+        """Return an encoder, always the same one."""
 
     @pytest.fixture
     def encoder(self, request: pytest.FixtureRequest) -> Encoder:
-        """One encoder for all tests of the class."""
+        """Return one encoder for all tests of the class."""
         return once_a_class(request, self.make_encoder)
 
     def same(self, one: dict[str, Vectors], other: dict[str, Vectors]) -> None:

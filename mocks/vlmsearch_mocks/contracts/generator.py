@@ -25,11 +25,11 @@ class GeneratorContract(ABC):
 
     @abstractmethod
     def make_generator(self) -> Generator:
-        """A generator, always the same one, that answers in more than one token."""
+        """Return a generator, always the same one, that answers in more than one token."""
 
     @pytest.fixture
     def generator(self, request: pytest.FixtureRequest) -> Generator:
-        """One generator for all tests of the class."""
+        """Return one generator for all tests of the class."""
         return once_a_class(request, self.make_generator)
 
     def test_it_says_what_it_is(self, generator: Generator) -> None:

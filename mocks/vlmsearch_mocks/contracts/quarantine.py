@@ -14,7 +14,7 @@ from vlmsearch_mocks.contracts.records import SPACES, StoreSuite, make_records
 
 
 def quarantine(store: Store) -> Quarantine:
-    """The store as the list that it keeps."""
+    """Return the store as the list that it keeps."""
     assert isinstance(store, Quarantine), f"{store.name} keeps no quarantine list"
     return store
 

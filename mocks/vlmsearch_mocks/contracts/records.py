@@ -45,7 +45,7 @@ def make_records(
 
 
 def exact(records: Sequence[Record], field: Field, query: Vectors) -> list[Hit]:
-    """All documents with that field, best first; equal cosines in the order of their ids."""
+    """Return all documents with that field, best first; equal cosines in the order of their ids."""
     hits = [Hit(r.document.id, float(r.vectors[field] @ query)) for r in records if field in r.vectors]
     return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
@@ -61,7 +61,7 @@ T = TypeVar("T", bound=Closeable)
 
 
 def once_a_class(request: pytest.FixtureRequest, make: Callable[[], T]) -> T:
-    """What ``make`` gives at the first test of a class, closed after the last one."""
+    """Return what ``make`` gives at the first test of a class, closed after the last one."""
     node = request.node.getparent(pytest.Class)
     if _MADE not in node.stash:
         made = node.stash[_MADE] = make()
@@ -82,11 +82,11 @@ class StoreSuite(ABC):
 
     @abstractmethod
     def make_store(self, tmp_path: Path) -> Store:
-        """A store; one that is ``durable`` is the same for the same path, and nothing yet for a new one."""
+        """Return a store; one that is ``durable`` is the same for the same path, and nothing yet for a new one."""
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
-        """A store bound to the suite's spaces."""
+        """Yield a store bound to the suite's spaces."""
         with self.make_store(tmp_path) as store:
             store.bind("encoder 1", SPACES)
             yield store

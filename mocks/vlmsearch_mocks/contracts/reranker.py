@@ -27,11 +27,11 @@ class RerankerContract(ABC):
 
     @abstractmethod
     def make_reranker(self) -> Reranker:
-        """A re-ranker that tells a red star from blue circles."""
+        """Return a re-ranker that tells a red star from blue circles."""
 
     @pytest.fixture
     def reranker(self, request: pytest.FixtureRequest) -> Reranker:
-        """One re-ranker for all tests of the class."""
+        """Return one re-ranker for all tests of the class."""
         return once_a_class(request, self.make_reranker)
 
     def test_it_says_what_it_is(self, reranker: Reranker) -> None:

@@ -17,13 +17,13 @@ TUNING = {"words": 0.5, "clip/image": 2.0, "min_score": 0.25}
 
 
 def tunable(store: Store) -> Tunable:
-    """The store as one that is tuned."""
+    """Return the store as one that is tuned."""
     assert isinstance(store, Tunable), f"{store.name} cannot be tuned"
     return store
 
 
 def tuning_of(store: Store) -> Mapping[str, float]:
-    """What the manifest says."""
+    """Return what the manifest says."""
     manifest = store.manifest()
     assert manifest is not None
     return manifest.tuning

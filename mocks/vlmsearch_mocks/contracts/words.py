@@ -37,7 +37,7 @@ HOSTILE = [
 
 
 def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None = None) -> Record:
-    """A record whose vectors do not matter."""
+    """Return a record whose vectors do not matter."""
     return Record(Document(id, text=text, metadata=metadata or {}), _VECTOR)
 
 
@@ -63,13 +63,13 @@ def bm25(texts: Sequence[str], query: Sequence[str]) -> tuple[dict[int, float], 
 
 
 def words_of_store(store: Store) -> WordSearch:
-    """The store as one that ranks words."""
+    """Return the store as one that ranks words."""
     assert isinstance(store, WordSearch), f"{store.name} ranks no words"
     return store
 
 
 def search_words(store: Store, query: str, *, limit: int = 100, where: Mapping[str, object] | None = None) -> list[Hit]:
-    """What the store finds by words."""
+    """Return what the store finds by words."""
     condition = parse_filter(where) if where else None
     ranked = words_of_store(store).search_words(query, limit=limit, where=condition)
     hits = ranked.hits
@@ -80,7 +80,7 @@ def search_words(store: Store, query: str, *, limit: int = 100, where: Mapping[s
 
 
 def found(store: Store, query: str, *, limit: int = 100, where: Mapping[str, object] | None = None) -> list[str]:
-    """The ids of what the store finds by words."""
+    """Return the ids of what the store finds by words."""
     return [hit.id for hit in search_words(store, query, limit=limit, where=where)]
 
 

@@ -92,7 +92,7 @@ def encode(
 def _tasks(
     setting: Setting, texts: Path | None, images: Path | None, count: int
 ) -> list[Callable[[], list[EncodeTiming]]]:
-    """What a model can be timed at with the data that was given."""
+    """Return what a model can be timed at with the data that was given."""
     from vlmsearch.bench.encode import LONG_TOKENS, long_texts, time_files, time_pixels, time_texts
     from vlmsearch.errors import ConfigError
 

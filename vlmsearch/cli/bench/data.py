@@ -50,7 +50,7 @@ def read_images(folder: Path | None, count: int) -> list[bytes]:
 
 
 def _sound(path: Path) -> bytes:
-    """The bytes of an image that can be decoded; InvalidInputError has its name."""
+    """Return the bytes of an image that can be decoded; InvalidInputError has its name."""
     from vlmsearch.media.images import open_image, read_image
 
     open_image(path, at_least=1)
@@ -79,7 +79,7 @@ class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic 
         self._known = known
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """The names of a string such as ``fp16,int8``."""
+        """Return the names of a string such as ``fp16,int8``."""
         names = [part.strip() for part in str(value).split(",")]
         if unknown := [name for name in names if name not in self._known]:
             self.fail(f"some of {', '.join(self._known)}, not {', '.join(unknown) or 'none'}", param, ctx)

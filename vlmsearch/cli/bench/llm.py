@@ -87,7 +87,7 @@ class _Load:
     def measure(
         self, contenders: list[_Contender], concurrency: list[int], advance: Callable[[int], None] | None
     ) -> bool:
-        """Every contender in turn at each level, after one request that is not counted; False after Ctrl-C."""
+        """Return every contender in turn at each level, after one request that is not counted; False after Ctrl-C."""
         from vlmsearch.bench.llm import counter, run
         from vlmsearch.registry import open_generator
 
@@ -124,7 +124,7 @@ def _contenders(urls: tuple[str, ...], models: tuple[str, ...]) -> list[_Contend
 
 
 def _speed_ups(contenders: list[_Contender]) -> list[tuple[int, dict[str, float]]]:
-    """Of two contenders, by the number of concurrent requests: how many times as fast the first is."""
+    """Return of two contenders, by the number of concurrent requests: how many times as fast the first is."""
     from vlmsearch.bench.llm import speed_up
 
     if len(contenders) != 2:

@@ -71,7 +71,7 @@ def _result(url: str, kind: Kind, items: int, levels: list[TritonLevel]) -> dict
 
 
 def _beside(encoder: str | None, alone: float, levels: list[TritonLevel]) -> dict[str, object]:
-    """What the encoder in this process reached, and how much of that the server's best level is."""
+    """Return what the encoder in this process reached, and how much of that the server's best level is."""
     best = max(level.items_per_second for level in levels)
     return {"encoder": encoder, "items_per_second": round(alone, 2), "served_share": round(best / alone, 3)}
 
@@ -86,7 +86,10 @@ def _measure(
     rounds: int,
     compare: str | None,
 ) -> tuple[list[TritonLevel], float]:
-    """The levels, and items a second of the encoder to compare with (0 without), in turns; medians over rounds."""
+    """Return the levels, and items a second of the encoder to compare with (0 without), in turns.
+
+    Medians over rounds.
+    """
     import statistics
 
     from vlmsearch.bench.triton import in_process, median_level

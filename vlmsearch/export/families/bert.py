@@ -39,7 +39,7 @@ def read(folder: Path, config: Json) -> Checkpoint:
 
 
 def sentences(folder: Path, weights: Weights, tower: Callable[[Pooling], TextTower], pad: int) -> Checkpoint:
-    """The checkpoint of a text tower that is used as the modules of sentence-transformers say."""
+    """Return the checkpoint of a text tower that is used as the modules of sentence-transformers say."""
     modules = sentence_modules(folder)
     text = tower(modules.pooling)
     most = min(modules.limit or text.positions, text.positions)
@@ -63,7 +63,7 @@ def check_one_label(folder: Path, config: Json, known: tuple[str, ...]) -> None:
 
 
 def pairs(folder: Path, weights: Weights, tower: TextTower, pad: int) -> Checkpoint:
-    """The checkpoint of a cross-encoder."""
+    """Return the checkpoint of a cross-encoder."""
     limits = folder / "tokenizer_config.json"
     limit = read_json(limits).get("model_max_length") if limits.is_file() else None
     most = min(int(limit or tower.positions), tower.positions)
@@ -71,7 +71,7 @@ def pairs(folder: Path, weights: Weights, tower: TextTower, pad: int) -> Checkpo
 
 
 def _parts(folder: Path, config: Json) -> tuple[Transformer, int, Weights]:
-    """The sizes of a BERT, how many positions it has, and its tensors."""
+    """Return the sizes of a BERT, how many positions it has, and its tensors."""
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise ConfigError(f"{folder}: only absolute positions can be exported")
     form = read_transformer({"hidden_act": "gelu", "layer_norm_eps": 1e-12} | config, folder)
@@ -97,16 +97,16 @@ class Bert(TextTower):
         unit(layers, pool_tokens(layers, x, padding, self.pooling), self.transformer.width)
 
     def places(self, layers: Layers, weights: Weights, ids: str, length: str) -> str:
-        """What is added to the tokens' embeddings for their positions and types."""
+        """Return what is added to the tokens' embeddings for their positions and types."""
         return first_rows(layers, position_rows(weights), length)
 
     def scores(self, layers: Layers, weights: Weights, length: str) -> str | None:
-        """What is added to the scores of attention."""
+        """Return what is added to the scores of attention."""
         return None
 
 
 def position_rows(weights: Weights) -> Array:
-    """The table of positions; the type of all tokens, in families that have types, is part of it."""
+    """Return the table of positions; the type of all tokens, in families that have types, is part of it."""
     table = weights["embeddings.position_embeddings.weight"]
     types = weights.get("embeddings.token_type_embeddings.weight")
     return table if types is None else table + types[0]
@@ -155,7 +155,7 @@ def encoder(layers: Layers, form: Transformer, weights: Weights, x: str, mask: M
 
 
 def _block(weights: Weights, prefix: str, name: str, form: Transformer) -> Block:
-    """A layer of BERT."""
+    """Return a layer of BERT."""
     attention = f"{prefix}attention.self."
     return Block(
         name,

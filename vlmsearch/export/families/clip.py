@@ -73,7 +73,7 @@ def assemble(folder: Path, config: Json, prep: Json, weights: Weights) -> Checkp
 
 
 def _tower_config(config: Json, name: str, defaults: Json) -> Json:
-    """One tower's settings: what older configurations keep under ``*_dict`` replaces everything else."""
+    """Return one tower's settings: what older configurations keep under ``*_dict`` replaces everything else."""
     old = config.get(f"{name}_dict")
     return defaults | (config.get(name) or {}) | (defaults | old if old else {})
 
@@ -84,7 +84,7 @@ class ClipImage(ImageTower):
 
     @property
     def tokens(self) -> int:
-        """The patches and the class token."""
+        """Return the patches and the class token."""
         return (self.size // self.patch) ** 2 + 1
 
     def write(self, layers: Layers, weights: Weights) -> None:
@@ -122,7 +122,7 @@ class ClipText(TextTower):
 
 
 def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:
-    """The first end token of each text: found by position, so that ties need no rule of the runtime."""
+    """Return the first end token of each text: found by position, so that ties need no rule of the runtime."""
     graph, op = layers.graph, layers.graph.op
     numbers = op("Cast", ids, scope="end", to=int(TensorProto.FLOAT))
     if config.end is None:
@@ -137,7 +137,7 @@ def _end_token(layers: Layers, ids: str, order: str, config: ClipText) -> Pool:
 
 
 def _tokens(layers: Layers, pixels: str, tower: ClipImage, weights: Weights) -> str:
-    """The class token and the patches, with their positions; the class token is part of the positions."""
+    """Return the class token and the patches, with their positions; the class token is part of the positions."""
     graph, op, prefix = layers.graph, layers.graph.op, "vision_model.embeddings."
     x, bias = embed_patches(layers, pixels, tower, weights[f"{prefix}patch_embedding.weight"])
     x = op("Pad", x, graph.ints(0, 1, 0, 0, 0, 0), scope="patches")

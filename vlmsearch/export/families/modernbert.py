@@ -52,7 +52,7 @@ def read(folder: Path, config: Json) -> Checkpoint:
 
 
 def _base(folder: Path, config: Json, kind: str) -> float:
-    """The base of a kind of layers' rotary positions, by the new name or the old one."""
+    """Return the base of a kind of layers' rotary positions, by the new name or the old one."""
     new = (config.get("rope_parameters") or {}).get(kind) or {}
     scaling = config.get("rope_scaling") or {}
     if {new.get("rope_type", "default"), scaling.get("rope_type", "default")} != {"default"}:
@@ -92,7 +92,7 @@ class ModernBert(TextTower):
         unit(layers, pool_tokens(layers, x, padding, self.pooling), form.width)
 
     def _window(self, layers: Layers, length: str) -> str:
-        """What hides the tokens outside the window, (1, 1, length, length)."""
+        """Return what hides the tokens outside the window, (1, 1, length, length)."""
         graph, op = layers.graph, layers.graph.op
         away = op("Abs", distances(layers, length, self.positions), scope="window")
         most = graph.constant(np.array(self.window, np.float32), "window")
@@ -102,7 +102,7 @@ class ModernBert(TextTower):
 
 
 def _block(weights: Weights, number: int, form: Transformer) -> Block:
-    """A layer; the first has no normalisation of its own, as the embeddings are normalised."""
+    """Return a layer; the first has no normalisation of its own, as the embeddings are normalised."""
     prefix, name = f"layers.{number}.", f"text/{number}"
     parts = np.split(weights[f"{prefix}attn.Wqkv.weight"].T, 3, axis=1)
     query, key, value = (Linear(f"{name}/{role}", part) for role, part in zip("qkv", parts))

@@ -51,7 +51,7 @@ class MpNet(Roberta):
     """A sentence encoder whose layers share one bias by head and distance."""
 
     def scores(self, layers: Layers, weights: Weights, length: str) -> str | None:
-        """The bias of two tokens, (1, heads, length, length)."""
+        """Return the bias of two tokens, (1, heads, length, length)."""
         graph, op = layers.graph, layers.graph.op
         most = padded_length(self.positions)
         buckets = relative_buckets(np.arange(1 - most, most))

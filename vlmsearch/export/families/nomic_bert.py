@@ -83,7 +83,7 @@ class NomicBert(TextTower):
 
 
 def _block(weights: Weights, number: int, form: Transformer) -> Block:
-    """A layer; transformers saves it under the names of Nomic's own program."""
+    """Return a layer; transformers saves it under the names of Nomic's own program."""
     prefix, name = f"encoder.layers.{number}.", f"text/{number}"
     parts: list[Array] = np.split(weights[f"{prefix}attn.Wqkv.weight"].T, 3, axis=1)
     query, key, value = (Linear(f"{name}/{role}", part) for role, part in zip("qkv", parts))

@@ -87,7 +87,7 @@ def image_settings(folder: Path, config: Json) -> Json:
 
 
 def _sizes(tower: Json) -> Json:
-    """What both towers' settings have."""
+    """Return what both towers' settings have."""
     inner = int(tower["width"] * tower["mlp_ratio"])
     return {"hidden_size": tower["width"], "num_hidden_layers": tower["layers"], "intermediate_size": inner}
 
@@ -132,7 +132,7 @@ def _rename(name: str) -> str:
 
 
 def _weights(folder: Path) -> Weights:
-    """All tensors by transformers' names: projections turned, and query, key and value apart."""
+    """Return all tensors by transformers' names: projections turned, and query, key and value apart."""
     found = read_weights(folder, _rename)
     found.pop("attn_mask", None)
     for name in [name for name in found if ".in_proj_" in name]:

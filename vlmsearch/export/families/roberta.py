@@ -40,7 +40,7 @@ def read_cross_encoder(folder: Path, config: Json) -> Checkpoint:
 
 
 def _parts(folder: Path, config: Json) -> tuple[Transformer, int, int, Weights]:
-    """The sizes of a RoBERTa, how many positions it has, its padding and its tensors."""
+    """Return the sizes of a RoBERTa, how many positions it has, its padding and its tensors."""
     if config.get("position_embedding_type", "absolute") != "absolute":
         raise ConfigError(f"{folder}: only absolute positions can be exported")
     form = read_transformer({"hidden_act": "gelu", "layer_norm_eps": 1e-5} | config, folder)
@@ -60,7 +60,7 @@ class Roberta(Bert):
     pad: int
 
     def places(self, layers: Layers, weights: Weights, ids: str, length: str) -> str:
-        """The rows of the table of positions, (n, length, width)."""
+        """Return the rows of the table of positions, (n, length, width)."""
         graph, op = layers.graph, layers.graph.op
         number = int(TensorProto.FLOAT)
         after = distances(layers, length, self.positions)

@@ -79,7 +79,10 @@ def read_flexible(folder: Path, _config: Json) -> Checkpoint:
 
 
 def _pad(folder: Path, usual: int) -> int:
-    """The id of the token that texts are padded with: that of the tokenizer, which the configuration may not know."""
+    """Return the id of the token that texts are padded with.
+
+    That of the tokenizer, which the configuration may not know.
+    """
     settings = folder / "tokenizer_config.json"
     named = read_json(settings).get("pad_token") if settings.is_file() else None
     name = named.get("content") if isinstance(named, dict) else named
@@ -92,7 +95,7 @@ def _pad(folder: Path, usual: int) -> int:
 
 
 def _lower(folder: Path) -> bool:
-    """Whether the checkpoint says to lower-case texts and its tokenizer.json does not.
+    """Return whether the checkpoint says to lower-case texts and its tokenizer.json does not.
 
     SigLIP 2 was trained on lower-cased texts. Its checkpoints say so in tokenizer_config.json alone, which Gemma's
     tokenizer does not heed; transformers' Siglip2Tokenizer does.
@@ -107,7 +110,7 @@ class SiglipImage(ImageTower):
 
     @property
     def tokens(self) -> int:
-        """The patches."""
+        """Return the patches."""
         return (self.size // self.patch) ** 2
 
     def write(self, layers: Layers, weights: Weights) -> None:

@@ -32,7 +32,7 @@ class LanguageModel(Protocol):
     """The tokens that end a text."""
 
     def open(self) -> Cache:
-        """A new text."""
+        """Return a new text."""
 
 
 class BadWords:
@@ -49,7 +49,7 @@ class BadWords:
         self._tail = (self._tail + piece)[-self._longest :] if self._words else ""
 
     def __call__(self, token: int) -> bool:
-        """Whether a text with this token next would have a bad word."""
+        """Return whether a text with this token next would have a bad word."""
         if not self._words:
             return False
         text = self._tail + self._text.peek(token)
@@ -59,7 +59,7 @@ class BadWords:
 def generate_text(
     model: LanguageModel, prompt: Sequence[int], options: GenerationOptions, decode: Decode
 ) -> Iterator[str]:
-    """The text that follows a prompt of at least one token, a piece at a time; stop words are the caller's."""
+    """Yield the text that follows a prompt of at least one token, a piece at a time; stop words are the caller's."""
     most = min(options.max_tokens, model.context - len(prompt))
     if options.beam_width > 1:
         found = decode(beam_search(model.open(), prompt, options, most, model.ends, decode))
@@ -106,13 +106,13 @@ class Beams:
 
     @property
     def ranked(self) -> list[tuple[float, list[int]]]:
-        """The texts so far with their scores, best first, at most as many as there are beams."""
+        """Return the texts so far with their scores, best first, at most as many as there are beams."""
         if self._finished:
             return self._finished
         return [(score / max(len(tokens), 1), tokens) for score, tokens in self._running]
 
     def advance(self, logits: Scores) -> tuple[list[int], NDArray[np.int64]]:
-        """The rows to keep, and their next tokens (rows, 1); `done` says whether that is still needed."""
+        """Return the rows to keep, and their next tokens (rows, 1); `done` says whether that is still needed."""
         width = self._options.beam_width
         scores = self._scores(logits)
         order = np.argsort(-scores, axis=None, kind="stable")
@@ -137,7 +137,7 @@ class Beams:
         return [row for *_, row in following], np.array([[tokens[-1]] for _, tokens, _ in following], np.int64)
 
     def _scores(self, logits: Scores) -> Scores:
-        """The score of each continuation of each running text."""
+        """Return the score of each continuation of each running text."""
         chances = log_softmax(logits)
         rows = [
             penalised(row, self._prompt + tokens, self._options.repetition_penalty) + np.float32(score)
@@ -167,7 +167,7 @@ class Beams:
 def beam_search(
     cache: Cache, prompt: Sequence[int], options: GenerationOptions, most: int, ends: frozenset[int], decode: Decode
 ) -> list[int]:
-    """The tokens of the likeliest text of at most ``most`` tokens that ``options.beam_width`` beams find."""
+    """Return the tokens of the likeliest text of at most ``most`` tokens that ``options.beam_width`` beams find."""
     beams = Beams(prompt, options, most, ends, decode)
     unread = np.array([prompt], np.int64)
     while not beams.done:

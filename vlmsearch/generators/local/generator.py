@@ -27,18 +27,18 @@ class LocalGenerator(Generator):
 
     @abstractmethod
     def encode(self, prompt: str) -> list[int]:
-        """The token ids of a prompt, with all that a chat template adds."""
+        """Return the token ids of a prompt, with all that a chat template adds."""
 
     @abstractmethod
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of token ids, without special tokens."""
+        """Return the text of token ids, without special tokens."""
 
     def count_tokens(self, prompt: str) -> int:
-        """How many tokens a prompt has; see `CountsTokens`."""
+        """Return how many tokens a prompt has; see `CountsTokens`."""
         return len(self.encode(prompt))
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
-        """The text in pieces; see `Generator.stream`. Beams come as one piece.
+        """Return the text in pieces; see `Generator.stream`. Beams come as one piece.
 
         Raises InvalidInputError (``too_long``) for a prompt that leaves no room in the model's context.
         """

@@ -31,13 +31,13 @@ class OnnxGenerator(LocalGenerator):
         super().__init__(bundle.name, OnnxModel(bundle, threads))
 
     def encode(self, prompt: str) -> list[int]:
-        """The token ids of a prompt."""
+        """Return the token ids of a prompt."""
         with no_panics(self.name):
             ids: list[int] = self._tokenizer.encode(prompt).ids
         return ids
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of token ids, without special tokens."""
+        """Return the text of token ids, without special tokens."""
         with no_panics(self.name):
             text: str = self._tokenizer.decode(list(tokens))
         return text
@@ -62,7 +62,7 @@ class OnnxModel:
         self._layers = bundle.layers
 
     def open(self) -> Cache:
-        """A new text."""
+        """Return a new text."""
         return _OnnxCache(self._session, self._layers, self._empty)
 
 

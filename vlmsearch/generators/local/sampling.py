@@ -22,7 +22,7 @@ class Sampler:
         self._random = np.random.default_rng(None if options.seed is None else options.seed % 2**64)
 
     def choose(self, logits: Scores, history: Sequence[int], forbidden: Forbidden) -> int | None:
-        """The next token after ``history``, from logits (vocabulary,); None where every token is forbidden."""
+        """Return the next token after ``history``, from logits (vocabulary,); None where every token is forbidden."""
         scores = penalised(logits, history, self._options.repetition_penalty)
         share = 1.0 if self._options.temperature == 0 else self._random.random()
         while True:
@@ -74,7 +74,7 @@ def _softmax(scores: Scores) -> NDArray[np.float64]:
 
 
 def _likeliest(scores: Scores, count: int | None) -> NDArray[np.int64]:
-    """The ``count`` best tokens, best first; equal ones in the order of their ids."""
+    """Return the ``count`` best tokens, best first; equal ones in the order of their ids."""
     if count is None or count >= len(scores):
         return np.argsort(-scores, kind="stable")
     chosen = np.sort(np.argpartition(-scores, count - 1)[:count])
@@ -83,6 +83,6 @@ def _likeliest(scores: Scores, count: int | None) -> NDArray[np.int64]:
 
 
 def _at(shares: NDArray[np.float64], share: float) -> int:
-    """Which of ``shares`` the point ``share`` of their sum falls on."""
+    """Return which of ``shares`` the point ``share`` of their sum falls on."""
     sums = np.cumsum(shares)
     return min(int(np.searchsorted(sums, share * sums[-1], side="right")), len(shares) - 1)

@@ -20,12 +20,12 @@ from vlmsearch.models.tokenizers import no_panics
 
 
 def load_tokenizer(location: str, *, revision: str | None = None) -> Any:
-    """The tokenizer of a name, a folder or the hub; ModelUnavailableError where it is not to be had."""
+    """Return the tokenizer of a name, a folder or the hub; ModelUnavailableError where it is not to be had."""
     return load_checkpoint(AutoTokenizer.from_pretrained, location, generator_folder(location), revision=revision)
 
 
 def decode_tokens(tokenizer: Any, tokens: Sequence[int]) -> str:
-    """The text of token ids, without special tokens, and with the spaces that they have."""
+    """Return the text of token ids, without special tokens, and with the spaces that they have."""
     text: str = tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
 
@@ -58,7 +58,7 @@ class TransformersGenerator(LocalGenerator):
         super().__init__(location, TransformersModel(model, self._tokenizer))
 
     def encode(self, prompt: str) -> list[int]:
-        """The token ids of a prompt, in the chat template of a model that has one."""
+        """Return the token ids of a prompt, in the chat template of a model that has one."""
         with no_panics(self.name), self._lock:  # a tokenizer of the hub is changed by its calls
             if self._chat:
                 turns = [{"role": "user", "content": prompt}]
@@ -68,7 +68,7 @@ class TransformersGenerator(LocalGenerator):
         return list(found["input_ids"])
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of token ids, without special tokens."""
+        """Return the text of token ids, without special tokens."""
         with no_panics(self.name):
             return decode_tokens(self._tokenizer, tokens)
 
@@ -82,12 +82,12 @@ class TransformersModel:
         self.ends = ends_of(model, tokenizer)
 
     def open(self) -> Cache:
-        """A new text."""
+        """Return a new text."""
         return RowsCache(self.model)
 
 
 def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None = None) -> tuple[Any, Any]:
-    """A causal language model, ready, and its tokenizer; ModelUnavailableError where they are not to be had."""
+    """Return a causal language model, ready, and its tokenizer; ModelUnavailableError where they are not to be had."""
     folder = generator_folder(location)
     tokenizer = load_tokenizer(location, revision=revision)
     kind = getattr(torch, dtype)
@@ -102,13 +102,13 @@ def load_model(location: str, *, device: str, dtype: Dtype, revision: str | None
 
 
 def context_of(model: Any, tokenizer: Any) -> int:
-    """The most tokens that a model reads."""
+    """Return the most tokens that a model reads."""
     lengths = [getattr(model.config, name, None) for name in _LENGTHS] + [tokenizer.model_max_length]
     return min(int(length) for length in lengths if length and length < _UNLIMITED)
 
 
 def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end a text."""
+    """Return the tokens that end a text."""
     found: set[int] = set()
     for end in (getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id):
         found.update(end if isinstance(end, list) else [] if end is None else [end])

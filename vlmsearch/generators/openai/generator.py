@@ -99,18 +99,21 @@ class OpenAIGenerator(Generator):
         )
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
-        """The text as the server sends it; closing the iterator closes the connection, which stops the server."""
+        """Return the text as the server sends it.
+
+        Closing the iterator closes the connection, which stops the server.
+        """
         options = options or GenerationOptions()
         if options.bad_words or options.beam_width > 1:
             raise ConfigError(f"{self.name}: OpenAI's interface has no bad_words and no beam_width; leave them out")
         return until_stop(self._pieces(prompt, options), options.stop)
 
     def count_tokens(self, prompt: str) -> int:
-        """How many tokens a prompt has; see `CountsTokens`."""
+        """Return how many tokens a prompt has; see `CountsTokens`."""
         return self._count(prompt) + (_CHAT_TOKENS if self._api == "chat" else _FIRST_TOKENS)
 
     def models(self) -> list[str]:
-        """The models that the server has."""
+        """Return the models that the server has."""
         self._check_open()
         try:
             response = self._client.get("models")
@@ -150,7 +153,7 @@ class OpenAIGenerator(Generator):
                 return
 
     def _open(self, prompt: str, options: GenerationOptions) -> httpx.Response:
-        """The answer to one request, its body not read yet; `Passing` where another try may help."""
+        """Return the answer to one request, its body not read yet; `Passing` where another try may help."""
         self._check_open()
         path = "chat/completions" if self._api == "chat" else "completions"
         limit = self._limit  # another thread may learn that it has another name
@@ -201,7 +204,10 @@ class OpenAIGenerator(Generator):
         return self._model
 
     def _read(self, response: httpx.Response) -> Iterator[str]:
-        """The pieces of the text in a response: a stream of events, or one JSON object of a server without streams."""
+        """Yield the pieces of the text in a response.
+
+        A stream of events, or one JSON object of a server without streams.
+        """
         is_whole = False
         try:
             if "event-stream" not in response.headers.get("content-type", ""):
@@ -220,7 +226,7 @@ class OpenAIGenerator(Generator):
             raise Passing(BackendUnavailableError(f"{self.name} ended its answer in the middle"))
 
     def _take(self, data: str, *, is_whole: bool = False) -> tuple[str, bool]:
-        """The text of an event, or of an answer that is whole, and whether it ends there."""
+        """Return the text of an event, or of an answer that is whole, and whether it ends there."""
         event = self._parse(data)
         try:
             choice = first_choice(event, is_whole=is_whole)
@@ -244,7 +250,7 @@ class OpenAIGenerator(Generator):
         return BackendError(f"{self.name} sent what is not {expected}: {redact(data, [self._key], most=100)!r}")
 
     def _not_found(self, error: VlmsearchError) -> VlmsearchError:
-        """The error with the models that there are, where the server says."""
+        """Return the error with the models that there are, where the server says."""
         try:
             names = self.models()
         except (BackendError, ConfigError):
@@ -254,7 +260,7 @@ class OpenAIGenerator(Generator):
         return ConfigError(f"{self.name} has no model {self._model!r}; it has {', '.join(names) or 'none'}")
 
     def _passing(self, exc: httpx.HTTPError) -> Passing:
-        """The failure of a connection; another try helps unless the server was silent for too long."""
+        """Return the failure of a connection; another try helps unless the server was silent for too long."""
         error = self._lost(exc)
         if isinstance(exc, (httpx.ReadTimeout, httpx.WriteTimeout)):
             raise error from exc
@@ -280,7 +286,7 @@ def _hang_up(response: httpx.Response) -> None:
 
 
 def _check_url(location: str) -> httpx.URL:
-    """The base URL; ConfigError without repeating what may be a secret."""
+    """Return the base URL; ConfigError without repeating what may be a secret."""
     try:
         url = httpx.URL(location)
     except httpx.InvalidURL:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def event_data(chunks: Iterable[bytes]) -> Iterator[str]:
-    """The data of each event; one that the end of the stream cuts off is left out.
+    """Yield the data of each event; one that the end of the stream cuts off is left out.
 
     Lines end in LF or CR LF alone: text in JSON may hold every other separator of Unicode.
     """
@@ -47,7 +47,7 @@ class OtherShapeError(Exception):
 
 
 def first_choice(event: Mapping[str, Any], *, is_whole: bool) -> dict[str, Any]:
-    """The first choice of an event or a whole answer; an empty one in events that only count."""
+    """Return the first choice of an event or a whole answer; an empty one in events that only count."""
     choices = _typed(event.get("choices") or [], list)
     if is_whole and not choices:
         raise OtherShapeError
@@ -55,7 +55,7 @@ def first_choice(event: Mapping[str, Any], *, is_whole: bool) -> dict[str, Any]:
 
 
 def text_of(choice: Mapping[str, Any], api: Api) -> str:
-    """The text of a choice, whose content may come in parts; none in those that only end."""
+    """Return the text of a choice, whose content may come in parts; none in those that only end."""
     if api == "completions":
         return _typed(choice.get("text") or "", str)
     message = _typed(choice.get("delta") or choice.get("message") or {}, dict)
@@ -89,7 +89,7 @@ class Passing(Exception):  # noqa: N818 - no error yet: another try may help
 
 
 def error_of(name: str, response: httpx.Response, key: str) -> VlmsearchError:
-    """The error for a response that has been read; the key is never in its message."""
+    """Return the error for a response that has been read; the key is never in its message."""
     status, message = response.status_code, detail(response, key)
     if status in (401, 403):
         what = f"refused the key in {KEY_VARIABLE}" if key else f"needs a key: set {KEY_VARIABLE}"
@@ -109,7 +109,7 @@ def error_of(name: str, response: httpx.Response, key: str) -> VlmsearchError:
 
 
 def detail(response: httpx.Response, key: str) -> str:
-    """What a response that has been read says of its error, in one line."""
+    """Return what a response that has been read says of its error, in one line."""
     try:
         found = json.loads(response.text)
     except ValueError:
@@ -121,7 +121,7 @@ def detail(response: httpx.Response, key: str) -> str:
 
 
 def wait_asked(response: httpx.Response) -> float | None:
-    """How many seconds the server asks to wait; None where that is longer than `LONGEST_WAIT`."""
+    """Return how many seconds the server asks to wait; None where that is longer than `LONGEST_WAIT`."""
     asked = response.headers.get("retry-after", "0")
     try:
         seconds = float(asked) if asked.replace(".", "", 1).isdecimal() else _until(asked)

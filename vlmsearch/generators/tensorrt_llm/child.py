@@ -84,7 +84,7 @@ class Child(Closable):
             raise BackendError(self._ended or f"the process of {self._name} takes no requests") from exc
 
     def last_words(self) -> str:
-        """The last lines that the process printed, to be put behind a message."""
+        """Return the last lines that the process printed, to be put behind a message."""
         lines = [line for line in list(self._lines) if line.strip()]  # at once, while the process may go on
         return "; its last lines:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
 

@@ -64,12 +64,12 @@ class TensorrtLlmGenerator(Generator):
             raise
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
-        """The text as TensorRT-LLM makes it, beams as one piece; closing the iterator aborts the request."""
+        """Return the text as TensorRT-LLM makes it, beams as one piece; closing the iterator aborts the request."""
         options = options or GenerationOptions()
         return until_stop(self._pieces(prompt, options), options.stop)
 
     def count_tokens(self, prompt: str) -> int:
-        """How many tokens a prompt has; see `CountsTokens`."""
+        """Return how many tokens a prompt has; see `CountsTokens`."""
         with self._child.request(next(self._ids), {"do": "count", "prompt": prompt}) as answers:
             count = self._next(answers)["count"]
         if not isinstance(count, int):
@@ -94,7 +94,7 @@ class TensorrtLlmGenerator(Generator):
                         self._child.send({"id": id, "do": "cancel"})
 
     def _next(self, answers: queue.SimpleQueue[Message]) -> Message:
-        """The next message of a request; an error as an error."""
+        """Return the next message of a request; an error as an error."""
         try:
             message = answers.get(timeout=self._timeout)
         except queue.Empty:

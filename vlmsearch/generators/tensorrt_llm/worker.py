@@ -149,7 +149,7 @@ class Worker:
         self._send({"id": id, "count": len(self._tokenizer.encode(self._written(request["prompt"])))})
 
     def _written(self, prompt: str) -> str:
-        """The prompt as the model expects it."""
+        """Return the prompt as the model expects it."""
         if not self._chat:
             return prompt
         message = [{"role": "user", "content": prompt}]
@@ -158,7 +158,10 @@ class Worker:
 
 
 def context_of(location: str, llm: Any) -> int | None:
-    """The most tokens of prompt and answer: of an engine, of the LLM's arguments, or of the model's configuration."""
+    """Return the most tokens of prompt and answer.
+
+    Of an engine, of the LLM's arguments, or of the model's configuration.
+    """
     try:
         config = json.loads((Path(location) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -176,7 +179,7 @@ def context_of(location: str, llm: Any) -> int | None:
 
 
 def is_for_engines(location: str) -> bool:
-    """Whether a folder holds engines, or a checkpoint that has been converted for them."""
+    """Return whether a folder holds engines, or a checkpoint that has been converted for them."""
     return any(path for form in ("rank*.engine", "rank*.safetensors") for path in Path(location).glob(form))
 
 

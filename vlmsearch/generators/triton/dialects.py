@@ -68,7 +68,7 @@ class Dialect:
 
     @classmethod
     def of(cls, model: str, inputs: Mapping[str, Input], *, batches: bool) -> Dialect:
-        """The dialect of a model with these inputs; ConfigError if it is not a language model."""
+        """Return the dialect of a model with these inputs; ConfigError if it is not a language model."""
         if "sampling_param_max_tokens" in inputs:
             kind: Kind = "llmapi"
         elif {"text_input", "max_tokens"} <= inputs.keys():
@@ -85,23 +85,23 @@ class Dialect:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The output with the text, or those with the token ids, which are filled up, and how many there are."""
+        """Return the output with the text, or those with the token ids, which are filled up, and how many there are."""
         return ("output_ids", "sequence_length") if self.kind == "tokens" else ("text_output",)
 
     @property
     def is_cumulative(self) -> bool:
-        """Whether each piece of a stream has all that came before it."""
+        """Return whether each piece of a stream has all that came before it."""
         return self.kind == "llmapi"
 
     @property
     def may_echo(self) -> bool:
-        """Whether the model cannot be told to leave the prompt out."""
+        """Return whether the model cannot be told to leave the prompt out."""
         return self._name("exclude") is None
 
     def request(
         self, prompt: str | Sequence[int], options: GenerationOptions, *, streaming: bool, words: Words | None = None
     ) -> Arrays:
-        """The inputs that ask for a text; ConfigError names an option that the model does not have."""
+        """Return the inputs that ask for a text; ConfigError names an option that the model does not have."""
         values = self._values(options, streaming)
         arrays = self._prompt(prompt)
         for option, value in values.items():
@@ -120,7 +120,7 @@ class Dialect:
         return arrays
 
     def tokens(self, end: int) -> Arrays:
-        """What a model of token ids is also told: the token that ends a text."""
+        """Return what a model of token ids is also told: the token that ends a text."""
         return {name: self._array(name, (end,)) for name in ("end_id", "pad_id") if name in self.inputs}
 
     def _values(self, options: GenerationOptions, streaming: bool) -> Mapping[str, object]:
@@ -155,7 +155,7 @@ class Dialect:
 
 
 def inputs_of(config: model_config_pb2.ModelConfig) -> dict[str, Input]:
-    """The inputs of a model."""
+    """Return the inputs of a model."""
     return {
         tensor.name: Input(model_config_pb2.DataType.Name(tensor.data_type), tuple(tensor.dims), tensor.optional)
         for tensor in config.input
@@ -163,7 +163,10 @@ def inputs_of(config: model_config_pb2.ModelConfig) -> dict[str, Input]:
 
 
 def stop_request(model: str, inputs: Mapping[str, Input], *, batches: bool) -> Arrays:
-    """What ends the text of the request with the same id, as TensorRT-LLM has it; nothing where a model has no such."""
+    """Return what ends the text of the request with the same id, as TensorRT-LLM has it.
+
+    Nothing where a model has no such.
+    """
     if "stop" not in inputs:
         return {}
     needed = {name: given for name, given in inputs.items() if name == "stop" or not given.optional}

@@ -78,11 +78,11 @@ class TritonGenerator(Generator):
             self.context = context
 
     def count_tokens(self, prompt: str) -> int:
-        """How many tokens a prompt has; ConfigError without a tokenizer. See `CountsTokens`."""
+        """Return how many tokens a prompt has; ConfigError without a tokenizer. See `CountsTokens`."""
         return len(self._encode(self._chat(prompt) if self._chat else prompt))
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
-        """The text in pieces; see `Generator.stream`. A model that is not decoupled gives it as one.
+        """Return the text in pieces; see `Generator.stream`. A model that is not decoupled gives it as one.
 
         Closing the iterator cancels the request on the server.
         """
@@ -125,7 +125,7 @@ class TritonGenerator(Generator):
             responses.close()  # type: ignore[attr-defined]
 
     def _retried(self, model: str, inputs: _Response, outputs: Sequence[str], streams: bool) -> Iterator[_Response]:
-        """The responses of a request, which is sent again where the server is away before the first one comes."""
+        """Yield the responses of a request, which is sent again where the server is away before the first one comes."""
         end, longest, begun, away = time.monotonic() + self._deadline, _FIRST_PAUSE, False, False
         while True:
             try:
@@ -175,7 +175,7 @@ class TritonGenerator(Generator):
             shown = complete
 
     def _from_tokens(self, prompt: str | Sequence[int], responses: Iterator[_Response]) -> Iterator[str]:
-        """The text of the tokens of each response, the first beam's."""
+        """Yield the text of the tokens of each response, the first beam's."""
         before = list(prompt)
         text = Detokenizer(self._decode)
         for response in responses:
@@ -197,7 +197,7 @@ class TritonGenerator(Generator):
         return ids
 
     def _word(self, text: str) -> list[int]:
-        """The tokens of a word in a text, without that which begins every text."""
+        """Return the tokens of a word in a text, without that which begins every text."""
         with no_panics(self.name):
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids if self._tokenizer else []
         return ids
@@ -221,7 +221,7 @@ def _split(location: str, model: str | None) -> tuple[str, str]:
 
 
 def _end(tokenizer: Tokenizer, end: str | None) -> int | None:
-    """The id of the token that ends a text."""
+    """Return the id of the token that ends a text."""
     if end is not None and tokenizer.token_to_id(end) is None:
         raise ConfigError(f"the tokenizer has no token {end!r}")
     ids = [tokenizer.token_to_id(token) for token in ([end] if end else _ENDS)]

@@ -71,7 +71,7 @@ def _options(index: OpenIndex, form: AskForm) -> GenerationOptions | None:
 
 
 async def _events(service: Service, parts: AnswerStream, request: str | None) -> AsyncIterator[bytes]:
-    """The events of an answer; a client that goes stops the generator."""
+    """Yield the events of an answer; a client that goes stops the generator."""
     async with AsyncAnswerStream(parts, service.threads) as stream:
         try:
             yield event("matches", {"matches": list(map(match_json, parts.matches))})

@@ -141,7 +141,7 @@ def _is_in(real: str, places: list[str]) -> bool:
 
 
 def _allowed(index: OpenIndex, wanted: IndexJob, private: list[str]) -> Paths:
-    """The paths of a request; ConfigError for one that is not below a folder that the operator allowed."""
+    """Return the paths of a request; ConfigError for one that is not below a folder that the operator allowed."""
     folders = [os.path.abspath(expand_home(Path(each))) for each in index.settings.allow]
     if not folders:
         raise ConfigError(f"the index {index.name!r} reads no folders of the server: its operator `allow`s none")
@@ -202,7 +202,7 @@ def _find(service: Service, caller: CallerHere, id: str) -> Job:
 
 
 async def _resumed(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """A stream whose first event was waited for, so that a refusal is still an answer."""
+    """Yield a stream whose first event was waited for, so that a refusal is still an answer."""
     async with aclosing(stream):
         yield first
         async for each in stream:

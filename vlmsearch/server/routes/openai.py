@@ -138,7 +138,7 @@ def _space_models(service: Service, caller: Caller) -> Iterator[SpaceModel]:
 
 
 def _find_space(service: Service, caller: Caller, name: str) -> SpaceModel:
-    """The space of that name; where indexes share its encoder, that of any of them."""
+    """Return the space of that name; where indexes share its encoder, that of any of them."""
     models = list(_space_models(service, caller))
     found = [model for model in models if model.id == name] or [model for model in models if model.is_called(name)]
     if not found:
@@ -210,7 +210,7 @@ async def embeddings(
 
 
 def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> bytes:
-    """The answer as JSON; in a thread, as it may have a million numbers."""
+    """Return the answer as JSON; in a thread, as it may have a million numbers."""
     encoder, space = model.index.pipeline.encoder, model.space
     length = _check_length(encoder, space, form.dimensions)
     if form.modality not in space.modalities:
@@ -232,7 +232,7 @@ def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> byte
 
 
 def _check_length(encoder: Encoder, space: Space, wanted: int | None) -> int:
-    """The length of the vectors; ConfigError for one that the model was not trained to be cut to."""
+    """Return the length of the vectors; ConfigError for one that the model was not trained to be cut to."""
     tokenizer = _tokenizer_of(encoder)
     shorter = tokenizer.shorter.get(space.name, ()) if tokenizer else ()
     if wanted is None or wanted == space.dim or wanted in shorter:
@@ -254,7 +254,7 @@ def _tokenizer_of(encoder: Encoder) -> TokenizesTexts | None:
 
 
 def _embed_images(given: object, encoder: Encoder, space: Space, limits: ImageLimits) -> Vectors:
-    """The vectors of images that are written as data URLs."""
+    """Return the vectors of images that are written as data URLs."""
 
     def prepare(url: object) -> ImageSource:
         if not isinstance(url, str) or not url.startswith("data:"):
@@ -266,7 +266,7 @@ def _embed_images(given: object, encoder: Encoder, space: Space, limits: ImageLi
 
 
 def _embed_texts(given: Any, encoder: Encoder, space: Space, role: Role) -> tuple[Vectors, int]:
-    """The vectors of texts, or of token ids, and how many tokens these have."""
+    """Return the vectors of texts, or of token ids, and how many tokens these have."""
     items = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
     tokenizer = _tokenizer_of(encoder)
     if isinstance(items[0], str):
@@ -426,7 +426,7 @@ async def chat(
 
 
 def _question(form: ChatForm) -> tuple[str, bytes | None]:
-    """The text and the image of the last message of a user."""
+    """Return the text and the image of the last message of a user."""
     refused = {
         "n": form.n not in (None, 1),
         "logprobs": bool(form.logprobs),
@@ -474,7 +474,7 @@ class _Reply:
         self._created = int(time.time())
 
     def whole(self, answer: Answer) -> dict[str, object]:
-        """The answer at once."""
+        """Return the answer at once."""
         message = {
             "role": "assistant",
             "content": answer.text,
@@ -490,7 +490,7 @@ class _Reply:
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
-        """The answer as it is made; a client that goes stops the generator."""
+        """Yield the answer as it is made; a client that goes stops the generator."""
         async with AsyncAnswerStream(self._parts, service.threads) as stream:
             try:
                 yield self._chunk({"role": "assistant", "content": ""})
@@ -515,7 +515,7 @@ class _Reply:
         return _data({**self._head("chat.completion.chunk"), "choices": [choice], **more})
 
     def _annotations(self, answer: Answer) -> list[dict[str, object]]:
-        """Each place of the text that cites a source: `CitationChecker` writes them as ``[1, 3]``."""
+        """Return each place of the text that cites a source: `CitationChecker` writes them as ``[1, 3]``."""
         cited = {citation.number: answer.matches[citation.number - 1] for citation in answer.citations}
         return [
             {

@@ -201,7 +201,7 @@ async def rerank(
 
 
 def _find(service: Service, caller: Caller, model: str | None, request: Request) -> tuple[str, Reranker]:
-    """The re-ranker that is meant, the only one where none is named, and an index that has it."""
+    """Return the re-ranker that is meant, the only one where none is named, and an index that has it."""
     seen = [(name, index.pipeline.reranker) for name, index in service.indexes.items() if caller.sees(name)]
     able = [(name, reranker) for name, reranker in seen if reranker is not None]
     if not able:
@@ -221,7 +221,7 @@ def _find(service: Service, caller: Caller, model: str | None, request: Request)
 
 
 def _rank(reranker: Reranker, query: str, texts: Sequence[str], most: int | None) -> list[tuple[int, float]]:
-    """The places of the texts with their scores, best first."""
+    """Return the places of the texts with their scores, best first."""
     scores = reranker.score(query, [Document(str(place), text=text) for place, text in enumerate(texts)])
     ranks = sorted(enumerate(score or 0.0 for score in scores), key=lambda rank: -rank[1])
     return [(place, round(score, 6)) for place, score in ranks[:most]]

@@ -23,18 +23,18 @@ class State:
     fields: tuple[str, ...]
 
     def dump(self) -> str:
-        """As it is kept."""
+        """Return as it is kept."""
         return json.dumps([self.stamp.digest, self.stamp.source, self.version, self.fields])
 
     @classmethod
     def load(cls, metadata: Mapping[str, str]) -> State:
-        """What `dump` gave."""
+        """Return what `dump` gave."""
         digest, source, version, fields = json.loads(metadata["state"])
         return cls(Stamp(digest, source), version, tuple(fields))
 
 
 def digest_version(record: Record) -> str:
-    """The version of a record by its content."""
+    """Return the version of a record by its content."""
     digest = hashlib.blake2b(digest_size=8)
     for asked in sorted(record.vectors, key=str):
         digest.update(str(asked).encode())
@@ -66,7 +66,7 @@ def compare(
     look_again: Callable[[Collection[str]], Mapping[str, State]],
     under_way: Callable[[], Collection[str]],
 ) -> Discrepancies:
-    """What is not in order; what looks so is looked at again, for it may have been written meanwhile.
+    """Return what is not in order; what looks so is looked at again, for it may have been written meanwhile.
 
     ``under_way`` gives the versions that may be named yet. It is asked after the vectors were listed and before the
     documents are looked at again: a write that is not under way by then has named its vectors, or never will.

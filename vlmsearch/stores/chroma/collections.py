@@ -67,7 +67,7 @@ UNSEARCHED_HNSW = HnswOptions(max_neighbors=2, ef_construction=4, ef_search=4)
 
 
 def connect(location: str, *, ssl: bool = False, timeout: float = 30.0, retries: int = 3) -> ChromaConnection:
-    """The database at a folder or at ``//host:8000/name``; nothing is opened yet."""
+    """Return the database at a folder or at ``//host:8000/name``; nothing is opened yet."""
     address = parse_location(location)
     if not timeout > 0:
         raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
@@ -90,7 +90,7 @@ class ChromaCollection:
         self._most = 0
 
     def find(self) -> Mapping[str, Any] | None:
-        """The collection's metadata, or None where there is no such collection."""
+        """Return the collection's metadata, or None where there is no such collection."""
 
         def look(server: ServerAPI) -> Model | None:
             try:
@@ -179,7 +179,7 @@ class ChromaCollection:
         )
 
     def get(self, ids: Ids[str], include: Literal["metadatas", "uris"]) -> dict[str, Any]:
-        """The metadata or the texts of those ids that are there."""
+        """Return the metadata or the texts of those ids that are there."""
         found: dict[str, Any] = {}
         for some in pages(ids):
             answer = self._get(ids=some, include=[include])
@@ -187,7 +187,7 @@ class ChromaCollection:
         return found
 
     def get_both(self, ids: Ids[str]) -> dict[str, tuple[Mapping[str, Any], str]]:
-        """The metadata and the texts of those ids that are there, both as they were at one moment."""
+        """Return the metadata and the texts of those ids that are there, both as they were at one moment."""
         found: dict[str, tuple[Mapping[str, Any], str]] = {}
         for some in pages(ids):
             answer = self._get(ids=some, include=["metadatas", "uris"])
@@ -195,7 +195,7 @@ class ChromaCollection:
         return found
 
     def ids(self, where: Where | None = None) -> list[str]:
-        """All ids, or those whose metadata pass ``where``, as they are at one moment.
+        """Return all ids, or those whose metadata pass ``where``, as they are at one moment.
 
         They are read at once: between pages by their offset, a delete would move others to where none is read.
         """
@@ -203,7 +203,7 @@ class ChromaCollection:
         return found
 
     def there(self, ids: Ids[str]) -> set[str]:
-        """Those of ``ids`` that there are rows of."""
+        """Return those of ``ids`` that there are rows of."""
         return {id for some in pages(ids) for id in self._get(ids=some, include=[])["ids"]}
 
     def _get(self, **options: Any) -> Any:
@@ -218,7 +218,7 @@ class ChromaCollection:
         return [sorted(rows, key=best_first)[:count] for rows in cut]
 
     def lost(self) -> set[str]:
-        """Rows that a search for their own vectors does not find, of those whose vectors the database's log has.
+        """Return rows that a search for their own vectors does not find, of those whose vectors the database's log has.
 
         Every vector is compared with the one in the graph; what differs, and one in each page, is searched for.
         """
@@ -274,7 +274,7 @@ class ChromaCollection:
             rows.update((id, each[i]) for id, each in cosines.items() if id not in rows)
 
     def cosines(self, ids: Ids[str], vectors: Vectors, where: Where | None = None) -> dict[str, list[float]]:
-        """The cosines with each vector of those rows among ``ids`` that are there and pass."""
+        """Return the cosines with each vector of those rows among ``ids`` that are there and pass."""
         found: dict[str, list[float]] = {}
         norms = np.linalg.norm(vectors, axis=1)
         for some in pages(ids):
@@ -286,7 +286,7 @@ class ChromaCollection:
         return found
 
     def vectors(self, ids: Ids[str]) -> dict[str, NDArray[np.float32]]:
-        """The vectors of those ids that are there."""
+        """Return the vectors of those ids that are there."""
         found: dict[str, NDArray[np.float32]] = {}
         for some in pages(ids):
             answer = self._get(ids=some, include=["embeddings"])
@@ -318,13 +318,13 @@ class ChromaCollection:
 
 
 def field_collection(connection: ChromaConnection, field: Field) -> ChromaCollection:
-    """Where the vectors of one field are in the index that ``connection`` names."""
+    """Return where the vectors of one field are in the index that ``connection`` names."""
     space = re.sub(r"[^A-Za-z0-9-]+", lambda odd: f"_{odd[0].encode().hex()}_", field.space)
     return ChromaCollection(connection, f"{connection.prefix}.{space}.{field.modality}")
 
 
 def placeholders(ids: Sequence[str]) -> Vectors:
-    """A unit vector for each id, for collections that have no vectors of their own."""
+    """Return a unit vector for each id, for collections that have no vectors of their own."""
     turns = [int.from_bytes(hashlib.blake2b(id.encode(), digest_size=4).digest(), "big") / 2**32 for id in ids]
     return np.array([[math.cos(math.tau * turn), math.sin(math.tau * turn)] for turn in turns], np.float32)
 

@@ -88,7 +88,7 @@ class ChromaConnection(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is a database to read from; looking creates nothing."""
+        """Return whether there is a database to read from; looking creates nothing."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -96,7 +96,7 @@ class ChromaConnection(ABC):
 
     @abstractmethod
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """What ``call`` returns; BackendError with Chroma's own error as its cause where it fails.
+        """Return what ``call`` returns; BackendError with Chroma's own error as its cause where it fails.
 
         ``operation`` says what it does, for messages; ``writes`` whether it changes anything; ``collection`` is the
         collection whose rows it needs, if any.
@@ -115,11 +115,11 @@ class ChromaConnection(ABC):
         """So many rows have been replaced or deleted: what they held may be forgotten."""
 
     def disk_use(self) -> tuple[int, int] | None:
-        """How many bytes the database takes, and how many are left for it; None where nobody says."""
+        """Return how many bytes the database takes, and how many are left for it; None where nobody says."""
         return None
 
     def places(self) -> tuple[Path, ...]:
-        """The folders of this machine that hold the database."""
+        """Return the folders of this machine that hold the database."""
         return ()
 
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
@@ -166,7 +166,7 @@ class ServedChroma(ChromaConnection):
         """Nothing is to be done on a server."""
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """What ``call`` returns; BackendUnavailableError where the server does not answer in time."""
+        """Return what ``call`` returns; BackendUnavailableError where the server does not answer in time."""
         try:
             return call(self._server())
         except VlmsearchError:
@@ -221,7 +221,7 @@ class Subindex(ChromaConnection):
         self._inner = inner
 
     def exists(self) -> bool:
-        """Whether there is a database to read from."""
+        """Return whether there is a database to read from."""
         return self._inner.exists()
 
     def prepare(self) -> None:
@@ -229,7 +229,7 @@ class Subindex(ChromaConnection):
         self._inner.prepare()
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """What ``call`` returns."""
+        """Return what ``call`` returns."""
 
         def attempt() -> T:
             return self._inner.run(operation, call, writes=writes, collection=collection)
@@ -248,11 +248,11 @@ class Subindex(ChromaConnection):
         return self._inner.dropping(collection)
 
     def disk_use(self) -> tuple[int, int] | None:
-        """How many bytes the database takes, and how many are left for it."""
+        """Return how many bytes the database takes, and how many are left for it."""
         return self._inner.disk_use()
 
     def places(self) -> tuple[Path, ...]:
-        """The folders of this machine that hold the database."""
+        """Return the folders of this machine that hold the database."""
         return self._inner.places()
 
     def note_garbage(self, rows: int) -> None:
@@ -260,7 +260,7 @@ class Subindex(ChromaConnection):
         self._inner.note_garbage(rows)
 
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
-        """The rows of a collection with their vectors, where they are kept beside the graph too."""
+        """Return the rows of a collection with their vectors, where they are kept beside the graph too."""
         return self._inner.logged(collection)
 
     def renew(self) -> bool:
@@ -284,7 +284,7 @@ class _PatientServer(FastAPI):
 
 
 def _token() -> str:
-    """The token for servers; ConfigError for one that no header can hold."""
+    """Return the token for servers; ConfigError for one that no header can hold."""
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()):
         raise ConfigError(f"{TOKEN_VARIABLE} is not a token: it has characters that cannot be sent")
@@ -292,12 +292,15 @@ def _token() -> str:
 
 
 def _token_headers(token: str) -> dict[str, str]:
-    """The token in the two headers that Chroma's servers and the proxies before them look at."""
+    """Return the token in the two headers that Chroma's servers and the proxies before them look at."""
     return {"Authorization": f"Bearer {token}", "X-Chroma-Token": token} if token else {}
 
 
 def translate(exc: BaseException, name: str, operation: str, *, secret: str = "") -> BackendError:
-    """The BackendError for what a call to Chroma raised; ``name`` is the database, ``secret`` what is not repeated."""
+    """Return the BackendError for what a call to Chroma raised.
+
+    ``name`` is the database, ``secret`` what is not repeated.
+    """
     status = getattr(getattr(exc.__context__, "response", None), "status_code", None)
     said = redact(str(exc), [secret], most=300) or type(exc).__name__
     if isinstance(exc, (AuthorizationError, ChromaAuthError)) or status in _REFUSED:
@@ -312,15 +315,15 @@ def translate(exc: BaseException, name: str, operation: str, *, secret: str = ""
 
 
 def _is_away(exc: BackendError) -> bool:
-    """Whether the server was not reached."""
+    """Return whether the server was not reached."""
     return isinstance(exc, BackendUnavailableError)
 
 
 def _has_raced(exc: BackendError) -> bool:
-    """Whether a row was removed while the server searched, which looks like damage to it."""
+    """Return whether a row was removed while the server searched, which looks like damage to it."""
     return exc.__cause__ is not None and is_damage(exc.__cause__)
 
 
 def is_damage(exc: BaseException) -> bool:
-    """Whether Chroma could not load its vector files."""
+    """Return whether Chroma could not load its vector files."""
     return isinstance(exc, InternalError) and _DAMAGE.search(str(exc)) is not None

@@ -74,7 +74,7 @@ class EmbeddedChroma(ChromaConnection):
         self._release: weakref.finalize[..., EmbeddedChroma] | None = None
 
     def exists(self) -> bool:
-        """Whether the folder has a database; BackendError where nobody may look."""
+        """Return whether the folder has a database; BackendError where nobody may look."""
         try:
             return (self._path / DATABASE).is_file()
         except OSError as exc:
@@ -93,7 +93,7 @@ class EmbeddedChroma(ChromaConnection):
             )
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
-        """What ``call`` returns; a database that does not load is mended once and asked again."""
+        """Return what ``call`` returns; a database that does not load is mended once and asked again."""
         return self._folder().run(operation, call, writes=writes, collection=collection)
 
     def _folder(self) -> _OpenFolder:
@@ -117,11 +117,11 @@ class EmbeddedChroma(ChromaConnection):
         return self._folder().dropping(collection)
 
     def places(self) -> tuple[Path, ...]:
-        """The folder."""
+        """Return the folder."""
         return (self._path,)
 
     def disk_use(self) -> tuple[int, int]:
-        """How many bytes the folder takes, and how many are left on its disk and within its files."""
+        """Return how many bytes the folder takes, and how many are left on its disk and within its files."""
         try:
             return disk_use(self._folder().path)
         except (OSError, sqlite3.Error) as exc:
@@ -133,7 +133,7 @@ class EmbeddedChroma(ChromaConnection):
             self._open.note_garbage(rows)
 
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
-        """The rows of a collection with their vectors, from Chroma's log."""
+        """Return the rows of a collection with their vectors, from Chroma's log."""
         return logged_vectors(self._folder().path, collection)
 
     def renew(self) -> bool:
@@ -258,7 +258,7 @@ class _OpenFolder:
             system.stop()
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
-        """What ``call`` returns. Loading a collection may rewrite its files, so that counts as a write."""
+        """Return what ``call`` returns. Loading a collection may rewrite its files, so that counts as a write."""
         while True:
             cause = None
             with self._gate.shared():
@@ -405,5 +405,5 @@ def _release(folder: _OpenFolder) -> None:
 
 
 def _is_chromas(exc: BaseException) -> bool:
-    """Whether Chroma raised this; its Rust part reports a panic by an error that is not an Exception."""
+    """Return whether Chroma raised this; its Rust part reports a panic by an error that is not an Exception."""
     return isinstance(exc, (*EXPECTED, sqlite3.Error)) or type(exc).__name__ == "PanicException"

@@ -27,7 +27,7 @@ def filterable(metadata: Mapping[str, Scalar]) -> dict[str, str | int | bool]:
 
 
 def compile_filter(where: Filter) -> Where:
-    """The filter in Chroma's terms, over metadata as `filterable` gives them."""
+    """Return the filter in Chroma's terms, over metadata as `filterable` gives them."""
     if _values(where) > MOST_VALUES:
         raise ConfigError(f"a filter on Chroma has at most {MOST_VALUES:,} values, not {_values(where):,}")
     compiled = _compile(where)
@@ -40,7 +40,7 @@ def compile_filter(where: Filter) -> Where:
 
 
 def _extent(where: Where) -> tuple[int, int]:
-    """How many conditions there are, and how deep they lie."""
+    """Return how many conditions there are, and how deep they lie."""
     ((_, parts),) = where.items()
     if not isinstance(parts, list):
         return 1, 0
@@ -73,7 +73,7 @@ def _compile_comparison(where: Comparison) -> Where:
 
 
 def _join(operator: str, parts: list[Where]) -> Where:
-    """The parts as one condition: nested ones of the same kind are taken in, values of one key become a list."""
+    """Return the parts as one condition: nested ones of the same kind are taken in, values of one key become a list."""
     one, several = ("$eq", "$in") if operator == "$or" else ("$ne", "$nin")
     lists: dict[tuple[str, type], list[str | int | bool]] = {}
     others: list[Where] = []
@@ -90,7 +90,10 @@ def _join(operator: str, parts: list[Where]) -> Where:
 
 
 def _pack(operator: str, parts: list[Where]) -> Where:
-    """A condition of groups of at most `_WIDEST`: SQLite, below Chroma, takes a long one for as deep as it is long."""
+    """Return a condition of groups of at most `_WIDEST`.
+
+    SQLite, below Chroma, takes a long one for as deep as it is long.
+    """
     while len(parts) > _WIDEST:
         groups = [parts[start : start + _WIDEST] for start in range(0, len(parts), _WIDEST)]
         parts = [{operator: group} if len(group) > 1 else group[0] for group in groups]
@@ -102,7 +105,7 @@ def _key(key: str) -> str:
 
 
 def _stored(value: str | bool | float) -> str | int | bool:
-    """A value as Chroma keeps it: a number becomes an integer in the same order.
+    """Return a value as Chroma keeps it: a number becomes an integer in the same order.
 
     Chroma's JSON reader is off by one unit in the last place for some doubles, never for integers.
     """

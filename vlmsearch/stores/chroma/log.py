@@ -76,7 +76,7 @@ def keep_log(folder: Path) -> None:
 
 
 def heavy_graphs(folder: Path) -> list[str]:
-    """The segments whose graphs have more deleted points, which slow down reading and writing, than others."""
+    """Return the segments whose graphs have more deleted points, which slow down reading and writing, than others."""
     with _database(folder) as db:
         return [
             segment
@@ -107,13 +107,13 @@ def drop_graphs(folder: Path, only: Sequence[str] | None = None) -> Dropped:
 
 
 def _place(folder: Path, segment: object) -> Path | None:
-    """Where the HNSW files of a segment belong; None for what is not a name of a segment, or leads elsewhere."""
+    """Return where the HNSW files of a segment belong; None for what is not a name of a segment, or leads elsewhere."""
     place = folder / segment if isinstance(segment, str) and _SEGMENT.fullmatch(segment) else None
     return None if place is None or place.is_symlink() else place
 
 
 def _points(place: Path) -> int:
-    """How many points a graph had when it was last written, deleted ones among them."""
+    """Return how many points a graph had when it was last written, deleted ones among them."""
     with suppress(OSError, struct.error), (place / "header.bin").open("rb") as file:
         points: int = _HEADER.unpack(file.read(_HEADER.size))[3]
         return points
@@ -168,7 +168,7 @@ def sync_files(folder: Path) -> None:
 
 
 def logged_vectors(folder: Path, collection: str) -> Iterator[tuple[list[str], Vectors]]:
-    """The rows of a collection with the vectors that were written, as far as the log has them."""
+    """Yield the rows of a collection with the vectors that were written, as far as the log has them."""
     with _database(folder) as db:
         latest = [entry for (entry,) in db.execute(_LATEST, {"name": collection})]
     for start in range(0, len(latest), _PAGE):

@@ -59,7 +59,7 @@ class ChromaStore(ChromaIndex):
 
     @classmethod
     def on(cls, connection: ChromaConnection, *, slot: Slot = "index", hnsw: HnswOptions = DEFAULT_HNSW) -> Self:
-        """The store over a connection that is there already."""
+        """Return the store over a connection that is there already."""
         store = cls.__new__(cls)
         ChromaIndex.__init__(store, connection, hnsw, slot)
         return store
@@ -236,7 +236,7 @@ class ChromaStore(ChromaIndex):
         return [list(hits) for hits in found]
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        """Return the documents that pass a filter and have a vector of the field, with their cosines, best first."""
         manifest = self.as_opened()
         if manifest is None:
             return []
@@ -265,14 +265,14 @@ class ChromaStore(ChromaIndex):
         return self._samples.get(field, count, (self.generation, self.writes_here, len(self)), draw)
 
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """The documents with these ids, in the order of ``ids``; unknown ids are left out."""
+        """Return the documents with these ids, in the order of ``ids``; unknown ids are left out."""
         if self.as_opened() is None:
             return []
         contents = self._documents.get(ids, "uris")
         return [_load_document(id, contents[id]) for id in ids if id in contents]
 
     def get_versions(self, versions: Mapping[str, str]) -> dict[str, Document]:
-        """Those documents that are still of the version that is given for their id."""
+        """Return those documents that are still of the version that is given for their id."""
         if self.as_opened() is None:
             return {}
         rows = self._documents.get_both(list(versions))
@@ -283,7 +283,7 @@ class ChromaStore(ChromaIndex):
         }
 
     def records(self, ids: Sequence[str]) -> list[Record]:
-        """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
+        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
         manifest = self.as_opened()
         return [] if manifest is None else self._vectors.records_of(ids, self._document_rows, manifest.fingerprint)
 
@@ -295,7 +295,7 @@ class ChromaStore(ChromaIndex):
         return found
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """The stamps of those documents among ``ids`` that are in the store.
+        """Return the stamps of those documents among ``ids`` that are in the store.
 
         On a server, one that lacks a vector has no digest, so that it counts as changed and is indexed again.
         """
@@ -304,7 +304,7 @@ class ChromaStore(ChromaIndex):
         return {id: Stamp("", s.stamp.source) if id in broken else s.stamp for id, s in states.items()}
 
     def _lacking(self, states: Mapping[str, State]) -> set[str]:
-        """The documents that do not have all the vectors that their rows name."""
+        """Return the documents that do not have all the vectors that their rows name."""
         found: set[str] = set()
         for field in self._vectors.fields:
             wanted = {(id, state.version) for id, state in states.items() if str(field) in state.fields}
@@ -313,11 +313,11 @@ class ChromaStore(ChromaIndex):
         return {id for id in found if now.get(id) == states[id]}  # others have been replaced, and their vectors removed
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
-        """The fields that each of those documents among ``ids`` that are in the store has a vector in."""
+        """Return the fields that each of those documents among ``ids`` that are in the store has a vector in."""
         return {id: frozenset(map(Field.parse, state.fields)) for id, state in self._states(ids).items()}
 
     def ids(self) -> Iterator[str]:
-        """All ids, as they were when this was called."""
+        """Return all ids, as they were when this was called."""
         return iter(self._documents.ids() if self.as_opened() else ())
 
     def __len__(self) -> int:
@@ -331,7 +331,7 @@ class ChromaStore(ChromaIndex):
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Whether documents and vectors agree; with ``repair``, what belongs to nothing is removed.
+        """Return whether documents and vectors agree; with ``repair``, what belongs to nothing is removed.
 
         In a folder, each vector is searched for, too; where one is not found, ``repair`` has Chroma make its graphs
         again.

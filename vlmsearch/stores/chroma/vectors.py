@@ -95,15 +95,15 @@ class VectorRows:
         self.fields[field].delete([version + id for id, version in keys])
 
     def keys(self, field: Field) -> Iterator[Key]:
-        """What there is a vector of."""
+        """Return what there is a vector of."""
         return map(_key, self.fields[field].ids())
 
     def keys_of(self, field: Field, ids: Collection[str]) -> set[Key]:
-        """The versions of these documents that there is a vector of."""
+        """Return the versions of these documents that there is a vector of."""
         return {_key(row) for some in pages(ids) for row in self.fields[field].ids({"id": {"$in": some}})}
 
     def among(self, field: Field, keys: Collection[Key]) -> set[Key]:
-        """Those of ``keys`` that there is a vector of."""
+        """Return those of ``keys`` that there is a vector of."""
         return set(map(_key, self.fields[field].there([version + id for id, version in keys])))
 
     def lost(self, field: Field) -> set[Key]:
@@ -111,7 +111,10 @@ class VectorRows:
         return set(map(_key, self.fields[field].lost()))
 
     def read(self, keys: Mapping[Key, Collection[Field]]) -> dict[Key, dict[Field, NDArray[np.float32]]]:
-        """The vectors of versions of documents, of those fields that are given for each; what is not there is not."""
+        """Return the vectors of versions of documents, of those fields that are given for each.
+
+        What is not there is not.
+        """
         found: dict[Key, dict[Field, NDArray[np.float32]]] = {key: {} for key in keys}
         for field, collection in self.fields.items():
             wanted = [version + id for (id, version), fields in keys.items() if field in fields]
@@ -120,13 +123,13 @@ class VectorRows:
         return found
 
     def vectors_of(self, field: Field, ids: Collection[str], versions: Versions) -> list[NDArray[np.float32]]:
-        """The vectors of a field of these documents, of the versions that ``versions`` gives."""
+        """Return the vectors of a field of these documents, of the versions that ``versions`` gives."""
         return list(self.fields[field].vectors([version + id for id, version in versions(ids).items()]).values())
 
     def records_of(
         self, ids: Sequence[str], rows_of: Callable[[Collection[str]], Mapping[str, DocumentRow]], fingerprint: str
     ) -> list[Record]:
-        """The records of documents whose rows ``rows_of`` gives, in the order of ``ids``, each of one version.
+        """Return the records of documents whose rows ``rows_of`` gives, in the order of ``ids``, each of one version.
 
         What lacks a vector is looked at again, for it may have been replaced meanwhile. If it is still of the same
         version, its vector is lost: its record has no digest, so that it counts as changed.

@@ -59,7 +59,10 @@ class Changes:
             self._note({"$unset": {entry: ""}, "$inc": {"count": 1}})
 
     def count(self) -> int | None:
-        """How often the index has been changed; None while somebody writes. Takes off the row who is long gone."""
+        """Return how often the index has been changed.
+
+        None while somebody writes. Takes off the row who is long gone.
+        """
         row = self._read()
         if not row.get("open"):
             return int(row.get("count", 0))
@@ -88,7 +91,7 @@ class Changes:
 
 
 def _gone(row: Row) -> list[str]:
-    """Those who are on the row and are not there any more."""
+    """Return those who are on the row and are not there any more."""
     entries: dict[str, Any] = row.get("open", {})
     return [version for version, entry in entries.items() if not is_alive({"_id": version, "now": row["now"], **entry})]
 
@@ -109,12 +112,12 @@ class VectorCache:
         self._loading = threading.Lock()
 
     def find(self, field: Field) -> tuple[VectorBlock, ...] | None:
-        """The vectors of a field, where they are here and as they are in the database."""
+        """Return the vectors of a field, where they are here and as they are in the database."""
         kept = self._kept.get(field)
         return kept.blocks if kept is not None and kept.count == self._changes.count() else None
 
     def load(self, field: Field, read: Callable[[], Iterator[VectorBlock]]) -> Iterator[VectorBlock]:
-        """What ``read`` gives, kept where it fits and nobody wrote meanwhile."""
+        """Yield what ``read`` gives, kept where it fits and nobody wrote meanwhile."""
         count = self._changes.count() if self._most else None
         if count is None or not self._loading.acquire(blocking=False):
             yield from read()

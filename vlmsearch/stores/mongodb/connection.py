@@ -162,7 +162,7 @@ class MongoConnection:
     _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
-        """What ``call`` returns on a collection; what fails for a moment is tried again, so it must bear that.
+        """Return what ``call`` returns on a collection; what fails for a moment is tried again, so it must bear that.
 
         BackendUnavailableError, naming servers and operation, where it keeps failing; BackendError for other failures.
         """
@@ -213,7 +213,10 @@ class MongoConnection:
 
 
 def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
-    """The database at ``address``, with the user and password that the environment gives; nothing is opened yet."""
+    """Return the database at ``address``, with the user and password that the environment gives.
+
+    Nothing is opened yet.
+    """
     user, password = os.environ.get(USER_VARIABLE, ""), os.environ.get(PASSWORD_VARIABLE, "")
     if bool(user) != bool(password) and options.auth_mechanism in (None, "SCRAM-SHA-1", "SCRAM-SHA-256", "PLAIN"):
         raise ConfigError(f"{USER_VARIABLE} and {PASSWORD_VARIABLE} belong together: set both or none")
@@ -252,7 +255,7 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
 
 
 def is_transient(exc: BaseException) -> bool:
-    """Whether trying again may help."""
+    """Return whether trying again may help."""
     if isinstance(exc, BulkWriteError):
         return False
     labels = isinstance(exc, PyMongoError) and any(map(exc.has_error_label, _TRANSIENT_LABELS))
@@ -260,14 +263,14 @@ def is_transient(exc: BaseException) -> bool:
 
 
 def is_duplicate(exc: BulkWriteError) -> bool:
-    """Whether nothing failed but upserts of rows that someone else inserted at the same time."""
+    """Return whether nothing failed but upserts of rows that someone else inserted at the same time."""
     details: Mapping[str, Any] = exc.details or {}
     errors = details.get("writeErrors", [])
     return bool(errors) and not details.get("writeConcernErrors") and all(e["code"] == DUPLICATE_KEY for e in errors)
 
 
 def _message(exc: Exception) -> str:
-    """What the driver says, without the documents that it was about."""
+    """Return what the driver says, without the documents that it was about."""
     if isinstance(exc, BulkWriteError):
         errors = (exc.details or {}).get("writeErrors") or (exc.details or {}).get("writeConcernErrors") or [{}]
         return f"{len(errors)} writes failed, the first with code {errors[0].get('code')}"

@@ -28,7 +28,7 @@ class RunOnRows(Protocol):
     """How a collection is called: `MongoConnection.run` on a collection."""
 
     def __call__(self, operation: str, call: Callable[[Rows], T], /) -> T:
-        """What ``call`` returns."""
+        """Return what ``call`` returns."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Journal:
         self._run("end a write", lambda rows: rows.delete_one({"_id": version}))
 
     def entries(self) -> list[JournalEntry]:
-        """All entries that there are."""
+        """Return all entries that there are."""
         wanted = {"kind": 1, "ids": 1, "owner": 1, "at": 1, "now": NOW}
         found = self._run("read the journal", lambda rows: list(rows.find({}, wanted)))
         return [JournalEntry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in found]
 
 
 def is_alive(row: Row) -> bool:
-    """Whether the process that a row names is still at work on it.
+    """Return whether the process that a row names is still at work on it.
 
     The row has the time it was written ``at`` and the time ``now``, both by the server's clock: those of clients may
     differ.

@@ -33,17 +33,17 @@ class VectorBlock:
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Return about how many bytes of memory it takes."""
         return self.vectors.nbytes + sum(map(len, self.heads)) + 64 * len(self.heads)
 
     def hit(self, index: int, cosine: float) -> VersionedHit:
-        """What is at a place."""
+        """Return what is at a place."""
         id, version = _texts(self.heads[index])
         return VersionedHit(id, min(1.0, max(-1.0, cosine)), version)
 
 
 def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[VectorBlock]:
-    """The vectors of those rows that pass ``where``; only one block is in memory at a time."""
+    """Return the vectors of those rows that pass ``where``; only one block is in memory at a time."""
     path = vector_path(field)
     batches: Any = rows.find_raw_batches({path: {"$exists": True}, **where}, {"version": 1, path: 1})
     return (_block(batch, path.partition(".")[2], dim) for batch in batches)
@@ -76,7 +76,7 @@ def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list
 
 
 def _block(batch: bytes, name: str, dim: int) -> VectorBlock:
-    """One batch of BSON rows; the vector is read from the end of each, where it is."""
+    """Return one batch of BSON rows; the vector is read from the end of each, where it is."""
     size = 4 * dim
     mark = struct.pack("<iB", size + 2, _VECTOR_SUBTYPE) + _FLOAT32
     heads, parts, at = [], [], 0
@@ -96,7 +96,7 @@ def _block(batch: bytes, name: str, dim: int) -> VectorBlock:
 
 
 def _is_head(head: bytes) -> bool:
-    """Whether the id comes first and the version after it."""
+    """Return whether the id comes first and the version after it."""
     after = 13 + int.from_bytes(head[9:13], "little")
     return head[4:9] == _ID and head[after : after + len(_VERSION)] == _VERSION
 

@@ -103,7 +103,7 @@ class MongoStore(MongoIndex):
         cache: int = 1024,
         language: str | None = None,
     ) -> Self:
-        """The store over a connection that is there already."""
+        """Return the store over a connection that is there already."""
         store = cls.__new__(cls)
         cls._set_up(store, connection, index, slot, index_timeout, cache, language)
         return store
@@ -135,13 +135,13 @@ class MongoStore(MongoIndex):
             search.wait(lambda call: self.run("ask for its indexes", call), self._index_timeout, self.name)
 
     def describe(self) -> dict[str, str]:
-        """How the store searches, for people."""
+        """Return how the store searches, for people."""
         self.needed()
         search = "exact" if self._vector_search is None else "$vectorSearch, exact where there is a filter"
         return {"search": search, **super().describe()}
 
     def vector_bytes(self, dim: int) -> int:
-        """About how many bytes a vector takes in its document's row."""
+        """Return about how many bytes a vector takes in its document's row."""
         return 4 * dim + _VECTOR_HEAD
 
     def upsert(self, records: Sequence[Record]) -> None:
@@ -220,7 +220,7 @@ class MongoStore(MongoIndex):
         return nearest(read() if condition else self._cache.load(field, read), vectors, limit)
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        """Return the documents that pass a filter and have a vector of the field, with their cosines, best first."""
         manifest = self.as_opened()
         if manifest is None or not ids:
             return []
@@ -229,12 +229,12 @@ class MongoStore(MongoIndex):
         return list(self.run("search", lambda rows: self._scan(rows, field, vectors, len(ids), condition))[0])
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
-        """The vectors of a field of those of these documents that have one."""
+        """Return the vectors of a field of those of these documents that have one."""
         found = self.rows(ids, {vector_path(field): 1}).values()
         return [unpack(row["vectors"][escape(str(field))]) for row in found if row.get("vectors")]
 
     def records(self, ids: Sequence[str]) -> list[Record]:
-        """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
+        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
         manifest = self.as_opened()
         if manifest is None:
             return []
@@ -258,7 +258,7 @@ class MongoStore(MongoIndex):
         return self.run("delete documents", lambda rows: rows.delete_many(condition)).deleted_count
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """What there is, and writes that were cut off; a document and its vectors are one row, so they agree."""
+        """Return what there is, and writes that were cut off; a document and its vectors are one row, so they agree."""
         unfinished, under_way = self._changes.writes() if self.as_opened() is not None else ([], 0)
         if repair:
             self._changes.forget(unfinished)

@@ -35,12 +35,12 @@ _HALF_SURROGATES = 128
 
 
 def rows_of(records: Sequence[Record], version: str) -> list[dict[str, Any]]:
-    """What is kept of records beside their vectors; InvalidBatchError names those that MongoDB cannot keep."""
+    """Return what is kept of records beside their vectors; InvalidBatchError names those that MongoDB cannot keep."""
     return apply_to_each(lambda record: row_of(record, version), records)
 
 
 def row_of(record: Record, version: str) -> dict[str, Any]:
-    """What is kept of a record beside its vectors; InvalidInputError where MongoDB cannot keep it."""
+    """Return what is kept of a record beside its vectors; InvalidInputError where MongoDB cannot keep it."""
     document = record.document
     path = str(document.image) if isinstance(document.image, Path) else None
     exact = {key: value for key, value in document.metadata.items() if _is_large(value)}
@@ -63,13 +63,13 @@ def row_of(record: Record, version: str) -> dict[str, Any]:
 
 
 def metadata_row(record: Record, version: str) -> dict[str, Any]:
-    """The part of a record's row that other metadata change."""
+    """Return the part of a record's row that other metadata change."""
     row = row_of(record, version)
     return {name: row[name] for name in ("version", "digest", "metadata", "exact")}
 
 
 def document_of(row: Mapping[str, Any]) -> Document:
-    """The document of a row."""
+    """Return the document of a row."""
     exact: Mapping[str, int] = row["exact"]
     metadata = {_unescape(key): _scalar(exact.get(key, value)) for key, value in row["metadata"].items()}
     text, image = row["text"], row["image"]
@@ -82,43 +82,43 @@ def document_of(row: Mapping[str, Any]) -> Document:
 
 
 def stamp_of(row: Mapping[str, Any]) -> Stamp:
-    """The stamp in a row."""
+    """Return the stamp in a row."""
     return Stamp(_text(row["digest"]), _text(row["source"]))
 
 
 def fields_of(row: Mapping[str, Any]) -> frozenset[Field]:
-    """The fields that the document of a row has vectors in."""
+    """Return the fields that the document of a row has vectors in."""
     return frozenset(map(Field.parse, row["fields"]))
 
 
 def reject_row(reject: Reject) -> dict[str, Any]:
-    """What is kept of an entry of the quarantine list."""
+    """Return what is kept of an entry of the quarantine list."""
     stamp = {"digest": _string(reject.stamp.digest), "source": _string(reject.stamp.source)}
     return {"code": reject.code, "message": _string(reject.message), **stamp}
 
 
 def reject_of(row: Mapping[str, Any]) -> Reject:
-    """The entry of the quarantine list in a row."""
+    """Return the entry of the quarantine list in a row."""
     return Reject(row["_id"], row["code"], _text(row["message"]), stamp_of(row))
 
 
 def pack(vector: NDArray[np.float32]) -> Binary:
-    """A vector as BSON keeps it: float32, little endian."""
+    """Return a vector as BSON keeps it: float32, little endian."""
     return Binary.from_vector(np.asarray(vector, "<f4"), BinaryVectorDtype.FLOAT32)
 
 
 def unpack(value: Binary) -> NDArray[np.float32]:
-    """The vector that `pack` packed."""
+    """Return the vector that `pack` packed."""
     return np.frombuffer(value, "<f4", offset=2)
 
 
 def vector_path(field: Field) -> str:
-    """Where a row has the vector of ``field``."""
+    """Return where a row has the vector of ``field``."""
     return f"vectors.{escape(str(field))}"
 
 
 def compile_filter(where: Filter) -> dict[str, Any]:
-    """The filter in MongoDB's terms, over rows as `row_of` gives them."""
+    """Return the filter in MongoDB's terms, over rows as `row_of` gives them."""
     return _compile(where, 0)
 
 
@@ -140,7 +140,7 @@ def _compile(where: Filter, depth: int) -> dict[str, Any]:
 
 
 def escape(key: str) -> str:
-    """A key as a single step of a path, with no character that means anything to MongoDB."""
+    """Return a key as a single step of a path, with no character that means anything to MongoDB."""
     return _ESCAPED.sub(lambda odd: f"%{ord(odd[0]):04x}", key)
 
 
@@ -153,7 +153,7 @@ def _is_large(value: Scalar) -> bool:
 
 
 def _value(value: Scalar) -> str | bool | int | float | Binary:
-    """A value as it compares."""
+    """Return a value as it compares."""
     if isinstance(value, str):
         return _string(value)
     return float(value) if isinstance(value, int) and _is_large(value) else value

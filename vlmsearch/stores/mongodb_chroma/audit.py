@@ -40,7 +40,7 @@ class Audit:
     forget: Callable[[Mapping[str, Sequence[str]]], None]
 
     def report(self, *, repair: bool) -> CheckReport:
-        """What is there and what is not in order, and whether it has been repaired."""
+        """Return what is there and what is not in order, and whether it has been repaired."""
         entries = self.journal.entries()
         unfinished = [entry for entry in entries if not entry.is_alive]
         if repair:
@@ -137,6 +137,6 @@ class Audit:
 
 
 def _is_half_done(row: Row, dead: Collection[str]) -> bool:
-    """Whether a row has more to be rid of than versions of writes that are known to be cut off."""
+    """Return whether a row has more to be rid of than versions of writes that are known to be cut off."""
     pending = row.get("pending", [])
     return bool(row.get("stale") or set(pending) - set(dead) or (row["version"] is None and not pending))

@@ -102,7 +102,7 @@ class MongoChromaStore(MongoIndex):
         hnsw: HnswOptions = DEFAULT_HNSW,
         language: str | None = None,
     ) -> Self:
-        """The store over connections that are there already."""
+        """Return the store over connections that are there already."""
         store = cls.__new__(cls)
         cls._set_up(store, connection, chroma, index, slot, hnsw, language)
         return store
@@ -135,7 +135,7 @@ class MongoChromaStore(MongoIndex):
         return VectorRows(Subindex(self._chroma, generation), spaces)
 
     def vectors(self) -> VectorRows:
-        """The vectors; ConfigError where there is no index yet."""
+        """Return the vectors; ConfigError where there is no index yet."""
         self.needed()
         if self._vectors is None:
             raise ConfigError(f"{self.name} is closed")
@@ -155,11 +155,11 @@ class MongoChromaStore(MongoIndex):
         return self._chroma.places()
 
     def vector_bytes(self, dim: int) -> int:
-        """About how many bytes a vector takes in Chroma."""
+        """Return about how many bytes a vector takes in Chroma."""
         return row_bytes(dim)
 
     def describe(self) -> dict[str, str]:
-        """How the store searches, for people."""
+        """Return how the store searches, for people."""
         return {"search": f"HNSW on {self._chroma.name}", **super().describe()}
 
     # ---- writing
@@ -314,7 +314,7 @@ class MongoChromaStore(MongoIndex):
         return [list(hits) for hits in found]
 
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
-        """Those of the documents that pass a filter and have a vector of the field, with their cosines, best first."""
+        """Return the documents that pass a filter and have a vector of the field, with their cosines, best first."""
         manifest = self.as_opened()
         if manifest is None:
             return []
@@ -331,13 +331,13 @@ class MongoChromaStore(MongoIndex):
         return versions
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
-        """The vectors of a field of those of these documents that have one."""
+        """Return the vectors of a field of those of these documents that have one."""
         return self.vectors().vectors_of(field, ids, self._versions_of(field))
 
     # ---- reading
 
     def records(self, ids: Sequence[str]) -> list[Record]:
-        """The records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
+        """Return the records of those documents among ``ids`` that are in the store, in the order of ``ids``."""
         manifest = self.as_opened()
         if manifest is None:
             return []
@@ -355,11 +355,14 @@ class MongoChromaStore(MongoIndex):
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Whether documents, vectors and journal agree; with ``repair``, what does not is finished or rolled back."""
+        """Return whether documents, vectors and journal agree.
+
+        With ``repair``, what does not is finished or rolled back.
+        """
         return self.audit().report(repair=repair)
 
     def audit(self) -> Audit:
-        """What compares documents, vectors and journal."""
+        """Return what compares documents, vectors and journal."""
         return Audit(self, self.vectors(), self._journal, self.forget)
 
     def close(self) -> None:
@@ -369,7 +372,7 @@ class MongoChromaStore(MongoIndex):
 
 
 def chroma_at(url: str, name: str, options: MongoOptions) -> ChromaConnection:
-    """The Chroma that ``url`` names: a folder, or a server such as ``http://host:8000`` or ``https://host``."""
+    """Return the Chroma that ``url`` names: a folder, or a server such as ``http://host:8000`` or ``https://host``."""
     scheme, _, place = url.partition(":")
     scheme = scheme.lower()
     timeout, retries = options.timeout, options.retries

@@ -39,11 +39,11 @@ class AccuracyCheck:
     origin: str
 
     def judge(self, vectors: Vectors) -> Drift:
-        """How an engine's vectors differ; the rate is left out."""
+        """Return how an engine's vectors differ; the rate is left out."""
         return drift(self.reference, vectors)
 
     def report(self, drift: Drift) -> dict[str, object]:
-        """What a report says of it."""
+        """Return what a report says of it."""
         return {
             "passed": drift.passes(self.gate),
             "mean_cosine": round(drift.mean_cosine, 6),
@@ -53,12 +53,15 @@ class AccuracyCheck:
         }
 
     def recall(self, plan: Plan) -> Drift:
-        """How a plan's vectors differed when it was built."""
+        """Return how a plan's vectors differed when it was built."""
         mean, least, overlap = (float(str(plan.report[name])) for name in ("mean_cosine", "min_cosine", "overlap"))
         return Drift(mean, least, overlap, 0.0)
 
     def by_length(self, vectors: Vectors) -> dict[str, float]:
-        """The least cosine of texts, by the columns of their batch: what is miscomputed may be so at some lengths."""
+        """Return the least cosine of texts, by the columns of their batch.
+
+        What is miscomputed may be so at some lengths.
+        """
         cosines = row_cosines(vectors, self.reference)
         found: dict[str, float] = {}
         start = 0
@@ -71,7 +74,7 @@ class AccuracyCheck:
 
 
 def prepare_check(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) -> AccuracyCheck:
-    """The samples that the recipe holds out from calibration, and ONNX Runtime's float32 vectors of them."""
+    """Return the samples that the recipe holds out from calibration, and ONNX Runtime's float32 vectors of them."""
     report(f"{tower}: collecting samples", 0, 1)
     _, held_out = gather(recipe, (), images=tower == "image", fit=False)
     if bundle.preprocess is not None and tower == "image":
@@ -86,7 +89,7 @@ def prepare_check(bundle: Bundle, tower: Tower, recipe: Recipe, report: Report) 
 
 
 def encode(engine: Engine, feeds: Feeds) -> Vectors:
-    """An engine's vectors of all samples, in their order."""
+    """Return an engine's vectors of all samples, in their order."""
     rows = np.concatenate([engine.run(batch) for batch in feeds.batches])
     vectors = np.empty_like(rows)
     vectors[feeds.order] = rows
@@ -94,7 +97,7 @@ def encode(engine: Engine, feeds: Feeds) -> Vectors:
 
 
 def example(bundle: Bundle, tower: Tower, rows: int, length: int) -> Feed:
-    """A batch to time: pixels of noise, or ids of texts that all have ``length`` tokens."""
+    """Return a batch to time: pixels of noise, or ids of texts that all have ``length`` tokens."""
     rng = np.random.default_rng(rows)
     if bundle.preprocess is not None and tower == "image":
         size = bundle.preprocess.size
@@ -110,20 +113,20 @@ def example(bundle: Bundle, tower: Tower, rows: int, length: int) -> Feed:
 def time_engine(
     engine: Engine, bundle: Bundle, tower: Tower, batches: Sequence[int], length: int
 ) -> tuple[Timing, ...]:
-    """What batches of these sizes take, as far as the engine takes them."""
+    """Return what batches of these sizes take, as far as the engine takes them."""
     return tuple(
         engine.timed(example(bundle, tower, rows, length), runs=_RUNS) for rows in batches if rows <= engine.max_batch
     )
 
 
 def slowness(timings: Sequence[Timing], sizes: Range) -> float:
-    """The geometric mean of what an item takes at these batch sizes, in milliseconds."""
+    """Return the geometric mean of what an item takes at these batch sizes, in milliseconds."""
     times = [timing.batch_ms / timing.batch for timing in timings if timing.batch in sizes]
     return math.exp(sum(map(math.log, times)) / len(times)) if times else math.inf
 
 
 def timings_of(plan: Plan) -> tuple[Timing, ...]:
-    """What a plan was measured at when it was built."""
+    """Return what a plan was measured at when it was built."""
     entries = cast("list[dict[str, Any]]", plan.report["timings"])
     names = [field.name for field in dataclasses.fields(Timing)]
     return tuple(Timing(**{name: entry[name] for name in names}) for entry in entries)
@@ -134,7 +137,7 @@ _SAMPLES = 16
 
 
 def by_damage(model: bytes, int8: Mapping[str, Int8], check: AccuracyCheck, report: Report) -> list[str]:
-    """The Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do.
+    """Return the Linears, most harmful first: each is quantised alone, or with its neighbours where time would not do.
 
     ``model`` is the float32 file; ONNX Runtime computes on the CPU, so that no engine is built for it.
     """
@@ -155,5 +158,5 @@ def by_damage(model: bytes, int8: Mapping[str, Int8], check: AccuracyCheck, repo
 
 
 def words(precision: str, kept: Sequence[str]) -> str:
-    """A precision in a few words, with the Linears that are ``kept`` in FP16."""
+    """Return a precision in a few words, with the Linears that are ``kept`` in FP16."""
     return f"{precision} with {len(kept)} Linears in fp16" if kept else precision

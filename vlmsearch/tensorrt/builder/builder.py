@@ -101,26 +101,26 @@ class EngineBuilder:
 
     @cached_property
     def machine(self) -> Machine:
-        """What the plans are bound to."""
+        """Return what the plans are bound to."""
         return this_machine(self.device)
 
     @cached_property
     def check(self) -> AccuracyCheck:
-        """What every engine is judged by."""
+        """Return what every engine is judged by."""
         return prepare_check(self.bundle, self.tower, self.recipe, self.report)
 
     @cached_property
     def int8(self) -> dict[str, Int8]:
-        """How the Linears are quantised."""
+        """Return how the Linears are quantised."""
         return read_int8(self._file("qdq"))
 
     @property
     def batches(self) -> Range:
-        """The batches that count."""
+        """Return the batches that count."""
         return batches(self.recipe, self.tower, self.profile)
 
     def choice(self, precision: EnginePrecision) -> Choice:
-        """What was asked for, as it is remembered."""
+        """Return what was asked for, as it is remembered."""
         gate = self.recipe.gates.tower(self.tower)
         options = {
             "batches": str(self.profile or self.batches),
@@ -135,7 +135,7 @@ class EngineBuilder:
         return Choice(self._digest("fp32"), precision, self.machine, tuple(sorted(options.items())))
 
     def fastest(self) -> Made:
-        """The fastest precision that passes; QualityError tells why none did."""
+        """Return the fastest precision that passes; QualityError tells why none did."""
         made, failed = [], []
         for precision in PRECISIONS:
             try:
@@ -151,12 +151,12 @@ class EngineBuilder:
         return min(made, key=lambda each: slowness(self.time_plan(each.plan), self.batches))
 
     def time_plan(self, plan: Plan) -> tuple[Timing, ...]:
-        """What a plan takes now."""
+        """Return what a plan takes now."""
         with Engine(read_plan(plan, here=self.machine), device=self.device, contexts=1) as engine:
             return self.time(engine)
 
     def make(self, precision: BuiltPrecision) -> Made:
-        """The first plan of a precision that passes; QualityError says how near the attempts came."""
+        """Return the first plan of a precision that passes; QualityError says how near the attempts came."""
         failed: list[str] = []
         advice = "Try another `precision`, or build the bundle again with data of your own in `calibrate`"
         for kept in self._kept(precision):
@@ -179,7 +179,7 @@ class EngineBuilder:
         )
 
     def _kept(self, precision: BuiltPrecision) -> Iterator[tuple[str, ...]]:
-        """Which Linears stay in FP16, attempt by attempt."""
+        """Yield which Linears stay in FP16, attempt by attempt."""
         yield ()
         if precision == "int8":
             order = by_damage(self._file("fp32"), self.int8, self.check, self.report)
@@ -246,7 +246,7 @@ class EngineBuilder:
     def _measured(
         self, precision: BuiltPrecision, kept: tuple[str, ...], form: Form, key: PlanKey
     ) -> tuple[bytes, Drift, dict[str, object], tuple[Timing, ...]]:
-        """An engine that is built now, how it differs from float32, its report, and what batches take."""
+        """Return an engine that is built now, how it differs from float32, its report, and what batches take."""
         data, seconds = self._build(precision, kept, form, key)
         self.report(f"{self.tower}: measuring {words(precision, kept)}", 0, 1)
         with Engine(data, device=self.device, contexts=1) as engine:
@@ -264,14 +264,14 @@ class EngineBuilder:
         return data, drift, report, timings
 
     def _on_onnx_runtime(self, kept: tuple[str, ...]) -> float:
-        """The mean cosine to float32 that the same Linears in INT8 come to on ONNX Runtime, on the CPU."""
+        """Return the mean cosine to float32 that the same Linears in INT8 come to on ONNX Runtime, on the CPU."""
         names = [name for name in self.int8 if name not in kept]
         self.report(f"{self.tower}: {words('int8', kept)} on ONNX Runtime", 0, 1)
         vectors, _ = run(engine_graph(self._file("fp32"), self.int8, names, spelled_out=False), self.check.feeds)
         return self.check.judge(vectors).mean_cosine
 
     def time(self, engine: Engine) -> tuple[Timing, ...]:
-        """What batches of the report's sizes and of the recipe's take."""
+        """Return what batches of the report's sizes and of the recipe's take."""
         sizes = sorted({*BATCHES, *self.batches})
         return time_engine(engine, self.bundle, self.tower, sizes, self.recipe.shapes.text_length[1])
 

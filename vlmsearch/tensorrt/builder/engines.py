@@ -38,7 +38,7 @@ def ensure_engine(
     recipe: Recipe | None = None,
     progress: Report | None = None,
 ) -> Plan:
-    """The plan of one tower for a GPU: the one in the cache, or one that is built and measured now.
+    """Return the plan of one tower for a GPU: the one in the cache, or one that is built and measured now.
 
     ``precision`` is ``int8``, ``fp16`` or ``fp32``, or ``auto`` for the fastest of those that pass the gate, measured
     at the recipe's batch sizes. ``profile`` is the least, usual and greatest batch, by default the recipe's; ``level``
@@ -71,7 +71,7 @@ def find_engine(
     profile: Range | None = None,
     level: int | None = None,
 ) -> Plan | None:
-    """What `ensure_engine` would give without building, or None.
+    """Return what `ensure_engine` would give without building, or None.
 
     Of a model whose recipe is a file of the user's, what was built last: its shapes and gate are in that file.
     """
@@ -106,12 +106,12 @@ def engine_plan(
 
 
 def _but_for(choice: Choice, free: frozenset[str]) -> Choice:
-    """The choice without some of its options."""
+    """Return the choice without some of its options."""
     return dataclasses.replace(choice, options=tuple(option for option in choice.options if option[0] not in free))
 
 
 def recipe_of(bundle: Bundle) -> Recipe:
-    """The recipe that a bundle was built by, or one with the defaults where it has none."""
+    """Return the recipe that a bundle was built by, or one with the defaults where it has none."""
     found = built_by(bundle)
     if found:
         return found

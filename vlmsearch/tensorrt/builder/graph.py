@@ -40,7 +40,7 @@ class Int8:
 
 
 def read_int8(qdq: bytes) -> dict[str, Int8]:
-    """How every Linear of a ``qdq`` file is quantised, by the Linear's name."""
+    """Return how every Linear of a ``qdq`` file is quantised, by the Linear's name."""
     values = {value.name: numpy_helper.to_array(value) for value in read_model(qdq).graph.initializer}
     return {
         name: Int8(
@@ -62,7 +62,7 @@ def read_model(data: bytes) -> onnx.ModelProto:
 
 
 def engine_graph(model: bytes, int8: Mapping[str, Int8], names: Collection[str], *, spelled_out: bool) -> bytes:
-    """What an engine is built from: a float32 or float16 file of a tower, with the Linears of ``names`` in INT8.
+    """Return what an engine is built from: a float32 or float16 file of a tower, with the Linears of ``names`` in INT8.
 
     ``spelled_out`` says that it is for TensorRT before strong typing. In a float16 graph the scales are float16 too,
     as strongly typed networks need. ConfigError where the file is of an older bundle.
@@ -95,7 +95,7 @@ class _Writing:
         self._kind = self.constants[f"{min(self.linears)}.weight"].dtype
 
     def run(self, *, spelled_out: bool) -> onnx.ModelProto:
-        """The finished graph."""
+        """Return the finished graph."""
         skipped: set[str] = set()
         for node in self._old:
             if node.name in skipped:
@@ -117,12 +117,12 @@ class _Writing:
         return self._finish()
 
     def _linear(self, node: onnx.NodeProto) -> str:
-        """The name of the Linear whose product a node is; nothing for other nodes."""
+        """Return the name of the Linear whose product a node is; nothing for other nodes."""
         found = node.op_type == "MatMul" and node.input[1] in self.constants and node.input[1].endswith(".weight")
         return node.input[1].removesuffix(".weight") if found else ""
 
     def _fused(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto | None, onnx.NodeProto] | None:
-        """The Add, if there is a bias, and the Split after a projection that gives several values at once."""
+        """Return the Add, if there is a bias, and the Split after a projection that gives several values at once."""
         users = self._users.get(node.output[0], [])
         add = users[0] if len(users) == 1 and users[0].op_type == "Add" else None
         splits = self._users.get(add.output[0], []) if add else users
@@ -131,7 +131,7 @@ class _Writing:
     def _projections(
         self, node: onnx.NodeProto, name: str, add: onnx.NodeProto | None, split: onnx.NodeProto
     ) -> set[str]:
-        """One projection for each part of a Split."""
+        """Return one projection for each part of a Split."""
         parts = len(split.output)
         weights = np.split(self.constants[node.input[1]], parts, axis=1)
         biases = np.split(self.constants[add.input[1]], parts) if add else []
@@ -225,7 +225,7 @@ class _Writing:
         return output or name
 
     def constant(self, name: str, value: Values) -> str:
-        """A constant; the same name twice is the same constant."""
+        """Return a constant; the same name twice is the same constant."""
         self.constants[name] = value
         return name
 
@@ -243,7 +243,7 @@ class _Writing:
         return self._proto
 
     def _newer(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """A node as opset 18 and later write it: axes are an input, where they were an attribute."""
+        """Return a node as opset 18 and later write it: axes are an input, where they were an attribute."""
         axes = next((a for a in node.attribute if a.name == "axes"), None)
         if axes is None:
             return node

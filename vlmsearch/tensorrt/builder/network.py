@@ -50,18 +50,18 @@ class Settings:
 
 
 def strongly_typed() -> bool:
-    """Whether a network's precisions are those of its ONNX file, and FP16 must be in the file."""
+    """Return whether a network's precisions are those of its ONNX file, and FP16 must be in the file."""
     return hasattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
 
 
 def timing_file(machine: Machine) -> Path:
-    """The timing cache of a kind of machine, in the user's cache."""
+    """Return the timing cache of a kind of machine, in the user's cache."""
     name = f"{machine.tensorrt}-{machine.gpu}-{machine.architecture}.cache"
     return cache_folder() / "timings" / name.replace(" ", "-").replace("/", "-")
 
 
 def build_plan(onnx: bytes, settings: Settings, *, timing_cache: Path | None = None) -> bytes:
-    """The plan of an ONNX file for the current GPU; BackendError in TensorRT's own words.
+    """Return the plan of an ONNX file for the current GPU; BackendError in TensorRT's own words.
 
     ``timing_cache`` is a file that is read and renewed, or one beside it where cuBLAS is used; one of another TensorRT
     or GPU is replaced. Where it cannot be read or written, a TimingCacheWarning says so, and the plan is built all the
@@ -115,7 +115,7 @@ def _configure(config: Any, settings: Settings) -> None:
 
 
 def _bits(names: Sequence[str]) -> int:
-    """Those of the sources that there are, as TensorRT wants them."""
+    """Return the sources that there are, as TensorRT wants them."""
     return sum(1 << int(getattr(trt.TacticSource, name)) for name in names if hasattr(trt.TacticSource, name))
 
 
@@ -145,7 +145,7 @@ def _shapes(profile: Profile) -> str:
 
 @contextmanager
 def _timing(config: Any, path: Path | None) -> Iterator[None]:
-    """The block builds with the timings of a file, which is renewed once it has built."""
+    """Give the block builds with the timings of a file, which is renewed once it has built."""
     known = b""
     with _told(path, "read"):
         known = path.read_bytes() if path and path.is_file() else b""
@@ -160,7 +160,7 @@ def _timing(config: Any, path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _told(path: Path | None, done: str) -> Iterator[None]:
-    """What the operating system refuses in this block is a TimingCacheWarning."""
+    """Give what the operating system refuses in this block is a TimingCacheWarning."""
     try:
         yield
     except OSError as exc:

@@ -16,7 +16,10 @@ _TITLES = ("tower", "precision", "result", "cosine", "overlap", "in fp16", "MB",
 
 
 def report_folder(recipe: Recipe, given: Path | None) -> Path | None:
-    """Where the report goes: where it is told, else beside the recipe; nowhere for one inside an installed package."""
+    """Return where the report goes: where it is told, else beside the recipe.
+
+    Nowhere for one inside an installed package.
+    """
     if given or "_data" not in recipe.folder.parts:
         return given or recipe.folder
     return None
@@ -41,7 +44,10 @@ def write_report(folder: Path, model: str, machine: Row, rows: Sequence[Row]) ->
 
 
 def table(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    """A line of titles, then one an engine: accuracy, memory, build time, and by batch size ms and items a second."""
+    """Yield a line of titles, then one an engine.
+
+    Accuracy, memory, build time, and by batch size ms and items a second.
+    """
     yield (*_TITLES, *(f"batch {size}: ms, /s" for size in _BATCHES))
     for row in rows:
         yield tuple(_cells(row))

@@ -35,7 +35,7 @@ class Form:
 
 
 def forms(precision: BuiltPrecision, tower: Tower, machine: Machine) -> tuple[Form, ...]:
-    """What to try on a machine, one after the other: the fastest first, as far as it was measured.
+    """Return what to try on a machine, one after the other: the fastest first, as far as it was measured.
 
     TensorRT 8.6 cannot compile every form of every model: with a profile for batch 1 alone the text towers of CLIP
     fail in FP16. Nor can it load all that it compiles: of CLIP ViT-L/14's images in FP16 it reads a plan of three
@@ -64,14 +64,14 @@ def forms(precision: BuiltPrecision, tower: Tower, machine: Machine) -> tuple[Fo
 
 
 def batches(recipe: Recipe, tower: Tower, given: Range | None) -> Range:
-    """The least, usual and greatest batch: those given, or the recipe's."""
+    """Return the least, usual and greatest batch: those given, or the recipe's."""
     return given or (recipe.shapes.image_batch if tower == "image" else recipe.shapes.text_batch)
 
 
 def profiles(
     bundle: Bundle, recipe: Recipe, tower: Tower, given: Range | None, split: Split = "one"
 ) -> tuple[Profile, ...]:
-    """One profile for the batches that are ``given``; else one or several for the recipe's batches.
+    """Return one profile for the batches that are ``given``; else one or several for the recipe's batches.
 
     Kernels for one size are faster than kernels for all of them: on an H200, TensorRT 8.6 computes 18 % more images of
     CLIP ViT-B/32 with a profile for batches of 256 alone, and batch 1 takes half the time. So there is a profile for
@@ -97,25 +97,25 @@ def profiles(
 
 
 def parted(shapes: tuple[Profile, ...], form: Form) -> tuple[tuple[Profile, ...], ...]:
-    """The profiles of each plan of an engine: all in one, or the first apart from the others."""
+    """Return the profiles of each plan of an engine: all in one, or the first apart from the others."""
     return (shapes[:1], shapes[1:]) if form.apart and len(shapes) > 1 else (shapes,)
 
 
 def _sizes(found: Range) -> list[Range]:
-    """Each of the three sizes alone, and all of them."""
+    """Return each of the three sizes alone, and all of them."""
     single = [(rows, rows, rows) for rows in sorted(set(found))]
     return [*single, found] if len(single) > 1 else single
 
 
 def _thirds(found: Range, few: int) -> list[Range]:
-    """A ``few`` times the least batch, the usual number, and many."""
+    """Return a ``few`` times the least batch, the usual number, and many."""
     least, usual, most = found
     last = min(few * least, usual, most)
     return [(least, least, last), *_halves((last + 1, max(usual, last + 1), most))] if last < most else [found]
 
 
 def _halves(found: Range) -> list[Range]:
-    """Up to twice the usual batch, and the rest."""
+    """Return up to twice the usual batch, and the rest."""
     least, usual, most = found
     middle = min(2 * usual, most)
     return [(least, usual, middle), (middle + 1, most, most)] if middle < most else [found]

@@ -14,7 +14,7 @@ _MAJORS = (12, 11)
 
 
 def cublas() -> str:
-    """The version of the cuBLAS that this process's TensorRT can use, as ``12.9.1``; "" where there is none."""
+    """Return the version of the cuBLAS that this process's TensorRT can use, as ``12.9.1``; "" where there is none."""
     trt = importlib.import_module("tensorrt")
     if not hasattr(getattr(trt, "PreviewFeature", None), SWITCH):
         return ""
@@ -26,7 +26,7 @@ def cublas() -> str:
 
 
 def _version(library: str, function: str) -> str:
-    """The version of a library that is loaded already, as those are that TensorRT is linked with; else ""."""
+    """Return the version of a library that is loaded already, as those are that TensorRT is linked with; else ""."""
     number, numbers = ctypes.c_int(), []
     try:
         tell: Any = getattr(ctypes.CDLL(library, mode=os.RTLD_LAZY | os.RTLD_NOLOAD), function)

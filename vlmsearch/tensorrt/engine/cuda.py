@@ -49,12 +49,12 @@ class Gpu:
 
     @property
     def architecture(self) -> str:
-        """The compute capability as the field writes it: ``sm_90``."""
+        """Return the compute capability as the field writes it: ``sm_90``."""
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
 
 def device_count() -> int:
-    """How many GPUs there are, at least 1; ModelUnavailableError where there is no driver or no GPU."""
+    """Return how many GPUs there are, at least 1; ModelUnavailableError where there is no driver or no GPU."""
     error, count = runtime.cudaGetDeviceCount()
     if error == runtime.cudaError_t.cudaErrorInsufficientDriver:
         number = checked(runtime.cudaDriverGetVersion())
@@ -75,7 +75,10 @@ def device_count() -> int:
 
 
 def find_gpu(index: int = 0) -> Gpu:
-    """What the GPU ``index`` is; ConfigError where there are fewer, ModelUnavailableError where there is none."""
+    """Return what the GPU ``index`` is.
+
+    ConfigError where there are fewer, ModelUnavailableError where there is none.
+    """
     count = device_count()
     if not 0 <= index < count:
         raise ConfigError(f"there is no GPU {index}: there are {count}, numbered from 0")
@@ -93,7 +96,7 @@ def find_gpu(index: int = 0) -> Gpu:
 
 
 def free_memory() -> int:
-    """How many bytes of the current GPU nobody uses."""
+    """Return how many bytes of the current GPU nobody uses."""
     error, free, _ = runtime.cudaMemGetInfo()
     check(error)
     return int(free)
@@ -205,7 +208,7 @@ class PinnedBuffer(Closable):
         self._bytes[:] = 0
 
     def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[np.generic]:
-        """The start of it as an array, not to be used after `close`."""
+        """Return the start of it as an array, not to be used after `close`."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         array: NDArray[np.generic] = self._bytes[:size].view(dtype).reshape(shape)
         return array
@@ -252,7 +255,7 @@ def _said(answer: tuple[object, object]) -> str:
 
 
 def checked(answer: tuple[object, ...]) -> Any:
-    """What a call of CUDA gave, if it succeeded."""
+    """Return what a call of CUDA gave, if it succeeded."""
     check(answer[0])
     return answer[1]
 

@@ -63,12 +63,12 @@ class Engine(Closable):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What the program takes."""
+        """Return what the program takes."""
         return tuple(tensor.name for tensor in self._program.inputs)
 
     @property
     def max_batch(self) -> int:
-        """The most rows that are computed at once; less than at first, once the memory did not suffice."""
+        """Return the most rows that are computed at once; less than at first, once the memory did not suffice."""
         return self._limit
 
     @property
@@ -78,16 +78,16 @@ class Engine(Closable):
 
     @property
     def graphs(self) -> int:
-        """How many CUDA graphs are captured, over all contexts."""
+        """Return how many CUDA graphs are captured, over all contexts."""
         return sum(slot.graphs for slot in self._pool.all)
 
     def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> Vectors:
-        """The output of a batch of any size, float32 (n, dim); inputs are the program's, by name."""
+        """Return the output of a batch of any size, float32 (n, dim); inputs are the program's, by name."""
         rows = self._rows(inputs)
         return self._run(rows, _shapes(inputs), _FromHost([inputs[name] for name in self.inputs]))
 
     def run_device(self, inputs: Mapping[str, DeviceArray]) -> Vectors:
-        """What `run` gives, of inputs that are on the GPU already.
+        """Return what `run` gives, of inputs that are on the GPU already.
 
         They are of the program's types, in C order; their memory is free again when this returns.
         """
@@ -95,7 +95,7 @@ class Engine(Closable):
         return self._run(rows, _shapes(inputs), _FromDevice([inputs[name] for name in self.inputs]))
 
     def timed(self, inputs: Mapping[str, NDArray[np.generic]], *, runs: int = 50) -> Timing:
-        """How long the GPU takes for one batch, at most ``max_batch`` rows."""
+        """Return how long the GPU takes for one batch, at most ``max_batch`` rows."""
         rows = self._rows(inputs)
         if not 1 <= rows <= self._limit:
             raise ConfigError(f"batches of 1 to {self._limit} can be timed, not of {rows}")
@@ -158,7 +158,10 @@ class Engine(Closable):
         return vectors
 
     def _piece(self, rows: int, row_bytes: int) -> int:
-        """How many rows go at once: all that fit, or where copying takes long, so many that it overlaps computing."""
+        """Return how many rows go at once.
+
+        All that fit, or where copying takes long, so many that it overlaps computing.
+        """
         if self._pool.size > 1 and row_bytes * rows >= 2 * _SPLIT_BYTES:
             least = max(_SPLIT_ROWS, _SPLIT_BYTES // row_bytes)
             return min((size for size in self._steps.usual if least <= size < self._limit), default=self._limit)

@@ -240,7 +240,7 @@ class _Slot(Closable):
 
 
 def _encoded(image: ImageSource) -> ImageSource:
-    """The bytes of a file; the file itself if it cannot be read, for the CPU path to say why."""
+    """Return the bytes of a file; the file itself if it cannot be read, for the CPU path to say why."""
     if not isinstance(image, Path):
         return image
     try:
@@ -250,12 +250,12 @@ def _encoded(image: ImageSource) -> ImageSource:
 
 
 def _parts(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
-    """All jobs in groups whose decoded images fit the memory."""
+    """Return all jobs in groups whose decoded images fit the memory."""
     return groups(jobs, (job.jpeg.width * job.jpeg.height for job in jobs), total=_MOST_DECODED)
 
 
 def _raster(job: _Job, image: Any) -> Raster | None:
-    """Where a decoded image lies; None if it is not what its header said."""
+    """Return where a decoded image lies; None if it is not what its header said."""
     if image is None:
         return None
     found = image.__cuda_array_interface__

@@ -35,7 +35,7 @@ class Jpeg:
 
 
 def read_header(data: bytes) -> Jpeg | None:
-    """The header of a JPEG that the GPU decodes to the same colours as the CPU; None for all else.
+    """Return the header of a JPEG that the GPU decodes to the same colours as the CPU; None for all else.
 
     That is 8-bit YCbCr in sRGB with its end in place. Other colours, and whatever is damaged or unusually costly, are
     left to the CPU, which also says what is wrong.
@@ -81,7 +81,7 @@ def _size(frame: bytes) -> tuple[int, int] | None:
 
 
 def _usual_colours(body: bytes) -> bool:
-    """Whether a segment is not an ICC profile, or a whole one that changes no colour."""
+    """Return whether a segment is not an ICC profile, or a whole one that changes no colour."""
     if not body.startswith(_ICC):
         return True
     profile = body[len(_ICC) + 2 :]

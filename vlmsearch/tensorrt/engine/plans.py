@@ -40,7 +40,7 @@ class Machine:
 
     @property
     def bare(self) -> Machine:
-        """The same, for plans of TensorRT's own kernels."""
+        """Return the same, for plans of TensorRT's own kernels."""
         return dataclasses.replace(self, cublas="")
 
 
@@ -112,12 +112,12 @@ class Choice:
 
 
 def plans_folder() -> Path:
-    """Where plans are kept, in the user's cache."""
+    """Return where plans are kept, in the user's cache."""
     return cache_folder() / "plans"
 
 
 def find_plan(key: PlanKey) -> Plan | None:
-    """The plan of ``key`` in the cache, or None; ModelUnavailableError for a cache that others may write to."""
+    """Return the plan of ``key`` in the cache, or None; ModelUnavailableError for a cache that others may write to."""
     path = plans_folder() / f"{key.digest}.plan"
     _check_cached(path)
     try:
@@ -128,7 +128,10 @@ def find_plan(key: PlanKey) -> Plan | None:
 
 
 def open_plan(path: Path) -> Plan:
-    """The plan in a file with its description beside it; ModelUnavailableError where either is missing or damaged."""
+    """Return the plan in a file with its description beside it.
+
+    ModelUnavailableError where either is missing or damaged.
+    """
     try:
         data = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         if data["format"] != _FORMAT:
@@ -145,7 +148,7 @@ def open_plan(path: Path) -> Plan:
 
 
 def read_plan(plan: Plan, *, here: Machine) -> bytes:
-    """The content of a plan, for ``here``.
+    """Return the content of a plan, for ``here``.
 
     ModelUnavailableError says why it does not fit, that it is damaged, or that others may write to the cache that it is
     in; nothing else may be deserialised.
@@ -164,7 +167,7 @@ def read_plan(plan: Plan, *, here: Machine) -> bytes:
 
 
 def read_or_discard(plan: Plan, *, here: Machine) -> bytes | None:
-    """The content of a plan; None for one that is damaged or not for ``here``, which is removed.
+    """Return the content of a plan; None for one that is damaged or not for ``here``, which is removed.
 
     ModelUnavailableError where it cannot be read now: it may be whole.
     """
@@ -222,14 +225,14 @@ def choose_plan(choice: Choice, plan: Plan) -> None:
 
 
 def chosen_plan(choice: Choice) -> Plan | None:
-    """The plan that answers ``choice``, or None where none was chosen or it is gone; errors as `find_plan`."""
+    """Return the plan that answers ``choice``, or None where none was chosen or it is gone; errors as `find_plan`."""
     _check_cached(plans_folder() / f"{choice.digest}.choice.json")
     found = _read_choice(plans_folder() / f"{choice.digest}.choice.json")
     return found[1] if found else None
 
 
 def all_choices() -> list[tuple[Choice, Plan]]:
-    """Every choice that was made and whose plan is there, for any machine, the last one first."""
+    """Return every choice that was made and whose plan is there, for any machine, the last one first."""
     paths = sorted(plans_folder().glob("*.choice.json"), key=_age)
     return [found for path in paths if (found := _read_choice(path))]
 
@@ -241,7 +244,7 @@ def _check_cached(path: Path) -> None:
 
 
 def _read_choice(path: Path) -> tuple[Choice, Plan] | None:
-    """A choice and its plan; None where either is gone or damaged."""
+    """Return a choice and its plan; None where either is gone or damaged."""
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
         given = entry["choice"]
@@ -263,7 +266,7 @@ def _age(path: Path) -> tuple[float, str]:
 
 @contextmanager
 def building(what: PlanKey | Choice) -> Iterator[Plan | None]:
-    """Only one thread of one process is in this block for one key or choice; others wait their turn.
+    """Give only one thread of one process is in this block for one key or choice; others wait their turn.
 
     Gives the plan that somebody else finished meanwhile, which then need not be built. One that is damaged is removed.
     """
@@ -302,14 +305,14 @@ _NUMBER = struct.Struct("<Q")
 
 
 def join_plans(plans: Sequence[bytes]) -> bytes:
-    """One file of several plans; of one plan the plan itself."""
+    """Return one file of several plans; of one plan the plan itself."""
     if len(plans) == 1:
         return plans[0]
     return b"".join([_MARK, *map(_NUMBER.pack, [len(plans), *map(len, plans)]), *plans])
 
 
 def split_plans(data: bytes) -> list[bytes | memoryview]:
-    """What `join_plans` was given: of several plans views, as they are large."""
+    """Return what `join_plans` was given: of several plans views, as they are large."""
     if not data.startswith(_MARK):
         return [data]
     start = len(_MARK) + _NUMBER.size

@@ -36,13 +36,13 @@ class Steps:
         } | {program.output.name: int(np.prod(program.output.shape[1:]))}  # fmt: skip
 
     def limit(self, most: int | None) -> int:
-        """The greatest batch of at most ``most`` rows; ConfigError where the program computes more at least."""
+        """Return the greatest batch of at most ``most`` rows; ConfigError where the program computes more at least."""
         if most and most < self.min_batch:
             raise ConfigError(f"the plan computes {self.min_batch} rows at least, not {most}")
         return min(most or self.max_batch, self.max_batch)
 
     def batch_for(self, shapes: Mapping[str, Shape]) -> int:
-        """The most rows of such inputs that fit one profile; BackendError where none takes them."""
+        """Return the most rows of such inputs that fit one profile; BackendError where none takes them."""
         tails = self._tails(shapes)
         fitting = [_most(profile) for profile in self._profiles if _fits(profile, tails)]
         if not fitting:
@@ -50,7 +50,7 @@ class Steps:
         return max(fitting)
 
     def profiles_for(self, rows: int) -> set[int]:
-        """The profiles that batches of up to ``rows`` run with."""
+        """Return the profiles that batches of up to ``rows`` run with."""
         tails = {tail for profile in self._profiles for tail in (_tails(profile, "min"), _tails(profile, "max"))}
         found = set()
         for tail in tails:  # what fits a tail in between fits one of these
@@ -59,7 +59,7 @@ class Steps:
         return found
 
     def find(self, rows: int, shapes: Mapping[str, Shape], *, most: int) -> Step:
-        """The step for a batch of ``rows``, which computes up to ``most``."""
+        """Return the step for a batch of ``rows``, which computes up to ``most``."""
         tails = self._tails(shapes)
         key = (rows, most, tails, True)
         step = self._steps.get(key)
@@ -76,7 +76,7 @@ class Steps:
         return step
 
     def exact(self, rows: int, shapes: Mapping[str, Shape]) -> Step:
-        """The step that computes ``rows`` and no more, as a graph."""
+        """Return the step that computes ``rows`` and no more, as a graph."""
         return self._step(rows, self._tails(shapes), graph=True)
 
     def _step(self, rows: int, tails: tuple[Shape, ...], *, graph: bool) -> Step:
@@ -90,7 +90,7 @@ class Steps:
         return step
 
     def _profile(self, rows: int, tails: tuple[Shape, ...]) -> int:
-        """The smallest profile that takes them; of several alike the one whose best shape is nearest."""
+        """Return the smallest profile that takes them; of several alike the one whose best shape is nearest."""
         fitting = [
             (max(rows, _least(profile)), _volume(profile), abs(profile[0].opt[0] - rows), index)
             for index, profile in enumerate(self._profiles)

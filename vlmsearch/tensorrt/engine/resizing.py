@@ -50,12 +50,12 @@ class Kernels(Closable):
 
 
 def pointer(address: int) -> Argument:
-    """An address on the GPU."""
+    """Return an address on the GPU."""
     return address, ctypes.c_void_p
 
 
 def number(value: int) -> Argument:
-    """A C int."""
+    """Return a C int."""
     return value, ctypes.c_int
 
 
@@ -112,7 +112,7 @@ class Geometry:
 
 
 def plan(width: int, height: int, orientation: int, preprocess: Preprocess) -> Geometry | None:
-    """What has to be computed for an image of that size; None where only the CPU path does it.
+    """Return what has to be computed for an image of that size; None where only the CPU path does it.
 
     The first of the two passes, which shows in the rounding, is that of Pillow 13.
     """
@@ -185,7 +185,10 @@ class Resizer(Closable):
 
 
 def _form(raster: Raster, geometry: Geometry, temp: int) -> tuple[int, ...]:
-    """One image as the kernels read it: where the upright image's first pixel lies, and how far to its neighbours."""
+    """Return one image as the kernels read it.
+
+    Where the upright image's first pixel lies, and how far to its neighbours.
+    """
     right, down = 3, raster.pitch
     far_right, far_down = right * (raster.width - 1), down * (raster.height - 1)
     base, step_x, step_y = {

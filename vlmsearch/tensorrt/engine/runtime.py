@@ -50,7 +50,10 @@ class Log(trt.ILogger):  # type: ignore[misc]
         self._errors.clear()
 
     def failure(self, what: str) -> BackendError:
-        """The error to raise for ``what``, with TensorRT's own words; OutOfMemoryError where memory was the cause."""
+        """Return the error to raise for ``what``, with TensorRT's own words.
+
+        OutOfMemoryError where memory was the cause.
+        """
         said = "; ".join(self._errors) or "TensorRT gave no reason"
         self._errors.clear()
         lack = "out of memory" in said.lower() or "outofmemory" in said.lower()
@@ -59,7 +62,7 @@ class Log(trt.ILogger):  # type: ignore[misc]
 
 @lru_cache(maxsize=1)
 def log() -> Log:
-    """The one log of this process; TensorRT takes no second one."""
+    """Return the one log of this process; TensorRT takes no second one."""
     return Log()
 
 
@@ -73,7 +76,10 @@ def started(kind: Callable[[Log], Any]) -> Any:
 
 
 def this_machine(device: int = 0) -> Machine:
-    """What plans for the GPU ``device`` are bound to; ConfigError or ModelUnavailableError where there is none."""
+    """Return what plans for the GPU ``device`` are bound to.
+
+    ConfigError or ModelUnavailableError where there is none.
+    """
     gpu = find_gpu(device)
     return Machine(trt.__version__, gpu.name, gpu.architecture, cublas())
 
@@ -134,7 +140,7 @@ class Program(Closable):
         )
 
     def context(self, profile: int, stream: Stream, memory: int, size: int) -> Context:
-        """A context for ``profile`` that keeps its activations in ``memory``."""
+        """Return a context for ``profile`` that keeps its activations in ``memory``."""
         engine, profile = self._engines[profile]
         with uncaptured:
             strategies = getattr(trt, "ExecutionContextAllocationStrategy", None)

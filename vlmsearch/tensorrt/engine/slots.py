@@ -52,7 +52,7 @@ class _Buffer:
         self._views: dict[Shape, NDArray[np.generic]] = {}
 
     def view(self, shape: Shape) -> NDArray[np.generic]:
-        """The pinned memory in that shape."""
+        """Return the pinned memory in that shape."""
         if shape not in self._views:
             self._views[shape] = self.host.array(shape, self.dtype)
         return self._views[shape]
@@ -95,7 +95,7 @@ class ExecutionSlot(Closable):
 
     @property
     def graphs(self) -> int:
-        """How many graphs it has captured."""
+        """Return how many graphs it has captured."""
         return sum(prepared.graph is not None for prepared in self._prepared.values())
 
     def stage(self, arrays: Sequence[NDArray[np.generic]], start: int, stop: int) -> None:
@@ -145,7 +145,7 @@ class ExecutionSlot(Closable):
             self.stream.synchronize()
 
     def graphed(self, step: Step) -> bool:
-        """Whether ``step`` runs as a graph now."""
+        """Return whether ``step`` runs as a graph now."""
         prepared = self._prepared.get(step)
         return prepared is not None and prepared.graph is not None
 
@@ -156,7 +156,7 @@ class ExecutionSlot(Closable):
         return prepared
 
     def _capture(self, step: Step, prepared: _Prepared) -> CudaGraph | None:
-        """A graph of it; where that cannot be captured, the step runs without one from now on."""
+        """Return a graph of it; where that cannot be captured, the step runs without one from now on."""
         try:
             with Capture(self.stream) as capture:
                 prepared.context.enqueue(self.stream)
@@ -215,7 +215,7 @@ class SlotPool(Closable):
 
     @contextmanager
     def take(self, wanted: int = 1) -> Iterator[list[ExecutionSlot]]:
-        """One slot, waited for, and more up to ``wanted`` where they are free; BackendError after `close`."""
+        """Give one slot, waited for, and more up to ``wanted`` where they are free; BackendError after `close`."""
         first = self._one()
         held = [first] if first else []
         try:
@@ -252,7 +252,10 @@ class SlotPool(Closable):
             return self._idle.pop()
 
     def _another(self, *, wait: bool) -> ExecutionSlot | None:
-        """A slot that is made now, with the lock given back meanwhile; if there is no memory, one that is there."""
+        """Return a slot that is made now, with the lock given back meanwhile.
+
+        If there is no memory, one that is there.
+        """
         self._making += 1
         self._changed.release()
         try:

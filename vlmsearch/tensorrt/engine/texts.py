@@ -11,7 +11,9 @@ _STEPS = ((64, LENGTH_STEP), (128, 2 * LENGTH_STEP), (1 << 30, 4 * LENGTH_STEP))
 
 
 def engine_length(length: int, longest: int) -> int:
-    """The columns that texts of ``length`` tokens are padded to: a multiple of 8, later of 16 and 32, or ``longest``.
+    """Return the columns that texts of ``length`` tokens are padded to.
+
+    A multiple of 8, later of 16 and 32, or ``longest``.
 
     ``longest`` is a multiple of 8 itself.
     """
@@ -20,7 +22,10 @@ def engine_length(length: int, longest: int) -> int:
 
 
 def pad_texts(ids: Ids, mask: Ids, form: TextInput) -> tuple[Ids, Ids]:
-    """Ids and mask with columns of padding and of 0 added; what they are when the length is one of the few already."""
+    """Return ids and mask with columns of padding and of 0 added.
+
+    What they are when the length is one of the few already.
+    """
     rows, length = ids.shape
     target = form.fill or engine_length(length, form.longest)
     if target == length:

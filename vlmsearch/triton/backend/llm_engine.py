@@ -89,7 +89,7 @@ class _RunningText:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the likeliest token is always the next one, so that the logits need not leave the device."""
+        """Return whether the likeliest token is always the next one, so that the logits need not leave the device."""
         task, options = self.task, self.task.options
         penalties = (task.presence_penalty, task.frequency_penalty, options.repetition_penalty - 1, options.temperature)
         return not (any(penalties) or options.bad_words or task.log_probs or len(self.tokens) < task.min_tokens)
@@ -165,7 +165,7 @@ class BatchingEngine(Closable):
         self._fail(_CLOSED, new)
 
     def _next(self) -> list[GenerationTask]:
-        """Those of the waiting for whom there is room, in order."""
+        """Return the waiting for whom there is room, in order."""
         room = self._most - len(self._texts) - sum(task.options.beam_width for task, *_ in self._searches)
         new = []
         while self._waiting and (needed := self._waiting[0].options.beam_width) <= room:
@@ -274,7 +274,7 @@ class BatchingEngine(Closable):
     def _search(
         self, search: tuple[GenerationTask, Beams, Rows, NDArray[np.int64]], stopped: frozenset[str]
     ) -> tuple[GenerationTask, Beams, Rows, NDArray[np.int64]] | None:
-        """One token for every beam of a search; None at its end."""
+        """Return one token for every beam of a search; None at its end."""
         task, beams, rows, unread = search
         if not beams.done and task.id not in stopped and task.wanted():
             kept, unread = beams.advance(rows.read(unread.tolist()).cpu().numpy())

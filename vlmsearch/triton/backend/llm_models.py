@@ -42,7 +42,7 @@ class PreprocessingModel:
         self._pad = self._end if self._tokenizer.pad_token_id is None else self._tokenizer.pad_token_id
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response a request."""
+        """Return one response a request."""
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
@@ -143,7 +143,7 @@ class PythonLanguageModel:
         return decode_tokens(self._tokenizer, tokens)
 
     def _make_gauges(self, model: str, version: str) -> list[Any]:
-        """The metric that TensorRT-LLM has too: requests by what they are doing."""
+        """Return the metric that TensorRT-LLM has too: requests by what they are doing."""
         self._family = pb_utils.MetricFamily(
             name=_FAMILY, description="TRT LLM request metrics", kind=pb_utils.MetricFamily.GAUGE
         )
@@ -166,7 +166,7 @@ class PostprocessingModel:
         self._dropped = len(decode_tokens(self._tokenizer, self._before))
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response a request."""
+        """Return one response a request."""
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
@@ -179,7 +179,7 @@ class PostprocessingModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.array(texts, np.object_))])
 
     def _decode(self, tokens: NDArray[np.int32]) -> bytes:
-        """The text of one beam; of a streamed piece, with the space before it."""
+        """Return the text of one beam; of a streamed piece, with the space before it."""
         text = decode_tokens(self._tokenizer, [*self._before, *tokens.tolist()])
         return text[self._dropped :].encode()
 
@@ -208,7 +208,7 @@ class _Reply:
         self._put(pb_utils.InferenceResponse(error=error), final=True)
 
     def wait(self) -> Any:
-        """The response of a model that is not decoupled."""
+        """Return the response of a model that is not decoupled."""
         self._done.wait()
         return self._response or pb_utils.InferenceResponse(error=pb_utils.TritonError("the text was ended"))
 
@@ -229,5 +229,5 @@ class _Reply:
 
 
 def _rows(array: NDArray[Any]) -> list[list[str]]:
-    """Rows of strings; ValueError for bytes that are not UTF-8."""
+    """Return rows of strings; ValueError for bytes that are not UTF-8."""
     return [[item.decode() for item in row] for row in array.reshape(len(array), -1)]

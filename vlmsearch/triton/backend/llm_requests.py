@@ -30,7 +30,7 @@ class Reply(Protocol):
         """Send an error, which is the end."""
 
     def is_cancelled(self) -> bool:
-        """Whether the client has gone."""
+        """Return whether the client has gone."""
 
 
 def read_tasks(
@@ -45,7 +45,7 @@ def read_tasks(
     exclude: bool,
     streams: bool,
 ) -> list[GenerationTask]:
-    """The texts that a request asks for; ConfigError or InvalidInputError says what is wrong with it.
+    """Return the texts that a request asks for; ConfigError or InvalidInputError says what is wrong with it.
 
     ``exclude`` leaves the prompt out of what is answered, unless the request says otherwise; pieces of a stream never
     have it. Without ``streams`` a request has one prompt and one answer. Token ids are below ``vocabulary``: one that
@@ -176,10 +176,10 @@ class _Answer:
 
 
 def _value(arrays: Arrays, name: str, row: int, default: float) -> float:
-    """The number of one row, or the default where it was not sent."""
+    """Return the number of one row, or the default where it was not sent."""
     return arrays[name].reshape(len(arrays[name]), -1)[row, 0].item() if name in arrays else default
 
 
 def _either(arrays: Arrays, row: int, new: str, old: str) -> float:
-    """A number under its name in TensorRT-LLM 1.x, or the one before."""
+    """Return a number under its name in TensorRT-LLM 1.x, or the one before."""
     return _value(arrays, new, row, _value(arrays, old, row, 0))

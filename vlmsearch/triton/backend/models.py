@@ -63,7 +63,7 @@ class TowerModel:
         ).run
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response a request; where a request cannot be computed, the others of its batch still are."""
+        """Return one response a request; where a request cannot be computed, the others of its batch still are."""
         given = [{name: _array(request, name) for name in self._names} for request in requests]
         try:
             vectors = self._run({name: np.concatenate([arrays[name] for arrays in given]) for name in self._names})
@@ -111,7 +111,7 @@ class ImageModel:
             self._stage = ImageStage(preprocess, limits=limits, threads=threads)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response a request, all their images taken together."""
+        """Return one response a request, all their images taken together."""
         batches = [_array(request, ENCODED)[:, 0] for request in requests]
         rows, statuses = self._stage.run([image for batch in batches for image in batch])
         responses, start = [], 0
@@ -148,7 +148,7 @@ class TextModel:
         self._stages = {bundle.space.name: TextStage(bundle) for bundle in bundles}
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response a request."""
+        """Return one response a request."""
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
@@ -165,7 +165,7 @@ class TextModel:
         return pb_utils.InferenceResponse(tensors)
 
     def _tokens(self, request: Any) -> list[Any]:
-        """The arrays of every space; none without texts. ValueError says what is wrong with the texts."""
+        """Return the arrays of every space; none without texts. ValueError says what is wrong with the texts."""
         given = pb_utils.get_input_tensor_by_name(request, TEXT)
         if given is None:
             return []
@@ -209,7 +209,7 @@ def _array(request: Any, name: str) -> NDArray[Any]:
 
 
 def _roles(given: Any | None, count: int) -> list[Role]:
-    """What each text is encoded as; ValueError for anything but a role."""
+    """Return what each text is encoded as; ValueError for anything but a role."""
     if given is None:
         return ["document"] * count
     known: dict[bytes, Role] = {b"query": "query", b"document": "document"}
@@ -220,7 +220,7 @@ def _roles(given: Any | None, count: int) -> list[Role]:
 
 
 def _texts(encoded: Sequence[bytes], *, repeated: bool) -> list[str]:
-    """The texts; where they may be ``repeated``, an empty one is that before it."""
+    """Return the texts; where they may be ``repeated``, an empty one is that before it."""
     texts: list[str] = []
     for item, raw in enumerate(encoded):
         if repeated and texts and not raw:

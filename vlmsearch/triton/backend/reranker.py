@@ -29,7 +29,7 @@ class RerankerModel:
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response a request; where a request cannot be computed, the others of its batch still are."""
+        """Return one response a request; where a request cannot be computed, the others of its batch still are."""
         given: list[list[tuple[str, str]] | ValueError] = []
         for request in requests:
             try:
@@ -55,7 +55,7 @@ class RerankerModel:
         self._reranker.close()
 
     def _pairs(self, request: Any) -> list[tuple[str, str]]:
-        """The pairs of a request; ValueError says what is wrong with them."""
+        """Return the pairs of a request; ValueError says what is wrong with them."""
         columns = [pb_utils.get_input_tensor_by_name(request, name).as_numpy()[:, 0] for name in (QUERY, TEXT)]
         if too_large := texts_too_large(sum(map(len, columns[1])), self._most_bytes):
             raise ValueError(too_large)

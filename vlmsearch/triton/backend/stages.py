@@ -91,13 +91,13 @@ class TextStage(TextBatches):
         return Tokens(ids, mask, np.array(counts, np.int32))
 
     def _beginning(self, role: Role, parts: Sequence[Chunk]) -> Chunk:
-        """As much of a text as fits."""
+        """Return as much of a text as fits."""
         head, room = len(self._input.prompt(role).ids), self._input.room(role)
         own = [id for part in parts for id in part.ids[head:]][:room]
         return replace(parts[0], ids=parts[0].ids[:head] + own, tokens=len(own))
 
     def _cut(self, role: Role, texts: Sequence[str]) -> list[list[Chunk]]:
-        """The pieces of each text."""
+        """Return the pieces of each text."""
         head, room = len(self._input.prompt(role).ids), self._input.room(role)
         return [
             list(self._split(text, ids, role, chunk_lengths(max(len(ids) - head, 0), room, "document")))

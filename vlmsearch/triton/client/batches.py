@@ -25,7 +25,7 @@ def split_location(location: str) -> tuple[str, str]:
 
 
 def size_of(image: ImageSource) -> int:
-    """About how many bytes an image has when it is sent."""
+    """Return about how many bytes an image has when it is sent."""
     if isinstance(image, bytes):
         return len(image)
     try:

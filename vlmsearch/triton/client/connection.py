@@ -81,11 +81,11 @@ class Connection:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a request carries: what every one does, and the current trace."""
+        """Return what a request carries: what every one does, and the current trace."""
         return self._headers | trace_headers()
 
     def new_client(self) -> triton.InferenceServerClient:
-        """A client of one's own, for a stream; close it."""
+        """Return a client of one's own, for a stream; close it."""
         self._check_open()
         return triton.InferenceServerClient(
             self.address,
@@ -103,7 +103,7 @@ class Connection:
         )
 
     def config(self, model: str) -> model_config_pb2.ModelConfig:
-        """The configuration of a model; BackendUnavailableError if the server is not reached."""
+        """Return the configuration of a model; BackendUnavailableError if the server is not reached."""
         self._check_open()
         try:
             answer = self._client.get_model_config(model, headers=self._headers, client_timeout=_CONNECT_SECONDS)
@@ -121,7 +121,7 @@ class Connection:
         *,
         on_recovery: Callable[[], None] | None = None,
     ) -> dict[str, NDArray[np.generic]]:
-        """What a model makes of ``inputs``, by output.
+        """Return what a model makes of ``inputs``, by output.
 
         Raises BackendUnavailableError when time is up, and BackendError for what another attempt would not change.
         ``on_recovery`` is called before each attempt after a failure. An attempt that was too slow, or was cut short by
@@ -230,7 +230,10 @@ class Connection:
         return cancel
 
     def _can_cancel(self) -> bool:
-        """Whether the server stands it when a request is cancelled; asked once, and False where it does not say."""
+        """Return whether the server stands it when a request is cancelled.
+
+        Asked once, and False where it does not say.
+        """
         with suppress(InferenceServerException, ValueError):
             if self._server is None:
                 given = self._client.get_server_metadata(headers=self._headers, client_timeout=_CONNECT_SECONDS)
@@ -239,7 +242,7 @@ class Connection:
         return False
 
     def _seconds(self, end: float) -> float:
-        """How long an attempt may take yet."""
+        """Return how long an attempt may take yet."""
         return max(min(self._timeout, end - time.monotonic()), 0.0)
 
     def _tensors(self, inputs: Tensors, slot: Slot | None) -> Prepared:
@@ -282,7 +285,10 @@ class Connection:
             raise BackendError(f"the connection to Triton at {self.address} is closed")
 
     def error(self, exc: InferenceServerException, model: str) -> BackendError:
-        """What a failure of Triton's client means: BackendUnavailableError where another attempt may do better."""
+        """Return what a failure of Triton's client means.
+
+        BackendUnavailableError where another attempt may do better.
+        """
         status = str(exc.status()).removeprefix("StatusCode.")
         message = self._security.redact(exc.message() or "no reason given")
         if status in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or _TIMED_OUT in message:
@@ -293,14 +299,14 @@ class Connection:
 
 
 def _is_too_slow(exc: Exception) -> bool:
-    """Whether an attempt took all the time that it had, for this side or for the server."""
+    """Return whether an attempt took all the time that it had, for this side or for the server."""
     if isinstance(exc, InferenceServerException):
         return _TIMED_OUT in (exc.message() or "")
     return isinstance(exc, _TooSlowError)
 
 
 def _is_retried(exc: Exception) -> bool:
-    """Whether another attempt may do better, and does no harm."""
+    """Return whether another attempt may do better, and does no harm."""
     if _is_too_slow(exc):
         return False
     if not isinstance(exc, InferenceServerException):

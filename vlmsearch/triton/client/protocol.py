@@ -53,27 +53,27 @@ PROBABILITY = "PROBABILITY"
 
 
 def image_model(space: str) -> str:
-    """The model, and in upper case the ensemble's output, of an image tower."""
+    """Return the model, and in upper case the ensemble's output, of an image tower."""
     return f"{_word(space)}_image"
 
 
 def text_model(space: Space) -> str:
-    """The model, and in upper case the ensemble's output, of a text tower."""
+    """Return the model, and in upper case the ensemble's output, of a text tower."""
     return f"{_word(space.name)}_text" if "image" in space.modalities else _word(space.name)
 
 
 def ids_tensor(space: str) -> str:
-    """The token ids of one space between the models of the ensemble."""
+    """Return the token ids of one space between the models of the ensemble."""
     return f"{_word(space).upper()}_IDS"
 
 
 def mask_tensor(space: str) -> str:
-    """The attention mask that goes with `ids_tensor`."""
+    """Return the attention mask that goes with `ids_tensor`."""
     return f"{_word(space).upper()}_MASK"
 
 
 def tokens_tensor(space: str) -> str:
-    """The ensemble's output with the number of tokens of each whole text, INT32 [1]."""
+    """Return the ensemble's output with the number of tokens of each whole text, INT32 [1]."""
     return f"{_word(space).upper()}_TOKENS"
 
 
@@ -82,7 +82,7 @@ def _word(space: str) -> str:
 
 
 def status_of(error: InvalidInputError) -> str:
-    """One refused item as the status output has it."""
+    """Return one refused item as the status output has it."""
     return f"{error.code}: {error}"
 
 
@@ -100,7 +100,7 @@ def refusal(statuses: Sequence[str], parameters: str) -> str | None:
 
 
 def error_of(status: str) -> InvalidInputError:
-    """The error that `status_of` wrote."""
+    """Return the error that `status_of` wrote."""
     code, _, message = status.partition(": ")
     known: RejectCode = code if code in get_args(RejectCode) else "corrupt"  # type: ignore[assignment]
     return InvalidInputError(known, message)
@@ -127,7 +127,7 @@ class Deployment:
     max_text_bytes: int
 
     def to_json(self) -> str:
-        """The value of the parameter."""
+        """Return the value of the parameter."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -145,7 +145,7 @@ class Deployment:
 
     @classmethod
     def from_json(cls, text: str) -> Deployment:
-        """What `to_json` wrote; ConfigError where this version cannot read it."""
+        """Return what `to_json` wrote; ConfigError where this version cannot read it."""
         try:
             data = json.loads(text)
             if data["format"] != FORMAT:

@@ -57,7 +57,7 @@ class Security:
 
 
 def _sendable(variable: str, text: str) -> str:
-    """A header's value without the space around it; a token from a file comes with the end of its line."""
+    """Return a header's value without the space around it; a token from a file comes with the end of its line."""
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isprintable()):
         raise ConfigError(f"{variable} holds characters that no header has")

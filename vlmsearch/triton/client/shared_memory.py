@@ -152,7 +152,7 @@ class SharedSlots:
             raise
 
     def take(self, seconds: float) -> Slot:
-        """A slot that nobody uses; BackendUnavailableError where none comes free for so many seconds."""
+        """Return a slot that nobody uses; BackendUnavailableError where none comes free for so many seconds."""
         try:
             slot = self._free.get(timeout=max(seconds, 0))
         except queue.Empty:

@@ -46,7 +46,7 @@ class ModelStatus:
         return self.items / self.batches if self.batches else 0.0
 
     def to_json(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return as JSON has it."""
         return asdict(self) | {"queue_ms": round(self.queue_ms, 3), "compute_ms": round(self.compute_ms, 3)}
 
 
@@ -60,7 +60,7 @@ class Status:
     at: float
 
     def to_json(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return as JSON has it."""
         return {"address": self.address, "version": self.version, "models": [model.to_json() for model in self.models]}
 
 
@@ -83,7 +83,7 @@ class ServerStatus(Closable):
         )
 
     def read(self) -> Status:
-        """The server now."""
+        """Return the server now."""
         given = {"headers": self._headers, "client_timeout": _SECONDS}
         try:
             version = self._client.get_server_metadata(**given).version
@@ -126,7 +126,7 @@ def _model(
 
 
 def table(now: Status, before: Status | None = None) -> Table:
-    """A table of the models; with an earlier status, of what happened in between."""
+    """Return a table of the models; with an earlier status, of what happened in between."""
     seconds = now.at - before.at if before else 0.0
     title = f"Triton {now.version} at {now.address}" + (f", the last {seconds:.0f} s" if before else "")
     rows = []
@@ -143,7 +143,7 @@ def table(now: Status, before: Status | None = None) -> Table:
 
 
 def _since(now: ModelStatus, before: ModelStatus | None) -> ModelStatus:
-    """What was done between two moments; all of it if the server was restarted in between."""
+    """Return what was done between two moments; all of it if the server was restarted in between."""
     if before is None or before.requests > now.requests:
         return now
     requests = now.requests - before.requests

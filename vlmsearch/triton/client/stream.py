@@ -46,7 +46,7 @@ def stream_responses(
     request_id: str = "",
     stop: Request | None = None,
 ) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """The outputs of each response of one request.
+    """Yield the outputs of each response of one request.
 
     ``timeout`` is how long one may take after the other, ``deadline`` all of them together, in seconds:
     BackendUnavailableError is raised after that, and where the server goes away. Closing the iterator, as cancelling
@@ -112,7 +112,7 @@ def _end(
 def _next(
     answers: queue.SimpleQueue[_Answer], seconds: float, connection: Connection, model: str, why: str
 ) -> tuple[Any, triton.InferResult]:
-    """The next response, as a message and as a result; ``why`` tells of none within so many seconds."""
+    """Return the next response, as a message and as a result; ``why`` tells of none within so many seconds."""
     try:
         result, error = answers.get(timeout=max(seconds, 0.001))
     except queue.Empty:

@@ -26,7 +26,7 @@ def to_word_list(rows: Sequence[Sequence[Sequence[int]]]) -> NDArray[np.int32]:
 
 
 def from_word_list(row: NDArray[np.int32]) -> list[list[int]]:
-    """The words that `to_word_list` wrote into one row, (2, length)."""
+    """Return the words that `to_word_list` wrote into one row, (2, length)."""
     words, start = [], 0
     for stop in row[1].tolist():
         if stop <= start:

@@ -127,7 +127,7 @@ class _Edge:
 
 
 def _ensemble(config: pb.ModelConfig, models: Mapping[str, pb.ModelConfig]) -> Iterator[str]:
-    """The rules of Triton's ensemble scheduler, and that what is asked for can be computed."""
+    """Yield the rules of Triton's ensemble scheduler, and that what is asked for can be computed."""
     edges: dict[str, _Edge] = {}
     batches = config.max_batch_size > 0
     for tensor in config.input:

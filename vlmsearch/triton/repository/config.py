@@ -84,14 +84,14 @@ def reranker_config(bundle: RerankerBundle, options: RepoOptions) -> pb.ModelCon
 
 
 def reranker_precision(options: RepoOptions) -> RerankerPrecision:
-    """The precision of a re-ranker, which has two."""
+    """Return the precision of a re-ranker, which has two."""
     return "fp32" if options.precision == "fp32" else "int8"
 
 
 def tower_config(
     bundle: Bundle, tower: Tower, shapes: Shapes, options: RepoOptions, *, profiles: int = 1
 ) -> pb.ModelConfig:
-    """One tower: pixels or token ids to unit vectors. ``shapes`` and ``profiles`` are what a plan is made for.
+    """Return one tower: pixels or token ids to unit vectors. ``shapes`` and ``profiles`` are what a plan is made for.
 
     Where it decodes by itself, an image tower takes encoded images.
     """
@@ -124,7 +124,7 @@ def tower_config(
 
 
 def _columns(bundle: Bundle) -> int:
-    """How many columns token ids have: as many as texts are padded to, or any number, -1."""
+    """Return how many columns token ids have: as many as texts are padded to, or any number, -1."""
     return bundle.text.fill or -1
 
 
@@ -203,7 +203,7 @@ def _step(config: pb.ModelConfig, model: str, inputs: Mapping[str, str], outputs
 
 
 def _model(name: str, options: RepoOptions, shapes: Shapes | None, tower: Tower) -> pb.ModelConfig:
-    """What all models have: batching, queueing and versions."""
+    """Return what all models have: batching, queueing and versions."""
     config = pb.ModelConfig(name=name, max_batch_size=options.max_batch_size)
     if shapes and options.engines:
         most = shapes.image_batch[2] if tower == "image" else shapes.text_batch[2]

@@ -76,31 +76,31 @@ class RepoOptions:
 
     @property
     def found_release(self) -> Release:
-        """The release that it is for."""
+        """Return the release that it is for."""
         return find_release(self.release or (DEFAULT_RELEASE if self.platform == "python" else NEWEST_RELEASE))
 
     @property
     def engines(self) -> bool:
-        """Whether the towers are TensorRT engines."""
+        """Return whether the towers are TensorRT engines."""
         return self.platform == "tensorrt" or self.runtime == "tensorrt"
 
     @property
     def decodes_in_tower(self) -> bool:
-        """Whether the image tower decodes by itself, so that pixels stay on the GPU."""
+        """Return whether the image tower decodes by itself, so that pixels stay on the GPU."""
         return self.decode == "gpu" and self.runtime == "tensorrt"
 
     def found_instances(self, tower: Tower) -> int:
-        """How often a tower is there on each device."""
+        """Return how often a tower is there on each device."""
         return self.instances or (3 if self.decodes_in_tower and tower == "image" else 1)
 
     @property
     def found_device(self) -> Device:
-        """Where the towers run."""
+        """Return where the towers run."""
         return self.device or ("gpu" if self.engines or self.accelerate else "cpu")
 
     @property
     def found_precision(self) -> Precision:
-        """The precision of the ONNX models."""
+        """Return the precision of the ONNX models."""
         return self.precision or ("int8" if self.found_device == "cpu" else "fp32")
 
 

@@ -32,11 +32,11 @@ class TowerPlan:
 
     @property
     def count(self) -> int:
-        """How many optimization profiles it has."""
+        """Return how many optimization profiles it has."""
         return len(self.plan.key.profiles) if self.plan else 1
 
     def shapes(self, given: Shapes) -> Shapes:
-        """What it was built for, over all its profiles; ``given`` where that is not known.
+        """Return what it was built for, over all its profiles; ``given`` where that is not known.
 
         The batches are those of texts of every length, unless they are split.
         """
@@ -53,7 +53,9 @@ class TowerPlan:
 def find_tower_plan(
     bundle: Bundle, tower: Tower, model: str, options: RepoOptions, folder: Path | None = None
 ) -> TowerPlan | None:
-    """The plan of one tower: ``MODEL.plan`` in ``folder``, else the one that was built here; None if there is none.
+    """Return the plan of one tower: ``MODEL.plan`` in ``folder``, else the one that was built here.
+
+    None if there is none.
 
     ConfigError, with the command that makes the right one, where only plans are there that the server cannot load.
     """
@@ -80,7 +82,7 @@ def find_tower_plan(
 
 
 def requirements_of(plan: TowerPlan) -> list[str]:
-    """What the server's Python needs to run it."""
+    """Return what the server's Python needs to run it."""
     if plan.plan is None:
         return ["cuda-bindings", "tensorrt"]
     machine = plan.plan.key.machine
@@ -90,7 +92,7 @@ def requirements_of(plan: TowerPlan) -> list[str]:
 
 
 def build_command(bundle: Bundle, options: RepoOptions) -> str:
-    """What builds the plans that the server can load, on a machine with its GPU."""
+    """Return what builds the plans that the server can load, on a machine with its GPU."""
     install = (
         f"pip install 'tensorrt=={options.found_release.tensorrt}.*' && " if options.platform == "tensorrt" else ""
     )
@@ -98,7 +100,7 @@ def build_command(bundle: Bundle, options: RepoOptions) -> str:
 
 
 def _built(bundle: Bundle, tower: Tower, options: RepoOptions) -> list[tuple[Choice, Plan]]:
-    """What was built of a tower, best first."""
+    """Return what was built of a tower, best first."""
     name = model_file(tower, "fp32")
     if name not in bundle.files:
         return []
@@ -112,7 +114,7 @@ def _built(bundle: Bundle, tower: Tower, options: RepoOptions) -> list[tuple[Cho
 
 
 def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> list[Plan]:
-    """Those that the release's TensorRT loads; Triton's Python backend brings its own TensorRT, and our code."""
+    """Return those that the release's TensorRT loads; Triton's Python backend brings its own TensorRT, and our code."""
     if options.platform != "tensorrt":
         return list(plans)
     release = options.found_release
@@ -135,6 +137,6 @@ def _loadable(bundle: Bundle, plans: Sequence[Plan], options: RepoOptions) -> li
 
 
 def _over(ranges: Sequence[ShapeRange], axis: int) -> Range:
-    """One axis of all profiles: the least, the usual one of the widest, the greatest."""
+    """Return one axis of all profiles: the least, the usual one of the widest, the greatest."""
     widest = max(ranges, key=lambda r: r.max[axis] - r.min[axis])
     return (min(r.min[axis] for r in ranges), widest.opt[axis], max(r.max[axis] for r in ranges))

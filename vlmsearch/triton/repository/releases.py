@@ -19,31 +19,31 @@ class Release:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Where it stands among all."""
+        """Return where it stands among all."""
         return tuple(int(part) for part in self.name.split("."))
 
     @property
     def image(self) -> str:
-        """The container to run."""
+        """Return the container to run."""
         return f"nvcr.io/nvidia/tritonserver:{self.name}-py3"
 
     @property
     def python(self) -> str:
-        """The Python of its Python backend."""
+        """Return the Python of its Python backend."""
         return "3.12" if self.since("24.12") else "3.10"
 
     @property
     def strongly_typed(self) -> bool:
-        """Whether its TensorRT is 11 or newer, which takes precisions from the ONNX model alone."""
+        """Return whether its TensorRT is 11 or newer, which takes precisions from the ONNX model alone."""
         return self.since("26.06")
 
     @property
     def tensorrt(self) -> str:
-        """The version of its TensorRT, as far as it is known: ``10.5``, or ``10`` alone."""
+        """Return the version of its TensorRT, as far as it is known: ``10.5``, or ``10`` alone."""
         return _TENSORRT.get(self.name) or ("11" if self.strongly_typed else "10")
 
     def since(self, name: str) -> bool:
-        """Whether this is the release of that name or a newer one."""
+        """Return whether this is the release of that name or a newer one."""
         return self.order >= Release(name, "").order
 
 
@@ -69,14 +69,14 @@ _FIELDS = {("ModelEnsembling", "max_inflight_requests"): "25.11"}
 
 
 def find_release(name: str) -> Release:
-    """The release of a name; ConfigError lists those that are known."""
+    """Return the release of a name; ConfigError lists those that are known."""
     if name not in RELEASES:
         raise ConfigError(f"no Triton release {name!r} is known here; there are {', '.join(RELEASES)}")
     return RELEASES[name]
 
 
 def lacking(config: Message, release: Release) -> list[str]:
-    """What a configuration asks for and a release does not have, a line each."""
+    """Return what a configuration asks for and a release does not have, a line each."""
     lines = []
     for message in _messages(config):
         kind = message.DESCRIPTOR.name
@@ -98,7 +98,7 @@ def lacking(config: Message, release: Release) -> list[str]:
 
 
 def _messages(message: Message) -> Iterator[Message]:
-    """A message and all messages inside it."""
+    """Yield a message and all messages inside it."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is None:

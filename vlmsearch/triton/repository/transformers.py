@@ -83,7 +83,7 @@ def write_repository(model: str, out: Path, options: LlmOptions | None = None) -
 
 
 def requirements() -> list[str]:
-    """What the models need beside this library, in the versions that are installed here."""
+    """Return what the models need beside this library, in the versions that are installed here."""
     found = [_NUMPY]
     for name in _PACKAGES:
         try:
@@ -94,7 +94,7 @@ def requirements() -> list[str]:
 
 
 def make_configs(model: str, options: LlmOptions) -> Mapping[str, pb.ModelConfig]:
-    """The checked configuration of every model, by name, the ensemble last."""
+    """Return the checked configuration of every model, by name, the ensemble last."""
     made = [
         _preprocessing(model, options),
         _language_model(model, options),
@@ -106,7 +106,7 @@ def make_configs(model: str, options: LlmOptions) -> Mapping[str, pb.ModelConfig
 
 
 def _place(model: str) -> str:
-    """A folder as it is found from anywhere, or a hub id."""
+    """Return a folder as it is found from anywhere, or a hub id."""
     if not model:
         raise ConfigError("name a model: a folder, or an id of the Hugging Face hub")
     folder = generator_folder(model)
@@ -197,7 +197,7 @@ def _ensemble(options: LlmOptions) -> pb.ModelConfig:
 
 
 def _sampling(options: LlmOptions) -> list[_Tensor]:
-    """What can be said about sampling, by the names of the language model."""
+    """Return what can be said about sampling, by the names of the language model."""
     seed, least = ("random_seed", "min_length") if options.legacy_names else ("seed", "min_tokens")
     numbers = ("temperature", "runtime_top_p", "len_penalty", "repetition_penalty", "presence_penalty",
                "frequency_penalty")  # fmt: skip

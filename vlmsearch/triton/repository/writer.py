@@ -110,7 +110,7 @@ def write_repository(models: str, out: Path, options: RepoOptions, *, plans: Pat
 
 
 def make_configs(bundles: Sequence[Bundle], options: RepoOptions) -> Mapping[str, pb.ModelConfig]:
-    """The checked configuration of every model, by name, the ensemble last."""
+    """Return the checked configuration of every model, by name, the ensemble last."""
     return _configs(
         bundles, [_Part(bundle, tower, _shapes(bundle)) for bundle in bundles for tower in bundle.towers], options
     )
@@ -142,7 +142,7 @@ def _parts(bundles: Sequence[Bundle], options: RepoOptions, plans: Path | None) 
 
 
 def _requirements(parts: Sequence[_Part], options: RepoOptions) -> list[str]:
-    """What the Python models need."""
+    """Return what the Python models need."""
     engines = {line for part in parts if part.plan for line in requirements_of(part.plan)} if options.engines else set()
     codec = set(CODEC) if options.decode == "gpu" else set()
     return sorted({*requirements(onnx=options.runtime == "onnxruntime" or bool(options.reranker)), *engines, *codec})

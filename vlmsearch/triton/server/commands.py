@@ -28,7 +28,7 @@ class Binary:
 
 
 def on_path() -> Binary | None:
-    """The ``tritonserver`` on PATH, as in NVIDIA's containers."""
+    """Return the ``tritonserver`` on PATH, as in NVIDIA's containers."""
     found = shutil.which("tritonserver")
     return Binary(found) if found else None
 
@@ -44,22 +44,22 @@ class Endpoints:
 
     @property
     def reach(self) -> str:
-        """The host to connect to."""
+        """Return the host to connect to."""
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
 
     def url(self, path: str) -> str:
-        """A URL of the HTTP endpoint."""
+        """Return a URL of the HTTP endpoint."""
         host = f"[{self.reach}]" if ":" in self.reach else self.reach
         return f"http://{host}:{self.http}/{path}"
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Return whether only this machine reaches it."""
         return is_loopback(self.host)
 
 
 def shm_prefix(ends: Endpoints) -> str:
-    """What the shared memory of a server's Python models is called, so that it can be removed.
+    """Return what the shared memory of a server's Python models is called, so that it can be removed.
 
     It begins with the prefix that Triton keeps for itself: a client cannot register such memory as its own.
     """
@@ -75,7 +75,7 @@ def server_command(
     client_shm: bool = False,
     extra: Sequence[str] = (),
 ) -> list[str]:
-    """The command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server.
+    """Return the command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server.
 
     Unless ``client_shm``, clients cannot hand over shared memory. From 26.05 on Triton itself does not let them; older
     servers would let them register any, also that of the Python models where they do not refuse its name.

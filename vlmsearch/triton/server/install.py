@@ -131,7 +131,7 @@ def install(*, python: str | None = None, report: Callable[[str], None]) -> Bina
 
 
 def _lock() -> Path:
-    """A file in a folder of its own, as that is kept from other users: they may run the server."""
+    """Return a file in a folder of its own, as that is kept from other users: they may run the server."""
     return server_folder().parent / ".installing" / f"{SERVER}.lock"
 
 
@@ -226,7 +226,7 @@ def _binary(folder: Path, python: str, libraries: str) -> Binary:
 
 
 def _choose(python: str | None) -> _Python:
-    """The interpreter that was asked for, else this one, else the newest on PATH that will do."""
+    """Return the interpreter that was asked for, else this one, else the newest on PATH that will do."""
     names = [python] if python else [sys.executable, *(f"python{number}" for number in _PYTHONS)]
     seen = []
     for name in names:

@@ -55,7 +55,7 @@ def write_wheel(folder: Path) -> Path:
 
 
 def _files() -> list[tuple[str, bytes]]:
-    """The names and contents of the package's files, without what Python and others leave there."""
+    """Return the names and contents of the package's files, without what Python and others leave there."""
     package = Path(vlmsearch.__file__).parent
     skipped = ("__pycache__", "_data")
     names = sorted(
@@ -74,5 +74,5 @@ def _version(files: Sequence[tuple[str, bytes]]) -> str:
 
 
 def _hash(data: bytes) -> str:
-    """The hash of a file as RECORD has it."""
+    """Return the hash of a file as RECORD has it."""
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

@@ -42,7 +42,7 @@ def _reason(model: Mapping[str, str]) -> str:
 
 
 def _advice(failed: Sequence[str]) -> str:
-    """What to do about models that failed; empty where that is not known."""
+    """Return what to do about models that failed; empty where that is not known."""
     if not any("No module named 'vlmsearch'" in reason for reason in failed):
         return ""
     return " (the server's Python lacks what the models need: pip install -r requirements.txt, in the repository)"
@@ -69,7 +69,7 @@ class Server(Closable):
 
     @property
     def pid(self) -> int:
-        """The process, which is also the group of all that it started."""
+        """Return the process, which is also the group of all that it started."""
         if self._process is None:
             raise BackendError("the server was not started")
         return self._process.pid
@@ -97,7 +97,7 @@ class Server(Closable):
         return self
 
     def wait_ready(self, *, seconds: float = 600) -> list[str]:
-        """The names of the models once all are ready; BackendError says which failed and why."""
+        """Return the names of the models once all are ready; BackendError says which failed and why."""
         end, starts = time.monotonic() + seconds, 1
         while time.monotonic() < end:
             if self.poll() is not None:
@@ -121,26 +121,26 @@ class Server(Closable):
         raise BackendError(f"the server was not ready after {seconds:g} s: {self.tail()}")
 
     def _met_its_own_race(self) -> bool:
-        """Whether it ended over a lock in its own shared memory, as Triton rarely does while models load."""
+        """Return whether it ended over a lock in its own shared memory, as Triton rarely does while models load."""
         self.sweep()
         return any(_RACE in line for line in self._lines)
 
     def poll(self) -> int | None:
-        """The exit status, or None while it runs."""
+        """Return the exit status, or None while it runs."""
         return None if self._process is None else self._process.poll()
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Return whether it was started and has not ended."""
         return self._process is not None and self.poll() is None
 
     def ending(self) -> str:
-        """How it ended, in words."""
+        """Return how it ended, in words."""
         code = self.poll()
         return signal_name(-code) if code is not None and code < 0 else f"exit status {code}"
 
     def tail(self) -> str:
-        """The errors among the last lines of its output, or the last line."""
+        """Return the errors among the last lines of its output, or the last line."""
         kept = list(self._lines)  # at once, while the server may go on
         lines = [line for line in kept if line.startswith(("E", "error", "terminate"))] or kept
         return " | ".join(line.strip()[:300] for line in lines[-3:])
@@ -151,7 +151,7 @@ class Server(Closable):
             self._process.send_signal(number)
 
     def wait(self) -> int:
-        """The exit status, once it has ended."""
+        """Return the exit status, once it has ended."""
         return 0 if self._process is None else self._process.wait()
 
     def lost(self) -> set[int]:
