@@ -216,7 +216,7 @@ def drawn_scenes(
 def _ask(
     scenes: list[Scene], count: int, style: Style, absent: tuple[Attribute, str] | None = None
 ) -> dict[str, SceneQuery]:
-    """Up to ``count`` different captions of scenes in turns, those that name what is absent, and what they say."""
+    """Return up to ``count`` captions of scenes, some of which name what is absent, and what they say."""
     asked: dict[str, SceneQuery] = {}
     for seed, scene in itertools.product(range(20), scenes):
         if len(asked) == count:

@@ -580,7 +580,7 @@ class RemotePipeline(Index):
             yield response
 
     def _retrying(self, attempt: Callable[[], T], *, is_repeatable: bool) -> T:
-        """What an attempt returns: again where the server says when, and where nothing can have been done twice."""
+        """Return what an attempt returns, made again where the server says when or nothing can be done twice."""
         for pause in (*pauses(_RETRIES), None):
             try:
                 return attempt()

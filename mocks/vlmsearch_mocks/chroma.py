@@ -246,7 +246,7 @@ class MockChromaConnection(ChromaConnection):
         return True
 
     def prepare(self) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
         """Return what ``call`` returns; a fault becomes what it would become with a server."""
@@ -263,7 +263,7 @@ class MockChromaConnection(ChromaConnection):
         """There are no files."""
 
     def close(self) -> None:
-        """What is in memory stays there."""
+        """Keep what is in memory."""
 
 
 def _model(id: UUID, rows: _Rows) -> Collection:

@@ -44,7 +44,7 @@ class MockMongo:
         return MockDatabase(self, name)
 
     def close(self) -> None:
-        """What is in memory stays there."""
+        """Keep what is in memory."""
 
     def _now(self) -> dict[tuple[str, str], dict[Any, bytes]]:
         with self.lock:

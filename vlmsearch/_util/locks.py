@@ -126,7 +126,7 @@ class FolderLock(FileLock):
         self._state = state
 
     def mended(self) -> None:
-        """What could not be relied on is gone."""
+        """Note that what could not be relied on is gone."""
         self._put(_IDLE)
         self.is_intact, self._is_broken = True, False
 
@@ -157,7 +157,7 @@ class FolderLock(FileLock):
         return self._state == _CLEAN
 
     def settled(self) -> None:
-        """Everything that was written is on the disk, unless a write was cut off."""
+        """Note that everything written is on the disk, unless a write was cut off."""
         if self._state == _IDLE:
             self._put(_CLEAN)
             os.fsync(self._descriptor)

@@ -21,7 +21,7 @@ def pauses(retries: int) -> Iterator[float]:
 
 
 def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
-    """What ``call`` returns, called up to ``retries`` times more after errors that, ``passes`` says, may pass."""
+    """Return what ``call`` returns, after up to ``retries`` more calls for errors that ``passes`` says may pass."""
     for pause in pauses(retries):
         try:
             return call()

@@ -83,7 +83,7 @@ class BoundedQueue(Generic[T]):
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Nothing matters any more: both ends give up."""
+        """Make both ends give up."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -118,7 +118,7 @@ def _read(template: Path) -> str:
 
 
 def _show(parts: AnswerParts) -> None:
-    """The text as it comes, then a line a source."""
+    """Print the text as it comes, then a line a source."""
     from vlmsearch.errors import VlmsearchError
 
     try:
@@ -135,7 +135,7 @@ def _show(parts: AnswerParts) -> None:
 
 
 def print_answer(answer: Answer) -> None:
-    """The text, then a line a source that it cites."""
+    """Print the text, then a line for each source that it cites."""
     click.echo("\n".join([answer.text, *map(_source, answer.citations)]))
 
 
@@ -144,7 +144,7 @@ def _source(citation: Citation) -> str:
 
 
 def _note(answer: Answer, generator: Generator | None) -> None:
-    """What the reader should know of the answer."""
+    """Print what the reader should know of the answer."""
     name = generator.name if generator else "the server's generator"
     if answer.dropped:
         found, ids = len(answer.matches) + len(answer.dropped), [match.document.id for match in answer.dropped]

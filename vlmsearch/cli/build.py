@@ -233,7 +233,7 @@ def _figures(bundle: Bundle | RerankerBundle) -> dict[str, object]:
 
 
 def _print(bundle: Bundle | RerankerBundle) -> None:
-    """The proof, as a table for a person and as lines for a pipe."""
+    """Print the proof, as a table for a person and as lines for a pipe."""
     checks = bundle.measured["checks"]
     rows = [
         (name, f"{check['value']:.7g}", "" if check["gate"] is None else f"{check['gate']:g}", _verdict(check))

@@ -438,7 +438,7 @@ def is_terminal() -> bool:
 
 
 def print_json(value: object) -> None:
-    """One JSON value, readable by people too; escapes stand for what is not UTF-8 or not in the output's encoding."""
+    """Print one JSON value, readable by people too; escapes stand for what the output's encoding cannot hold."""
     is_unicode = codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
     click.echo(visible(json.dumps(value, indent=2, ensure_ascii=not is_unicode)))
 
@@ -451,7 +451,7 @@ def print_table(
     title: str = "",
     header: bool = True,
 ) -> None:
-    """A table for a person, with the columns of ``left`` on the left; for a pipe its lines, cells separated by tabs."""
+    """Print a table for a person, with the columns of ``left`` on the left, or lines with tabs for a pipe."""
     if is_terminal():
         from vlmsearch._util.console import make_console, make_table
 
@@ -484,7 +484,7 @@ def shown_name(match: Match) -> str:
 
 
 def print_matches(matches: Sequence[Match]) -> None:
-    """A table for a person; for a pipe a line a match: score, id and text, separated by tabs."""
+    """Print a table for a person; for a pipe a line a match: score, id and text, separated by tabs."""
     if not is_terminal():
         for match in matches:
             text = " ".join((match.document.text or "").split())

@@ -42,7 +42,7 @@ def progress(
 
 
 def print_report(report: IndexReport) -> None:
-    """What a run did, and the first of the files that failed."""
+    """Print what a run did, and the first of the files that failed."""
     rate = report.seen / report.seconds if report.seconds else 0.0
     parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
     parts += [f"{report.pruned} pruned"] if report.pruned else []

@@ -281,7 +281,7 @@ def status(url: str, tls: bool, watch: bool, as_json: bool) -> None:
 
 
 def _show(found: Status) -> None:
-    """A table for a person; for a pipe a line a model, its cells separated by tabs."""
+    """Print a table for a person; for a pipe a line a model, its cells separated by tabs."""
     if is_terminal():
         from vlmsearch._util.console import make_console
         from vlmsearch.triton.client.status import table

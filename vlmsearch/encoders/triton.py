@@ -145,7 +145,7 @@ class TritonEncoder(Encoder):
         }
 
     def prepare_image(self, image: ImageSource, limits: ImageLimits = DEFAULT_LIMITS) -> ImageSource:
-        """The image as it is sent: the file's bytes for the server to decode, or else upright, cropped and small."""
+        """Return the image as it is sent: the bytes of its file for the server to decode, or a small upright one."""
         if self._on_server:
             return self._bytes(image, limits)
         return PIL.Image.fromarray(to_pixels(image, self._preprocess, limits))

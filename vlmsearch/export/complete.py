@@ -123,7 +123,7 @@ def _save(folder: Path, path: Path) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A link, or a copy where links cannot be made."""
+    """Make a link, or a copy where links cannot be made."""
     try:
         os.symlink(source, target)
     except OSError:

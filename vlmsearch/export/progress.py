@@ -33,7 +33,7 @@ def build_with_progress(
     export: Export = "own",
     kind: Kind | None = None,
 ) -> Bundle | RerankerBundle:
-    """What `build_bundle` or `build_reranker` gives for a recipe or a model of the hub, each step on standard error.
+    """Return what `build_bundle` or `build_reranker` makes of a recipe or a model, each step on standard error.
 
     The bundle's folder is put into ``parent``, by default the user's cache. The other arguments are those of
     `build_bundle` and `find_or_derive`.

@@ -164,7 +164,7 @@ def _same_order(reference: Vectors, found: Vectors) -> float:
 
 
 def neighbour_overlap(reference: Vectors, vectors: Vectors) -> float:
-    """The share of each row's nearest rows by ``reference`` that are among its nearest by ``vectors`` as well."""
+    """Return the share of each row's nearest rows by ``reference`` that are nearest by ``vectors``, too."""
     count = min(NEIGHBOURS, len(reference) - 1)
     nearest = []
     for rows in (reference, vectors):

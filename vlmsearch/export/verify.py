@@ -150,7 +150,7 @@ def verify_tokens(folder: Path, form: TextInput, tokenizer: Tokenizer) -> Check:
 
 
 def verify_pairs(folder: Path, tokenizer: Tokenizer, max_tokens: int) -> Check:
-    """How many of 2,000 pairs get other ids or types than from the checkpoint's own tokenizer in transformers."""
+    """Return how many of 2,000 pairs get other ids or types than from the tokenizer in transformers."""
     theirs = _their_tokenizer(folder)
     texts = tokenizer_cases(TOKENISED)
     pairs = list(zip(texts, [*texts[7:], *texts[:7]]))
@@ -183,7 +183,7 @@ def _their_tokenizer(folder: Path) -> Any:
 def verify_logits(
     model: bytes, checkpoint: Checkpoint, tokenizer: Tokenizer, pairs: LabelledPairs, gates: RerankerGates
 ) -> Check:
-    """The greatest difference between a float32 model's numbers and transformers', on 256 pairs, some of odd texts."""
+    """Return the greatest difference between a float32 model's numbers and transformers', on 256 pairs."""
     from vlmsearch.export.torch import CrossEncoderReference
 
     texts = tokenizer_cases(TEXTS // 2)

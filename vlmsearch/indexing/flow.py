@@ -478,7 +478,7 @@ class Examiner:
             return Reject(document.id, exc.code, CONTROLS.sub("?", message), stamp)
 
     def is_known(self, known: Stamp | None, stamp: Stamp) -> bool:
-        """Whether the index has this version of a document, perhaps with labels that its source knows nothing of."""
+        """Return whether the index has this version of a document, perhaps with labels that are not in its source."""
         if known is None or known == stamp or not self.options.keep_labels:
             return known == stamp
         unlabelled = without_labels(known.digest)

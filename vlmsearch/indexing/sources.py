@@ -491,7 +491,7 @@ def _read_container(kind: Kind, name: str, id: str, options: SourceOptions) -> I
 
 
 def file_id(name: str) -> str:
-    """The id of a file: its URL or absolute path, bytes that no id can have written as %XX, another id for each file.
+    """Return the id of a file: its URL or absolute path, with bytes that no id can have written as %XX.
 
     So a ``%`` that could be the beginning of such a byte is written as ``%25``.
     """

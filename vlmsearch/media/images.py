@@ -136,7 +136,7 @@ def drawn_part(value: Mapping[str, Any], _: Sequence[Bytes]) -> Iterator[tuple[N
 
 
 def read_regular(path: Path | str, what: str) -> bytes:
-    """The bytes of a file; InvalidInputError ``unreadable`` (also a folder or a pipe), ``empty`` or ``too_large``.
+    """Return the bytes of a file; InvalidInputError ``unreadable``, ``empty`` or ``too_large``.
 
     A path may be a URL of object storage: see `vlmsearch.media.remote`.
     """
@@ -234,7 +234,7 @@ def is_within(data: bytes, limits: ImageLimits, *, at_least: int | None = None) 
 
 
 def copy_image(image: Image.Image, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:
-    """A copy of an image that is perhaps still to be read from its file, which Pillow leaves to one thread at a time.
+    """Return a copy of an image that is perhaps not read yet, which Pillow leaves to one thread at a time.
 
     Raises InvalidInputError as `open_image` does.
     """
@@ -406,7 +406,7 @@ class Preprocess:
         return np.array(image.crop((left, top, left + side, top + side)))
 
     def _middle(self, image: Image.Image, long: int) -> tuple[Image.Image, tuple[float, float, float, float]]:
-        """The part of an elongated image that the result depends on, and the box in it that becomes the result."""
+        """Return the part of a long image that the result depends on, and the box in it that becomes the result."""
         scale = max(image.size) / long
         start = (long - self.size) // 2 * scale
         stop = start + self.size * scale

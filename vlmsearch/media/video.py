@@ -390,7 +390,7 @@ class _Film:
 
 
 def _turn(frame: VideoFrame) -> Image.Transpose | None:
-    """What makes a frame upright, by the signs in its display matrix, which turns and mirrors by right angles."""
+    """Return the turn that makes a frame upright, by the signs in its display matrix: right angles and mirrors."""
     data: Any = frame.side_data  # which PyAV types as a dictionary
     matrix = next((bytes(one) for one in data if one.type.name == "DISPLAYMATRIX"), None)
     if not matrix or len(matrix) < _MATRIX_BYTES:

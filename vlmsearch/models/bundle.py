@@ -284,7 +284,7 @@ def bundle_names(location: str) -> tuple[str, ...]:
 
 
 def bundle_name(location: str, export: Export = "own", kind: Kind = "encoder") -> str:
-    """What the bundle of a model is called, by its name or that of the hub, which a recipe may have another one for."""
+    """Return the name of a model's bundle, by its name or that of the hub, unless a recipe has another one."""
     name = location
     if is_hub_name(location):
         name = recipe_of_source(location, kind) or hub_bundle_name(location)

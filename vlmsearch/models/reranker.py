@@ -171,7 +171,7 @@ def open_reranker_bundle(folder: Path) -> RerankerBundle:
 
 
 def pair_tokenizer(data: bytes, name: str, max_tokens: int) -> Tokenizer:
-    """A tokenizer of pairs that cuts the longer text of a pair first, as sentence-transformers' CrossEncoder does."""
+    """Return a tokenizer of pairs that cuts the longer text first, as sentence-transformers' CrossEncoder does."""
     tokenizer = read_tokenizer(data, name)
     try:
         tokenizer.enable_truncation(max_tokens, strategy="longest_first")

@@ -224,7 +224,7 @@ class Access:
         return self._buckets.refusal(caller.name) if self._buckets else None
 
     def _is_foreign(self, headers: Headers) -> bool:
-        """Whether a browser sends this for a page of another site, which it says in a header that no page can set.
+        """Return whether a browser sends this for a page of another site, by a header that no page can set.
 
         Programs send none; but what comes with a cookie comes from a browser, and from no other site, whoever may ask
         with a token.

@@ -176,7 +176,7 @@ def _check_job(job: BuildJob) -> None:
 
 
 def _check_here(plan: LlmPlan) -> None:
-    """That this machine is the plan's container, as far as it matters."""
+    """Check that this machine is the plan's container, as far as it matters."""
     if shutil.which("trtllm-build") is None:
         raise ConfigError(f"there is no trtllm-build here: run this in {plan.target.image}, or with `docker=True`")
     code = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"

@@ -42,7 +42,7 @@ def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None
 
 
 def bm25(texts: Sequence[str], query: Sequence[str]) -> tuple[dict[int, float], float]:
-    """The scores of texts by BM25 as FTS5's documentation has it, k1 1.2 and b 0.75, and the most that one could have.
+    """Return the BM25 of texts as FTS5 defines it, k1 1.2 and b 0.75, and the highest that one could have.
 
     The words of texts are apart, and equal where their stems are. One that the query repeats counts as often, up to 5
     times.

@@ -116,7 +116,7 @@ def _tasks(
 @option("--count", default=1000, show_default=True, type=click.IntRange(20), help="How many scenes.")
 @json_option
 def scenes(model: str, count: int, as_json: bool) -> None:
-    """How well MODEL finds drawn scenes that no training has seen: recall@1 and recall@10, fp32 and int8.
+    """Measure how well MODEL finds drawn scenes that no training has seen: recall@1 and recall@10, fp32 and int8.
 
     Of a re-ranker: how often the first caption is that of the scene asked for, and how often it fits what was asked,
     before and after the first 50 that demo-minilm and words find are read again.
@@ -156,7 +156,7 @@ def _print_scenes(model: str, count: int, figures: dict[str, dict[str, float]], 
 @option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often both run.")
 @json_option
 def index_speed(folder: Path, encoder: str, rounds: int, as_json: bool) -> None:
-    """How much of the encoder's speed is left when the images in FOLDER are indexed, from their files on."""
+    """Measure how much of the encoder's speed is left when the images in FOLDER are indexed, from their files on."""
     from vlmsearch.bench.index import measure_index
 
     speed = measure_index(folder, encoder=encoder, rounds=rounds)

@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 10.0
 def load_checkpoint(
     load: Callable[..., Any], location: str, folder: Path | None, *, revision: str | None, **options: object
 ) -> Any:
-    """What ``load``, a ``from_pretrained`` of transformers, makes of ``folder``, or else of the name ``location``.
+    """Return what ``load``, a ``from_pretrained`` of transformers, makes of ``folder``, else of ``location``.
 
     A copy that is on this machine is taken as it is; ``revision`` asks for another. ModelUnavailableError where there
     is none and the hub has none or cannot be reached, within seconds: transformers by itself would try for a minute.

@@ -102,7 +102,7 @@ class Child(Closable):
         self._log.join(_END_SECONDS)
 
     def _watch(self) -> None:
-        """When the process ends, end what it started: it may hold the pipes open."""
+        """End what the process started when it ends: it may hold the pipes open."""
         self._process.wait()
         self._kill()
 

@@ -112,7 +112,7 @@ class ChromaConnection(ABC):
 
     @abstractmethod
     def note_garbage(self, rows: int) -> None:
-        """So many rows have been replaced or deleted: what they held may be forgotten."""
+        """Note that so many rows have been replaced or deleted: what they held may be forgotten."""
 
     def disk_use(self) -> tuple[int, int] | None:
         """Return how many bytes the database takes, and how many are left for it; None where nobody says."""
@@ -123,7 +123,7 @@ class ChromaConnection(ABC):
         return ()
 
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:
-        """The rows of a collection with the vectors that were written, where they are kept beside the graph too."""
+        """Yield the rows of a collection with the vectors that were written, where these are kept beside the graph."""
         yield from ()
 
     def renew(self) -> bool:
@@ -163,7 +163,7 @@ class ServedChroma(ChromaConnection):
         return True
 
     def prepare(self) -> None:
-        """Nothing is to be done on a server."""
+        """Do nothing on a server."""
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool = False, collection: str = "") -> T:
         """Return what ``call`` returns; BackendUnavailableError where the server does not answer in time."""
@@ -183,7 +183,7 @@ class ServedChroma(ChromaConnection):
             yield
 
     def note_garbage(self, rows: int) -> None:
-        """The server looks after its own files."""
+        """Do nothing: the server looks after its own files."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -256,7 +256,7 @@ class Subindex(ChromaConnection):
         return self._inner.places()
 
     def note_garbage(self, rows: int) -> None:
-        """Rows have been replaced or deleted."""
+        """Note that rows have been replaced or deleted."""
         self._inner.note_garbage(rows)
 
     def logged(self, collection: str) -> Iterator[tuple[list[str], Vectors]]:

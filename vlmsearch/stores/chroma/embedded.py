@@ -321,7 +321,7 @@ class _OpenFolder:
         self._has_garbage = True
 
     def note_garbage(self, rows: int) -> None:
-        """Rows have been replaced or deleted."""
+        """Note that rows have been replaced or deleted."""
         self._has_garbage = True
         self._deleted += rows
 

@@ -174,7 +174,7 @@ class VectorRows:
     def compare(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None, versions: Versions
     ) -> list[VersionedHit]:
-        """These documents by the versions that ``versions`` gives, compared with the one query vector, best first."""
+        """Return documents by the versions in ``versions``, compared with the one query vector, best first."""
         compiled = None if where is None else compile_filter(where)
         found: list[VersionedHit] = []
         for _ in range(_MOST_LOOKS):

@@ -116,7 +116,7 @@ class MongoStore(MongoIndex):
         )
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
-        """Nothing is to be made beforehand."""
+        """Do nothing: nothing is to be made beforehand."""
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the fields, and find out how the server can search."""

@@ -165,7 +165,7 @@ def count_rows(rows: Rows, word: str) -> int:
 
 
 def _without_index(call: Callable[[], T], otherwise: T) -> T:
-    """What ``call`` returns; ``otherwise`` where the collection was dropped, or its text index is yet to be made."""
+    """Return what ``call`` returns; ``otherwise`` where the collection or its text index is not there."""
     try:
         return call()
     except OperationFailure as exc:

@@ -142,7 +142,7 @@ class MongoChromaStore(MongoIndex):
         return self._vectors
 
     def disk_use(self) -> DiskUse:
-        """What the documents take as MongoDB says, and the vectors in a folder, or about what they take on a server."""
+        """Return what documents and vectors take: as MongoDB says, in a folder, or about that on a server."""
         documents, dims = super().disk_use(), [s.dim for s in self.needed().spaces for _ in s.fields]
         folder = self._chroma.disk_use()
         if folder is None:

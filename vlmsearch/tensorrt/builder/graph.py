@@ -151,7 +151,7 @@ class _Writing:
     def _matmul(
         self, name: str, x: str, weight: Values, output: str, how: Int8 | None, *, chosen: bool | None = None
     ) -> None:
-        """A product, through INT8 where the Linear is one of the chosen."""
+        """Add a product, through INT8 where the Linear is one of the chosen."""
         if how is None or not (name in self._names if chosen is None else chosen):
             self.op("MatMul", [x, self.constant(f"{name}.weight", weight)], output, f"{name}/MatMul")
             return
@@ -189,7 +189,7 @@ class _Writing:
         return self.op("ReduceMean", [x], "", name, axes=[-1], keepdims=1)
 
     def _pad(self, node: onnx.NodeProto) -> None:
-        """A row of zeros in front: part of one kernel, which padding is not."""
+        """Add a row of zeros in front: part of one kernel, which padding is not."""
         name = node.name
         first, second, axis = (self.constant(f"int_{i}", np.array([i], np.int64)) for i in (0, 1, 1))
         row = self.op("Slice", [node.input[0], first, second, axis], "", f"{name}/row")
@@ -197,7 +197,7 @@ class _Writing:
         self.op("Concat", [zeros, node.input[0]], node.output[0], f"{name}/Concat", axis=1)
 
     def _length(self, node: onnx.NodeProto) -> None:
-        """The length of rows, with a name for every step: `tensorrt_network` keeps them in float32."""
+        """Add the length of rows, with a name for every step: `tensorrt_network` keeps them in float32."""
         square = self.op("Mul", [node.input[0], node.input[0]], "", f"{node.name}/square")
         axes = self.constant("last_axis", np.array([-1], np.int64))
         total = self.op("ReduceSum", [square, axes], "", f"{node.name}/total", keepdims=1)

@@ -192,12 +192,12 @@ class Context:
         self._context = context
 
     def set_shape(self, name: str, shape: Shape) -> None:
-        """The shape of an input from now on."""
+        """Set the shape of an input from now on."""
         if not self._context.set_input_shape(name, shape):
             raise log().failure(f"the plan does not take {name} of shape {shape}")
 
     def set_address(self, name: str, pointer: int) -> None:
-        """Where an input or the output lies on the GPU."""
+        """Set where an input or the output lies on the GPU."""
         if not self._context.set_tensor_address(name, pointer):
             raise log().failure(f"the plan does not take an address for {name}")
 

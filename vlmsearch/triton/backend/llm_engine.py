@@ -179,7 +179,7 @@ class BatchingEngine(Closable):
         self._stopped = {id: since for id, since in self._stopped.items() if since > oldest}
 
     def _turn(self, new: Sequence[GenerationTask], stopped: frozenset[str]) -> None:
-        """One token for every text."""
+        """Generate one token for every text."""
         self._drop(stopped)
         if self._texts:
             self._advance(self._texts, self._rows)

@@ -263,7 +263,7 @@ class Connection:
         result: triton.InferResult | None,
         error: InferenceServerException | None,
     ) -> None:
-        """What becomes of an answer, awaited or not; called from a thread of gRPC."""
+        """Take an answer, awaited or not; called from a thread of gRPC."""
         self._release(slot)
         if not answer.set_running_or_notify_cancel():
             return
@@ -273,7 +273,7 @@ class Connection:
             answer.set_result(result)
 
     def _release(self, slot: Slot | None) -> None:
-        """One attempt less is under way."""
+        """Note that one attempt less is under way."""
         if slot and self._slots:
             self._slots.give_back(slot)
         with self._changed:

@@ -31,7 +31,7 @@ class Security:
 
     @classmethod
     def from_environment(cls, *, tls: bool, host: str) -> Security:
-        """The settings for a host; ConfigError for a file that cannot be read, or a token that anybody could read."""
+        """Return the settings for a host; ConfigError for an unreadable file or a token that anybody can read."""
         root, certificate, key = (_file(f"VLMSEARCH_TRITON_{name}") for name in ("CA", "CERT", "KEY"))
         if bool(certificate) != bool(key):
             raise ConfigError("VLMSEARCH_TRITON_CERT and VLMSEARCH_TRITON_KEY go together")

@@ -166,12 +166,12 @@ class SharedSlots:
         return slot
 
     def give_back(self, slot: Slot) -> None:
-        """The slot's request is answered."""
+        """Note that the slot's request is answered."""
         slot.clear()
         self._free.put(slot)
 
     def forget(self) -> None:
-        """The server may have been restarted, and know no slot any more."""
+        """Forget all slots: the server may have been restarted, and know none any more."""
         with self._lock:
             self._stale.update(slot.name for slot in self._all)
 

@@ -259,7 +259,7 @@ def _place(config: pb.ModelConfig, options: RepoOptions, tower: Tower, profiles:
 
 
 def _add_runtime(config: pb.ModelConfig, bundle: Bundle, options: RepoOptions, shapes: Shapes, tower: Tower) -> None:
-    """What only one of the platforms has."""
+    """Add what only one of the platforms has."""
     if options.platform == "python":
         _put(config, "threads", str(options.threads))
     elif options.platform == "onnxruntime":
@@ -309,7 +309,7 @@ def _warm_with_zeros(config: pb.ModelConfig, size: int) -> None:
 
 
 def _warm_from_file(config: pb.ModelConfig, tensor: str) -> None:
-    """One item whose bytes lie in the model's folder ``warmup``, in a file named like the tensor."""
+    """Add one item whose bytes lie in the model's folder ``warmup``, in a file named like the tensor."""
     sample = config.model_warmup.add(name="one item", batch_size=1)
     form = pb.ModelWarmup.Input(data_type=pb.TYPE_STRING, dims=[1], input_data_file=tensor)
     sample.inputs[tensor].CopyFrom(form)

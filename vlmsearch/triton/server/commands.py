@@ -101,7 +101,7 @@ def server_command(
 def docker_command(
     folder: Path, ends: Endpoints, image: str, *, gpu: bool = False, cache_mib: int = 0, extra: Sequence[str] = ()
 ) -> list[str]:
-    """The ``docker run`` that serves a repository with NVIDIA's container, after installing what its models need."""
+    """Return the ``docker run`` that serves a repository with NVIDIA's container, after installing its packages."""
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; make a repository with `vlmsearch triton repo --out {folder}`")
     inside = Endpoints("0.0.0.0")  # noqa: S104 - in the container; outside it is what was asked for
