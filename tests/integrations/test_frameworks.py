@@ -90,7 +90,9 @@ def frameworks(tmp_path: Path) -> Iterator[Frameworks]:
 @pytest.mark.parametrize("writer", FRAMEWORKS)
 def test_metadata_of_any_json_are_read_and_filtered_by_each(frameworks: Frameworks, writer: str, reader: str) -> None:
     frameworks.write(writer, "a", "a dog in the snow", METADATA)
-    frameworks.write(writer, "b", "a dog in the rain", {"year": 2019, "season": "spring", "share": 0.25, "place": "Rome"})
+    frameworks.write(
+        writer, "b", "a dog in the rain", {"year": 2019, "season": "spring", "share": 0.25, "place": "Rome"}
+    )
     wanted = {"a": ("a dog in the snow", METADATA)}
     for key in ("year", "share", "season"):
         assert frameworks.read(reader, key, METADATA[key]) == wanted
