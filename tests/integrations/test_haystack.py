@@ -224,6 +224,7 @@ FILTERS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(filters=FILTERS, meta=METADATA)
 @settings(max_examples=500)
 def test_the_store_leaves_out_nothing_that_passes(filters: dict[str, Any], meta: dict[str, Any]) -> None:
