@@ -123,6 +123,7 @@ def test_one_module_imports_onnx_runtime() -> None:
     assert [str(path.relative_to(library)) for path in importing] == ["_util/ort.py"]
 
 
+@pytest.mark.slow
 def test_no_class_name_stands_twice() -> None:
     root = Path(vlmsearch.__file__).parent
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(root.rglob("*.py"))]

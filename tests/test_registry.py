@@ -149,6 +149,7 @@ def test_no_extra_is_named_for_what_no_extra_brings(
     assert not isinstance(caught.value, MissingDependencyError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "scheme", "package", "extra"),
     [

@@ -81,6 +81,7 @@ def test_an_idle_child_that_was_killed_is_replaced() -> None:
     assert pid_of_a_child() != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "limit"), [("spin", "cpu_seconds"), ("sleep", "seconds")])
 def test_what_takes_too_long_is_ended(function: str, limit: str) -> None:
     limits = {"memory_bytes": 2**29, "cpu_seconds": 30, "seconds": 30, limit: 1}

@@ -47,6 +47,7 @@ def test_long_texts_are_as_long_as_abstracts_and_differ() -> None:
     assert len(set(texts)) == 40
 
 
+@pytest.mark.slow
 def test_images_are_timed_from_pixels_and_from_files() -> None:
     result = CliRunner().invoke(cli, ["bench", "encode", "demo-clip", "--count", "12", "--rounds", "1"])
     assert result.exit_code == 0, result.output

@@ -35,6 +35,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(diagnosis, "load_library", lambda name: FakeCuda(count=2))
 
 
+@pytest.mark.slow
 def test_engines_are_timed_in_batches_and_from_jpegs_decoded_on_either_side() -> None:
     with pretend_gpu():
         result = bench("demo-clip", "--runtimes", "tensorrt", "--precision", "fp32,int8", "--json")

@@ -262,6 +262,7 @@ def test_a_generator_that_does_not_answer_ends_it_at_once(dataset: Path) -> None
     assert "cannot be reached" in str(done.exception)
 
 
+@pytest.mark.slow
 def test_ctrl_c_prints_what_was_measured(dataset: Path) -> None:
     with OpenAIServer(Script(delay=0.05)) as server:
         options = ["--concurrency=2,1", "--json", "--requests=6", f"--dataset={dataset}"]

@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.cli import ok
 from tests.support.service import free_socket
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_command_that_serves_what_it_indexed(tmp_path: Path) -> None:
     said = ok("demo", "--scenes", "10", cwd=tmp_path).splitlines()[-1]
     assert "http://127.0.0.1:8080" in said

@@ -149,6 +149,7 @@ def test_trec_and_beir_are_read(folder: Path) -> None:
     assert again["legs"]["words"]["measures"] == found["legs"]["words"]["measures"]
 
 
+@pytest.mark.slow
 def test_tuning_is_kept_in_the_index_and_used_by_the_next_run(folder: Path) -> None:
     rows: list[dict[str, Any]] = [{"query": f"the {thing}", "relevant": [thing]} for thing in THINGS]
     rows += [{"query": f"where is {place}", "relevant": []} for place in ("Rome", "Oslo", "Lima", "Cairo")]

@@ -85,6 +85,7 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+@pytest.mark.slow
 def test_no_message_of_the_library_names_a_flag_outside_a_whole_command() -> None:
     found = [
         f"{path.relative_to(LIBRARY)}:{line}: {text}"

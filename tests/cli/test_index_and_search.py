@@ -306,6 +306,7 @@ def test_a_folder_of_chroma_where_the_default_store_would_be_is_named(tmp_path: 
     assert ok("index", "a.txt", "--store", folder, "--encoder", "mock:", cwd=tmp_path).startswith("0 added")
 
 
+@pytest.mark.slow
 def test_the_demo_answers_its_question_with_citations_that_hold(tmp_path: Path) -> None:
     answer = json.loads(ok("demo", "--json", cwd=tmp_path))["answer"]
     cited = [citation["id"] for citation in answer["citations"]]

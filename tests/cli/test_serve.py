@@ -41,6 +41,7 @@ def served(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str],
         process.communicate()
 
 
+@pytest.mark.slow
 def test_what_was_accepted_is_finished_after_sigterm(tmp_path: Path) -> None:
     body = json.dumps({"documents": [{"id": "a", "text": "a dog"}]}).encode()
     with served(tmp_path) as (process, url):
@@ -69,6 +70,7 @@ def test_what_was_accepted_is_finished_after_sigterm(tmp_path: Path) -> None:
     assert json.loads(ok("info", "--store", f"sqlite:{tmp_path / 'index'}", "--json"))["documents"] == 1
 
 
+@pytest.mark.slow
 def test_a_job_is_cancelled_and_its_followers_are_let_go_when_the_server_stops(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -90,6 +92,7 @@ def test_a_job_is_cancelled_and_its_followers_are_let_go_when_the_server_stops(t
     assert json.loads(ok("fsck", "--store", store, "--json"))["clean"]
 
 
+@pytest.mark.slow
 def test_several_indexes_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "serve.toml").write_text(
         """

@@ -29,6 +29,7 @@ def _index(folder: Path) -> str:
     return store
 
 
+@pytest.mark.slow
 def test_texts_on_a_terminal_are_neither_markup_nor_commands(tmp_path: Path) -> None:
     store = _index(tmp_path)
     shown = on_a_terminal("search", "a star", "--store", store, environment={"COLUMNS": "200"}).decode()
@@ -57,6 +58,7 @@ def test_json_of_what_is_no_utf8_has_escapes(tmp_path: Path) -> None:
     assert "a star ? naïve" in sheet.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_the_encoding_of_the_output_lacks_has_escapes(tmp_path: Path) -> None:
     store, text = f"sqlite:{tmp_path / 'index'}", "naïve → \U0001f600 \x93"
     with Pipeline.open(store=store, encoder="onnx:demo-clip") as pipeline:

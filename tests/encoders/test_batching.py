@@ -361,6 +361,7 @@ class Timed(MockEncoder):
         return super().encode_texts(texts, role=role)
 
 
+@pytest.mark.slow
 def test_a_batch_waits_for_as_many_requests_as_there_were_but_for_a_part_of_its_time() -> None:
     alone = Timed(0.8)
     with BatchingEncoder(alone, delay=60.0) as encoder, ThreadPoolExecutor(4) as threads:

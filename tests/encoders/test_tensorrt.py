@@ -170,6 +170,7 @@ def test_encoders_that_open_together_build_once(gpu: PretendGpu) -> None:
     assert gpu.used == 0
 
 
+@pytest.mark.slow
 def test_another_tensorrt_or_gpu_gets_engines_of_its_own() -> None:
     for version in VERSIONS:
         with machine(version) as gpu:
@@ -443,6 +444,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_texts_of_one_length_have_engines_for_that_length(tmp_path: Path) -> None:
     """SigLIP pads every text to one length and takes images whole."""
     recipe = make_recipe(tmp_path, make_siglip(tmp_path / "checkpoint", positions=16), space="siglip")

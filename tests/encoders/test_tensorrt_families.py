@@ -19,6 +19,8 @@ from vlmsearch.models.bundle import Bundle
 from vlmsearch.models.recipe import Calibration, Recipe, Shapes
 from vlmsearch.registry import open_encoder
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["a red star", "two large striped circles above a small heart", "", "a ring and a star " * 30, "a <pad> x"]
 RECIPE = Recipe(
     "tiny", "MIT", "words", checkpoint="checkpoint", precisions=("fp32", "fp16", "qdq"), dims=(32,),

@@ -309,6 +309,7 @@ def test_the_command_names_its_flags_where_it_refuses(folder: Path) -> None:
     assert "give --to a place without an index" in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
     with ChromaStore(str(tmp_path / "index")) as source:
         source.bind("encoder 1", SPACES)

@@ -555,6 +555,7 @@ print(*peaks)
 """
 
 
+@pytest.mark.slow
 def test_memory_of_the_flow_does_not_grow_with_the_documents() -> None:
     done = subprocess.run([sys.executable, "-c", _FLAT], capture_output=True, text=True, check=True)
     few, many = map(int, done.stdout.split())

@@ -75,6 +75,7 @@ def _command(folder: Path, *paths: Path) -> dict[str, object]:
     return report
 
 
+@pytest.mark.slow
 def test_hostile_files_are_rejected_one_by_one_and_what_is_beside_them_is_indexed(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
@@ -94,6 +95,7 @@ def test_hostile_files_are_rejected_one_by_one_and_what_is_beside_them_is_indexe
     assert not {name for name in codes if "#" not in name} & ids
 
 
+@pytest.mark.slow
 def test_a_picture_larger_than_its_header_says_takes_the_memory_of_a_child(tmp_path: Path) -> None:
     data = BytesIO()
     Image.new("RGB", (8000, 8000), (10, 200, 30)).save(data, "AVIF", quality=10, speed=10)
@@ -149,6 +151,7 @@ def _fuzz(folder: Path, kind: str, count: int) -> None:
     assert {name.name for name in names} <= ids | rejected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRITERS)
 def test_mutations_of_ordinary_files_lose_nothing(kind: str, tmp_path: Path) -> None:
     _fuzz(tmp_path, kind, 12)

@@ -218,6 +218,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_reindex_that_is_killed_before_the_switch_is_told_of_and_taken_up(tmp_path: Path) -> None:
     url = f"chroma:{tmp_path / 'index'}"
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "a red star"}\n{"id": "b", "text": "two dogs"}\n')

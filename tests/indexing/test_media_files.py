@@ -119,6 +119,7 @@ def test_a_film_is_opened_again_only_when_it_or_its_subtitles_change(
     assert list(documents(pipeline)) == ["note.png"]
 
 
+@pytest.mark.slow
 def test_of_a_film_that_is_cut_short_the_scenes_that_are_there_are_found(pipeline: Pipeline, folder: Path) -> None:
     path = film(folder / "broken.mkv", [3] * 8)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -159,6 +160,7 @@ def test_office_documents_are_found_by_their_text(
 # ------------------------------------------------------------------------------------------------- text in images
 
 
+@pytest.mark.slow
 def test_the_text_in_images_is_found_by_its_words_and_says_where_it_is(pipeline: Pipeline, folder: Path) -> None:
     sign(folder / "sign.png", "harbour")
     Image.new("RGB", (64, 64), "grey").save(folder / "plain.png")
@@ -175,6 +177,7 @@ def test_the_text_in_images_is_found_by_its_words_and_says_where_it_is(pipeline:
     assert pipeline.search("harbour", limit=1)[0].document.id == str(folder / "sign.png")
 
 
+@pytest.mark.slow
 def test_images_are_read_once_and_a_run_without_reading_leaves_their_text(
     pipeline: Pipeline, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +200,7 @@ def test_images_are_read_once_and_a_run_without_reading_leaves_their_text(
     assert documents(pipeline)["sign.png"].text is None
 
 
+@pytest.mark.slow
 def test_a_text_of_its_own_comes_before_the_text_in_the_image(pipeline: Pipeline, folder: Path) -> None:
     sign(folder / "sign.png", "harbour")
     rows = [{"id": "own", "image": "sign.png", "text": "my own"}, {"id": "none", "image": "sign.png"}]
@@ -207,6 +211,7 @@ def test_a_text_of_its_own_comes_before_the_text_in_the_image(pipeline: Pipeline
     assert {id: document.text for id, document in documents(pipeline).items()} == {"own": "my own", "none": "harbour"}
 
 
+@pytest.mark.slow
 def test_the_words_in_frames_are_read_where_there_are_no_subtitles(pipeline: Pipeline, folder: Path) -> None:
     slide = np.asarray(Image.open(sign(folder / "slide.png", "harbour")).convert("RGB"))
     os.remove(folder / "slide.png")
@@ -244,6 +249,7 @@ def test_a_broken_image_is_rejected_as_it_is_without_reading(pipeline: Pipeline,
 # ------------------------------------------------------------------------------------------------- the command line
 
 
+@pytest.mark.slow
 def test_the_options_of_the_command_line(tmp_path: Path, folder: Path) -> None:
     film(folder / "holiday.mp4", (3, 3))
     write(folder / "page.html", "A lighthouse on the cliff")

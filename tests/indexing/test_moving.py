@@ -223,6 +223,7 @@ def test_a_service_that_reindexes_itself_fails_no_search(url: str, is_shared: bo
         assert service.encoder.fingerprint == encoder.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_shared", [False, True], ids=["a store of its own", "the store of the service"])
 @pytest.mark.parametrize("kind", ["sqlite", "mock"])
 def test_an_index_that_moves_back_and_forth_is_searched_all_the_time(
@@ -409,6 +410,7 @@ def test_a_file_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None
     assert (tmp_path / "index").stat().st_size == pytest.approx(use.bytes, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_folder_is_smaller_when_the_old_index_is_removed(tmp_path: Path) -> None:
     def size() -> int:
         return sum(each.stat().st_size for each in (tmp_path / "index").rglob("*") if each.is_file())

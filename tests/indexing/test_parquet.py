@@ -421,6 +421,7 @@ def odd_file(file: Path, folder: Path, seed: int) -> Path:
     return rewritten(file, folder, change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [150, pytest.param(6000, marks=pytest.mark.exhaustive)])
 def test_whatever_is_in_a_file_it_is_copied_or_refused(tmp_path: Path, count: int) -> None:
     with SqliteStore(str(tmp_path / "source")) as store:
@@ -488,6 +489,7 @@ def test_the_commands_name_their_flags_where_they_refuse(folder: Path) -> None:
     assert "give --store a place without an index" in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_half_file_and_an_import_goes_on(tmp_path: Path) -> None:
     with SqliteStore(str(tmp_path / "index")) as source:
         source.bind("encoder 1", SPACES)

@@ -234,6 +234,7 @@ class Failing(MemoryStore):
         super().quarantine(rejects)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["shorter", "longer", "broken", "shorter after it was interrupted"])
 def test_a_run_that_is_broken_off_at_any_write_is_completed_by_the_next(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -277,6 +278,7 @@ def test_a_run_that_is_broken_off_at_any_write_is_completed_by_the_next(
     assert writes > 2
 
 
+@pytest.mark.slow
 def test_a_file_that_is_put_back_after_its_successor_was_interrupted_is_whole_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +320,7 @@ pipeline.index(Paths([sys.argv[2]], options=SourceOptions(pdf=True)), on_progres
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_run_is_completed_by_the_next(how: signal.Signals, tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "a.pdf", [f"page {i}" for i in range(300)], size=(200, 200))
@@ -358,6 +361,7 @@ print(*peaks)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_pages(tmp_path: Path) -> None:
     few = write_pdf(tmp_path / "few.pdf", [f"page {i}" for i in range(300)], size=(100, 100))
     many = write_pdf(tmp_path / "many.pdf", [f"page {i}" for i in range(1500)], size=(100, 100))

@@ -425,6 +425,7 @@ def test_of_two_runs_that_build_the_same_index_the_last_to_begin_goes_on(kind: s
     assert store.over("index").needed().fingerprint == SECOND.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_reindex_or_removal_loses_nothing(kind: Kind) -> None:
     report = kill_everywhere(lambda: mock_world(kind), first=len(kind) % 6, step=6)
@@ -432,6 +433,7 @@ def test_a_killed_reindex_or_removal_loses_nothing(kind: Kind) -> None:
     assert report.wrong == {}
 
 
+@pytest.mark.slow
 def test_a_reindex_that_is_killed_and_killed_again_loses_nothing() -> None:
     report = kill_twice(lambda: mock_world("mongodb+chroma"), first=5, step=17)
     assert report.points >= 10
@@ -567,6 +569,7 @@ def test_a_reindex_that_another_one_replaces_writes_nothing_into_it(
         assert list(other.ids()) == ["b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mock", "chroma"])
 def test_reindexing_goes_on_where_it_was_interrupted(kind: str, tmp_path: Path) -> None:
     store, first = reindexable(kind, "", "", tmp_path), MockEncoder()

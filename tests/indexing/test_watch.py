@@ -99,6 +99,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_what_comes_changes_moves_and_goes(folder: Path) -> None:
     (folder / "a.txt").write_text("first")
     with watched(folder) as it:
@@ -119,6 +120,7 @@ def test_what_comes_changes_moves_and_goes(folder: Path) -> None:
     assert sum(report.pruned for report in it.reports) == 2
 
 
+@pytest.mark.slow
 def test_what_is_not_taken_from_a_folder_does_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("outside")
     (tmp_path / "other").mkdir()
@@ -150,6 +152,7 @@ def test_documents_of_other_origins_stay(folder: Path) -> None:
         it.is_soon({"b.txt": "by hand", os.path.relpath("mine", folder): "mine"})
 
 
+@pytest.mark.slow
 def test_folders_that_move_in_and_out(folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
@@ -186,6 +189,7 @@ def test_a_burst_ends_in_what_there_is(folder: Path) -> None:
     assert it.rejects == []
 
 
+@pytest.mark.slow
 def test_a_file_is_read_when_it_is_whole(folder: Path, tmp_path: Path) -> None:
     Image.effect_noise((64, 64), 50).save(tmp_path / "whole.png")
     data = (tmp_path / "whole.png").read_bytes()
@@ -199,6 +203,7 @@ def test_a_file_is_read_when_it_is_whole(folder: Path, tmp_path: Path) -> None:
     assert it.rejects == []
 
 
+@pytest.mark.slow
 def test_a_file_that_is_written_all_the_time_is_read_now_and_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +220,7 @@ def test_a_file_that_is_written_all_the_time_is_read_now_and_then(
         until(lambda: (it.texts().get("log.txt") or "").endswith("the end"))
 
 
+@pytest.mark.slow
 def test_a_bad_file_is_tried_again_when_it_changes_and_forgotten_when_it_goes(folder: Path, tmp_path: Path) -> None:
     Image.new("RGB", (8, 8), "red").save(tmp_path / "good.png")
     with watched(folder) as it:
@@ -226,6 +232,7 @@ def test_a_bad_file_is_tried_again_when_it_changes_and_forgotten_when_it_goes(fo
         until(lambda: len(it.store) == 1 and not it.store.rejects())
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_moved_away_or_cannot_be_read_loses_nothing(folder: Path, tmp_path: Path) -> None:
     (folder / "a.txt").write_text("a")
     with watched(folder) as it:
@@ -398,6 +405,7 @@ def indexed(folder: Path) -> int:
         return len(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_it_and_the_next_start_goes_on(folder: Path, number: signal.Signals) -> None:
     (folder / "a.txt").write_text("a")
@@ -419,6 +427,7 @@ def test_ctrl_c_ends_it_and_the_next_start_goes_on(folder: Path, number: signal.
     assert (step["added"], step["unchanged"], step["pruned"]) == (1, 1, 1)
 
 
+@pytest.mark.slow
 def test_nothing_is_missed_when_the_queue_of_the_kernel_overflows(folder: Path) -> None:
     """Stopped, the process takes no events; more come than inotify keeps, and of the last folders there are none."""
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())

@@ -224,6 +224,7 @@ FILTERS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(filters=FILTERS, meta=METADATA)
 @settings(max_examples=500)
 def test_the_store_leaves_out_nothing_that_passes(filters: dict[str, Any], meta: dict[str, Any]) -> None:
@@ -508,3 +509,17 @@ def test_the_index_is_opened_late_and_again_after_it_was_closed(tmp_path: Path) 
     index.close()
     assert len(index) == 0
     index.close()
+
+
+def test_a_retriever_takes_the_options_of_a_search_and_keeps_them_in_its_file() -> None:
+    store = VlmsearchDocumentStore("mock:", encoder="mock:")
+    texts = ["a dog in the snow", "a blue car", "a dog of 2021"]
+    store.write_documents([Document(id=str(i), content=text) for i, text in enumerate(texts)])
+    retriever = VlmsearchTextRetriever(store, rerank="mock:", min_score=0.0, top_k=1)
+    [found] = retriever.run("dog 2021")["documents"]
+    assert found.id == "2"
+    again = VlmsearchTextRetriever.from_dict(retriever.to_dict())
+    assert again.to_dict() == retriever.to_dict()
+    assert retriever.to_dict()["init_parameters"]["rerank"] == "mock:"
+    with pytest.raises(TypeError, match="colour"):
+        VlmsearchTextRetriever(store, colour="red").run("dog")  # type: ignore[call-arg]

@@ -231,6 +231,7 @@ def test_an_index_on_a_server_is_used_in_the_same_way(running_service: RunningSe
         assert json.loads(found.text)["text"] == "a dog in the snow"
 
 
+@pytest.mark.slow
 def test_a_client_starts_it_as_a_program(folder: Path, running_service: RunningService) -> None:
     local = StdioServerParameters(command=sys.executable, args=command(folder))
     names, found = with_client(local, everything)
@@ -244,6 +245,7 @@ def test_a_client_starts_it_as_a_program(folder: Path, running_service: RunningS
     assert found["matches"][0]["text"] == "a dog in the snow"
 
 
+@pytest.mark.slow
 def test_a_program_ends_with_its_input(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, *command(folder)], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
@@ -270,6 +272,7 @@ def over_http(folder: Path) -> Iterator[str]:
             process.wait(30)
 
 
+@pytest.mark.slow
 def test_clients_come_over_http_from_this_machine_alone(folder: Path) -> None:
     with over_http(folder) as url:
         names, found = with_client(url, everything)

@@ -28,12 +28,14 @@ def recall(pictures: list[Image.Image]) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 def test_edited_scenes_are_copies() -> None:
     found = recall([make_scene(seed).draw() for seed in SEEDS])
     assert min(found.values()) >= 0.85, found
     assert sum(found.values()) / len(found) >= 0.95, found
 
 
+@pytest.mark.slow
 def test_scenes_that_differ_in_one_attribute_are_not() -> None:
     wrong = 0
     for seed in SEEDS:

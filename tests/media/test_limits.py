@@ -350,6 +350,7 @@ print(claimed, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURED)
 def test_an_image_takes_the_memory_that_its_header_was_taken_to_mean(name: str) -> None:
     code = DECODE.format(small=SMALL_PNG)
@@ -377,6 +378,7 @@ with Pipeline.open(encoder="mock:", store="mock:", image_limits=ImageLimits(deco
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["png", "webp"])
 def test_an_image_that_the_memory_does_not_suffice_for_ends_no_run(tmp_path: Path, decoder: str) -> None:
     good = tmp_path / "good"

@@ -55,6 +55,7 @@ def found_words(lines: list[Line]) -> list[str]:
     return " ".join(line.text for line in lines).lower().split()
 
 
+@pytest.mark.slow
 def test_words_over_photographs_are_read_whichever_way_the_picture_is_turned() -> None:
     found = dict.fromkeys(TURNS, 0)
     count, ordered = 6, 0
@@ -69,6 +70,7 @@ def test_words_over_photographs_are_read_whichever_way_the_picture_is_turned() -
     assert ordered >= 0.8 * 4 * count  # in reading order, with not one word missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_text_is_read_at_every_exif_orientation(orientation: int) -> None:
     image = plain("harbour lantern")
@@ -136,6 +138,7 @@ def test_lines_side_by_side_are_read_from_left_to_right() -> None:
     assert [line.text for line in read_text(image)] == ["left column", "right column", "below"]
 
 
+@pytest.mark.slow
 def test_large_long_and_tiny_pictures_are_read() -> None:
     large = plain("harbour lantern").resize((4000, 800))
     (line,) = read_text(large)
@@ -160,6 +163,7 @@ def test_languages_in_latin_letters_are_read(text: str) -> None:
     assert found_words(read_text(plain(text, (600, 80)))) == text.lower().split()
 
 
+@pytest.mark.slow
 def test_threads_share_one_engine_and_read_the_same() -> None:
     images = [sign(seed)[0] for seed in range(3)]
     alone = [read_text(image) for image in images]
@@ -183,6 +187,7 @@ def test_boxes_are_written_as_metadata() -> None:
     assert boxes_text(lines) == "1,2,3,4;5,6,7,8"
 
 
+@pytest.mark.slow
 def test_nothing_is_downloaded() -> None:
     program = (
         "import socket\n"
@@ -214,6 +219,7 @@ def test_without_rapidocr_the_error_names_the_extra() -> None:
     assert done.stdout == "reading text in pictures needs RapidOCR: pip install 'vlmsearch[ocr]'\n"
 
 
+@pytest.mark.slow
 def test_reading_costs_little_more_than_rapidocr_alone() -> None:
     import rapidocr
 

@@ -89,6 +89,7 @@ def test_what_is_no_document_is_refused(tmp_path: Path) -> None:
     assert code_of(cut) == "corrupt"
 
 
+@pytest.mark.slow
 def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "bomb.docx", "x")
     with zipfile.ZipFile(path) as file:

@@ -261,6 +261,7 @@ def test_a_line_in_a_conftest_gives_the_fixtures(pytester: pytest.Pytester) -> N
     pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=4)
 
 
+@pytest.mark.slow
 def test_without_the_drivers_all_but_the_mock_servers_work(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """

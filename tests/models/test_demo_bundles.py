@@ -48,6 +48,7 @@ def test_the_retrieval_they_report_is_good_enough(name: str) -> None:
     assert abs(tenth["fp32"] - tenth["int8"]) <= 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_reproduces_the_figures(name: str) -> None:
     result = CliRunner().invoke(cli, ["bench", "scenes", name, "--count", "200", "--json"])

@@ -117,6 +117,7 @@ def test_the_demonstration_is_calibrated_and_finds_more_than_is_found_without_it
             assert found[f"partial {figure} re-ranked"] > found[f"partial {figure} without"]
 
 
+@pytest.mark.slow
 def test_the_command_line_lists_it_and_measures_it_again() -> None:
     listed = json.loads(ok("models", "--json"))
     rows = {row["precision"]: row for row in listed["rerankers"] if row["name"] == "demo-reranker"}

@@ -68,6 +68,7 @@ def precision_and_recall(folder: Path, found: Duplicates) -> tuple[float, float]
     return len(said & true) / len(said), len(said & true) / len(true)
 
 
+@pytest.mark.slow
 def test_copies_are_in_one_group_and_nothing_else_is(folder: Path, indexed: Pipeline) -> None:
     done: list[int] = []
     found = indexed.duplicates(on_progress=done.append)

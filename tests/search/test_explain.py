@@ -265,6 +265,7 @@ def is_on_the_star(scene: Scene, regions: Regions) -> bool:
     return any(abs(item.x - x) <= item.diameter / 2 and abs(item.y - y) <= item.diameter / 2 for item in stars)
 
 
+@pytest.mark.slow
 def test_the_region_that_mattered_most_lies_on_the_star(tmp_path: Path) -> None:
     scenes: dict[str, Scene] = {}
     seed = 10_000_000  # far from those that the model was trained on

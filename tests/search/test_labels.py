@@ -27,6 +27,8 @@ from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
+pytestmark = pytest.mark.slow
+
 BACKGROUNDS = ("meadow", "beach", "brick wall", "night sky", "snow")
 TEXTS = {"1": "a dog in the snow", "2": "a blue car", "3": "a dog in a car", "4": "nothing of these"}
 KINDS = ("memory", "sqlite", "chroma", "chroma server", "mongodb", "mongodb+chroma")

@@ -139,6 +139,7 @@ def test_an_encoder_without_a_fit_still_finds_and_orders() -> None:
         assert [match.document.id for match in pipeline.search("a red star")][:1] == ["x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", [("shape", "star"), ("colour", "red"), ("background", "snow")])
 def test_what_no_scene_has_is_not_found_and_what_is_there_is(absent: tuple[Attribute, str]) -> None:
     scenes = drawn_scenes(300, queries=80, absent=absent)

@@ -50,6 +50,7 @@ def wait(service: RunningService, id: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_job_rejects_hostile_files_and_indexes_what_is_beside_them(service: RunningService, tmp_path: Path) -> None:
     write_hostile(tmp_path / "in")
     (tmp_path / "in" / "z.txt").write_text("a blue car")
@@ -78,6 +79,7 @@ def test_a_job_that_reads_what_takes_long_is_cancelled(settings: ServerSettings,
     assert time.monotonic() - stopped < 60
 
 
+@pytest.mark.slow
 def test_thumbnails_that_take_long_hold_up_no_search(service: RunningService, tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "in" / "a.pdf", ["one", "two"])
     assert wait(service, start(service, tmp_path / "in"))["result"]["added"] == 3

@@ -15,6 +15,7 @@ def test_nothing_is_lost_when_a_writer_or_a_server_is_killed(tmp_path: Path) -> 
     assert chaos.run(tmp_path, 3, chaos.SERVED)["documents"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [4, pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_nothing_of_a_file_is_lost_when_its_writer_is_killed(tmp_path: Path, count: int) -> None:
     found = chaos.run(tmp_path, 5, ["sqlite"] * count)

@@ -21,6 +21,7 @@ STARTERS = frozenset(
         ("tests.support.mongo_servers", "MongoServer"),
         ("tests.support.mongo_servers", "mongo_server"),
         ("tests.support.object_storage", "object_storage"),
+        ("tests.support.ray_cluster", "processes"),
         ("tests.support.servers", "chroma_server"),
         ("tests.support.servers", "running"),
         ("tests.support.triton_server", "serving"),

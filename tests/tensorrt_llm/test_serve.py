@@ -171,6 +171,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_process_for_each_rank_and_all_of_them_stopped(tmp_path: Path, machine: dict[str, str]) -> None:
     repository(tmp_path, tp=4)
     for number in (signal.SIGINT, signal.SIGTERM):

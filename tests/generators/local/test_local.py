@@ -246,6 +246,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, monkeypatch: pytest.Monke
             open_generator(f"transformers:{location}")
 
 
+@pytest.mark.slow
 def test_without_the_hub_a_name_is_unavailable() -> None:
     code = (
         "from vlmsearch.registry import open_generator\n"

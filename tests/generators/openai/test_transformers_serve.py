@@ -22,6 +22,8 @@ from vlmsearch import ConfigError, GenerationOptions
 from vlmsearch.generators.base import Generator
 from vlmsearch.generators.openai.generator import OpenAIGenerator
 
+pytestmark = pytest.mark.server
+
 GREEDY = GenerationOptions(max_tokens=20)
 
 

@@ -213,6 +213,7 @@ def test_a_package_that_fails_takes_only_its_own_process_along(setting: Setting,
         assert "about to initialise MPI" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_package_that_hangs_is_given_up(setting: Setting) -> None:
     setting.fault("hang")
     started = time.monotonic()
@@ -271,6 +272,7 @@ def test_closed_it_leaves_no_process(setting: Setting) -> None:
         generator.generate("?")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", "hang"])
 def test_nothing_is_left_of_an_application_that_is_killed(setting: Setting, tmp_path: Path, fault: str) -> None:
     setting.fault(fault)

@@ -42,6 +42,8 @@ from vlmsearch.stores.chroma.collections import ChromaCollection
 from vlmsearch.stores.chroma.log import DATABASE
 from vlmsearch.stores.chroma.store import ChromaStore
 
+pytestmark = pytest.mark.slow
+
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 

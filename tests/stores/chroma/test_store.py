@@ -199,6 +199,7 @@ def rows_of(folder: Path, *topics: str) -> dict[str, list[Any]]:
         }
 
 
+@pytest.mark.slow
 def test_foreign_collections_are_left_alone_bit_for_bit(tmp_path: Path) -> None:
     """Also one of a dropped collection whose log is there yet, and one of our name in a database of Chroma's own."""
     folder = tmp_path / "db"
@@ -412,6 +413,7 @@ def test_many_left_over_vectors_do_not_shorten_a_page(tmp_path: Path) -> None:
 PROCESSES.set_forkserver_preload(["vlmsearch.stores.chroma.store", __name__])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_killed_processes_lose_nothing_that_was_written(tmp_path: Path, kills: int) -> None:
     location, rng, torn = tmp_path / "index", np.random.default_rng(5), 0

@@ -134,6 +134,7 @@ def run(tmp_path: Path, name: str, step: int) -> None:
     assert looked > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTIONS)
 def test_some_points(tmp_path: Path, name: str) -> None:
     run(tmp_path, name, {"forget": 60, "merge": 20}.get(name, 7))

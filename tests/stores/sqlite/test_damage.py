@@ -65,6 +65,7 @@ def damaged(whole: bytes, seed: int) -> bytes:
     return bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [60, pytest.param(2500, marks=pytest.mark.exhaustive)])
 def test_a_damaged_file_is_told_in_one_line_whatever_is_done(tmp_path: Path, whole: bytes, count: int) -> None:
     path, told = tmp_path / "index", 0
@@ -175,6 +176,7 @@ def look(store: SqliteStore) -> list[object]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [100, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_updates_without_end_leave_the_file_small_and_searches_exact(
     tmp_path: Path, turns: int, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,7 @@ def output(running: "subprocess.Popen[str]") -> str:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2000, pytest.param(20_000, marks=pytest.mark.exhaustive)])
 def test_readers_see_whole_batches_within_a_second_of_the_commit(tmp_path: Path, size: int) -> None:
     path, records, committed = tmp_path / "index", make_records(size, (IMAGE, TEXT)), dict[int, float]()
@@ -108,6 +109,7 @@ def test_readers_see_whole_batches_within_a_second_of_the_commit(tmp_path: Path,
     assert max(seen[-1][1] for _, seen in answers) - committed[size] < 1
 
 
+@pytest.mark.slow
 def test_processes_that_create_one_index_at_once_all_write_to_it(tmp_path: Path) -> None:
     with ExitStack() as ended:
         running = [ended.enter_context(process(CREATE, tmp_path / "index", number)) for number in range(8)]
@@ -122,6 +124,7 @@ def test_processes_that_create_one_index_at_once_all_write_to_it(tmp_path: Path)
         assert store.check().clean
 
 
+@pytest.mark.slow
 def test_a_writer_waits_for_one_that_has_the_lock_and_says_so_where_that_is_too_long(tmp_path: Path) -> None:
     path = tmp_path / "index"
     with SqliteStore(str(path)) as store:

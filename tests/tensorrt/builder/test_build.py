@@ -26,6 +26,8 @@ from vlmsearch.export.inputs import open_session
 from vlmsearch.models.bundle import Bundle, model_file, open_bundle
 from vlmsearch.models.recipe import TowerGate, read_recipe
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = ("8.6", "10", "11")
 MOST = ("8.6", pytest.param("10", marks=pytest.mark.exhaustive), "11")
 """What builds differ by is whether types are weak, as in 8.6, or strong, as in the two others."""

@@ -154,6 +154,7 @@ def test_models_hold_none_of_the_library(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_requirements_bring_the_library_wherever_pip_is_run(tmp_path: Path) -> None:
     """As a container does it, offline: all but the library is there already in the versions that are named."""
     folder = write_repository("demo", tmp_path / "R", RepoOptions()).folder

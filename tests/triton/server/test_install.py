@@ -37,6 +37,7 @@ def another_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 def test_another_triton_than_was_tested_is_not_installed() -> None:
     with pytest.raises(ModelUnavailableError, match=r"Expected sha256 [0-9a-f]{64}.* Got "):
         install(report=print)
@@ -97,6 +98,7 @@ def library_in_server() -> Path:
     return Path(subprocess.run(command, cwd="/", capture_output=True, text=True, check=True).stdout.strip()).parent
 
 
+@pytest.mark.slow
 def test_a_library_that_changed_is_installed_alone_and_offline(package: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(server_folder() / "env")], check=True)
     (site,) = server_folder().glob("env/lib/python3*/site-packages")
