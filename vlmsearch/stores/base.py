@@ -624,7 +624,7 @@ class Replaceable(Protocol):
             spaces: The other encoder's.
 
         Returns:
-            The index, as a store; of two at a time, the first fails.
+            The index, as a store. There may be several at a time, each of its own run.
         """
 
     def successor(self) -> Store | None:

@@ -125,6 +125,13 @@ class SqliteStore(GenerationalStore):
             if found is not None and found.get("revision") == revision:
                 db.execute("DELETE FROM slots WHERE slot = ?", [slot])
 
+    def slots(self) -> list[Slot]:
+        """All slots that have a row."""
+        if not self._database.exists():
+            return []
+        with self._database.reading("look for the index") as db:
+            return [slot for (slot,) in db.execute("SELECT slot FROM slots ORDER BY slot")]
+
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """The tables are made together with the row of the slot."""
 
