@@ -293,7 +293,7 @@ def check_from(form: Read) -> CheckReport:
     """Return the report of a form."""
     from vlmsearch.stores.base import CheckReport
 
-    lists = ("orphans", "stale", "missing", "unfinished", "unindexed")
+    lists = ("orphans", "stale", "missing", "unfinished", "unindexed", "damaged")
     given: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in form.items()}
     del given["clean"]
     return CheckReport(**given)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -37,9 +38,10 @@ from vlmsearch.indexing.forecast import forecast
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import check_store, quarantine_of
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
+from vlmsearch.stores.sqlite.schema import tables_by_generation
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 TEXT = Field("minilm", "text")
@@ -192,7 +194,7 @@ def test_a_service_moves_to_another_model_without_a_failed_search(
         assert service.search(kept[8].text, limit=1, min_score=0)[0].document.id == "8"
         with open_store(url) as store:
             assert isinstance(store, GenerationalStore)
-            assert (store.kept_generations(), store.read_slot("next"), store.read_slot("trial")) == (["2"], None, None)
+            assert (store.kept_generations(), store.slots()) == (["2"], ["index"])
 
 
 def write(writer: Pipeline, late: str, gone: str, written: dict[str, str | None]) -> None:
@@ -320,7 +322,7 @@ def test_a_forecast_leaves_an_index_as_it_was(url: str, tmp_path: Path) -> None:
         assert found.bytes_added < found.bytes_after
         now = [store.read_slot("index"), store.read_slot("next"), list(store.ids()), quarantine_of(store).rejects()]
         assert now == before
-        assert store.read_slot("trial") is None
+        assert store.slots() == ["index", "next"]
         begun.delete([])  # whoever builds it is not disturbed
         assert len(pipeline.search("a scene", min_score=0, limit=100)) == 60
 
@@ -344,16 +346,67 @@ def test_a_killed_forecast_leaves_nothing_that_the_next_one_does_not_remove(kind
     assert points > 5
 
 
-def test_of_two_trials_the_first_fails(tmp_path: Path) -> None:
-    with SqliteStore(str(tmp_path / "index")) as store:
+@pytest.mark.parametrize("url", ["sqlite", "chroma", "mongodb", "mongodb+chroma"], indirect=True)
+def test_trials_at_the_same_time_do_not_touch_each_other(url: str) -> None:
+    with open_store(url) as store:
+        assert isinstance(store, GenerationalStore)
         Pipeline(FIRST, store).add(Document("a", text="a red star"))
         with store.trial(SECOND.fingerprint, SECOND.spaces) as trial:
             pipeline = Pipeline(SECOND, trial)
             pipeline.add(Document("a", text="a red star"))
-            forecast(store.over("index"), THIRD)
-            with pytest.raises(IndexMismatchError):
+            with store.trial(THIRD.fingerprint, THIRD.spaces) as other:
+                Pipeline(THIRD, other).add([Document("b", text="a red star"), Document("c", text="a red star")])
+                assert forecast(store, THIRD).left == 1
+                assert check_store(store, repair=True).unfinished == ()
                 pipeline.add(Document("b", text="a red star"))
-        assert store.read_slot("trial") is None
+                assert (sorted(trial.ids()), sorted(other.ids())) == (["a", "b"], ["b", "c"])
+            pipeline.add(Document("d", text="a red star"))
+            assert sorted(trial.ids()) == ["a", "b", "d"]
+        assert store.slots() == ["index"]
+
+
+FORECASTS = """
+import sys
+from vlmsearch.indexing.forecast import forecast
+from vlmsearch.registry import open_store
+from vlmsearch_mocks import MockEncoder
+while True:
+    with open_store(sys.argv[1]) as store:
+        forecast(store, MockEncoder(neighbours={"a": [sys.argv[2]]}))
+"""
+
+
+@pytest.mark.parametrize("finish", ["fsck --repair", "reindex", "another forecast"])
+def test_killed_processes_that_forecast_at_once_leave_nothing_for_long(tmp_path: Path, finish: str) -> None:
+    url = f"sqlite:{tmp_path / 'index'}"
+    with open_store(url) as store:
+        assert isinstance(store, SqliteStore)
+        Pipeline(FIRST, store).add(Document(f"{i}", text=f"text {i}") for i in range(100))
+        workers = [subprocess.Popen([sys.executable, "-c", FORECASTS, url, name]) for name in ("b", "c")]
+        try:
+            seen, left = set[str](), list[str]()
+            while len(seen) < 6 or not left:
+                left = [slot for slot in store.slots() if slot != "index"]
+                seen.update(left)
+                assert all(worker.poll() is None for worker in workers), "neither fails for the other"
+                time.sleep(0.01)
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+        left = store.slots()[1:]
+        assert {said.partition(" ")[0] for said in store.check().unfinished} == set(left)
+        if finish == "reindex":
+            assert reindex(store, THIRD).switched
+            drop_old(store)
+        elif finish == "another forecast":
+            forecast(store, THIRD)
+        else:
+            store.check(repair=True)
+        assert store.slots() == ["index"]
+        assert store.check().clean
+        with closing(sqlite3.connect(tmp_path / "index")) as db:
+            assert list(tables_by_generation(db)) == [int(store.generation)]
 
 
 def test_a_forecast_needs_an_index_of_another_model() -> None:

@@ -17,7 +17,11 @@ _SHOWN = 10
 
 @command()
 @store_option
-@option("--repair", is_flag=True, help="Finish or roll back what was cut off, and remove what belongs to nothing.")
+@option(
+    "--repair",
+    is_flag=True,
+    help="Finish or roll back what was cut off, remove what belongs to nothing, and make again what can be.",
+)
 @json_option
 def fsck(store: str, repair: bool, as_json: bool) -> None:
     """Check that documents, vectors and journal of an index agree.
@@ -43,6 +47,7 @@ def _kinds(report: CheckReport) -> dict[str, Sequence[str]]:
         "missing": report.missing,
         "unindexed": report.unindexed,
         "unfinished": report.unfinished,
+        "damaged": report.damaged,
     }
 
 
@@ -61,5 +66,7 @@ def _print(report: CheckReport) -> None:
         click.echo(f"in progress {report.in_progress}")
     if report.missing and report.repaired:
         click.echo("Documents with missing vectors count as changed: index their sources again.", err=True)
+    if report.damaged and report.repaired:
+        click.echo("What is left of damaged documents is kept: index their sources again.", err=True)
     if not report.clean and not report.repaired:
         click.echo("Not in order: run `vlmsearch fsck --repair`.", err=True)

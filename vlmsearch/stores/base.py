@@ -533,7 +533,9 @@ class CheckReport:
         unfinished: Writes and deletes that were cut off.
         in_progress: How many writes are under way.
         repaired: Whether all that is listed has been put in order.
-        unindexed: Vectors that searching does not find.
+        unindexed: Vectors that searching does not find, and what else follows from documents and does not agree.
+        damaged: Documents, and inputs on the quarantine list, that are not what was written. What can be read of such a
+            document is kept, and it counts as changed: indexing its source again puts it right.
 
     Example:
         >>> CheckReport("chroma:./index", 3, {"clip/image": 3}, orphans=("a",)).clean
@@ -550,11 +552,13 @@ class CheckReport:
     in_progress: int = 0
     repaired: bool = False
     unindexed: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
         """Return whether everything was in order."""
-        return not (self.orphans or self.stale or self.missing or self.unindexed or self.unfinished)
+        listed = (self.orphans, self.stale, self.missing, self.unindexed, self.unfinished, self.damaged)
+        return not any(listed)
 
 
 @runtime_checkable
@@ -627,7 +631,7 @@ class Replaceable(Protocol):
             spaces: The other encoder's.
 
         Returns:
-            The index, as a store; of two at a time, the first fails.
+            The index, as a store. There may be several at a time, each of its own run.
         """
 
     def successor(self) -> Store | None:

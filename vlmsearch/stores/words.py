@@ -24,8 +24,10 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import islice, pairwise
+from contextlib import closing, contextmanager
+from functools import cache, lru_cache
+from importlib.metadata import version
+from itertools import islice, pairwise, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -347,6 +349,19 @@ class FullText:
             language, self._stems
         )
 
+    @property
+    def stemmer(self) -> str:
+        """Return which release of a stemmer makes the words: another one makes others, which do not fit those.
+
+        Returns:
+            Its name and release; "" where SQLite alone makes them.
+
+        Example:
+            >>> FullText("words", "de").stemmer.partition(" ")[0], FullText("words", "en").stemmer
+            ('snowballstemmer', '')
+        """
+        return "" if self.language in ("en", "none", "parts") else _stemmer_release()
+
     def create(self, db: sqlite3.Connection) -> None:
         """Create the table.
 
@@ -512,6 +527,58 @@ class FullText:
         """
         db.execute(f"""INSERT INTO "{self.table}" ("{self.table}") VALUES ('integrity-check')""")  # noqa: S608
 
+    def agrees(self, db: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> bool:
+        """Check whether the table finds and ranks exactly these rows, by making it once more elsewhere.
+
+        Args:
+            db: The database; it may be one that is only read.
+            rows: The number of each row, and its words.
+
+        Returns:
+            Whether it does; False also where it is damaged.
+        """
+        with closing(sqlite3.connect("")) as other:  # in a temporary file
+            made = FullText(self.table, self.language)
+            made.create(other)
+            made.insert(other, rows)
+            try:
+                with self._vocabulary(db) as here, made._vocabulary(other) as there:
+                    return all(_have_equal(db, other, query) for query in self._contents()) and all(
+                        here(term) == there(term)
+                        for (term, *_) in other.execute(f"SELECT * FROM {_VOCABULARY}")  # noqa: S608
+                    )
+            except sqlite3.DatabaseError as exc:
+                if str(exc) == "interrupted":
+                    raise
+                return False
+
+    def _contents(self) -> Sequence[str]:
+        """Queries for all that FTS5 has but the places of terms: how long rows are, and which terms there are."""
+        return (
+            f'SELECT id, sz FROM "{self.table}_docsize" ORDER BY id',  # noqa: S608 - our names
+            f'SELECT nullif(block, zeroblob(length(block))) FROM "{self.table}_data" WHERE id = 1',  # noqa: S608
+            f"SELECT term, doc, cnt FROM {_VOCABULARY} ORDER BY term",  # noqa: S608
+        )
+
+    @contextmanager
+    def _vocabulary(self, db: sqlite3.Connection) -> Iterator[Callable[[str], object]]:
+        """Views of the terms, and a function that returns a sum over the places of one term, found by the term."""
+        places = f"{_VOCABULARY}_places"
+        for name, kind in ((_VOCABULARY, "row"), (places, "instance")):
+            db.execute(f"DROP TABLE IF EXISTS {name}")
+            db.execute(f'CREATE VIRTUAL TABLE {name} USING fts5vocab(main, "{self.table}", {kind})')
+        total = f"SELECT count(*), sum((doc * 1000003 + offset) % 2147483647) FROM {places} WHERE term = ?"  # noqa: S608
+        yield lambda term: db.execute(total, (term,)).fetchone()
+        for name in (_VOCABULARY, places):
+            db.execute(f"DROP TABLE {name}")
+
+
+_VOCABULARY = "temp.vocabulary"
+
+
+def _have_equal(one: sqlite3.Connection, other: sqlite3.Connection, query: str) -> bool:
+    return all(row == same for row, same in zip_longest(one.execute(query), other.execute(query)))
+
 
 def _any_of(terms: Iterable[tuple[str, int]]) -> str:
     """What FTS5 is asked for to find rows that hold any of the terms: it counts one as often as it stands there."""
@@ -526,6 +593,11 @@ def _distinct(terms: Iterable[str], *, most: int) -> list[str]:
         if len(found) == most:
             break
     return list(found)
+
+
+@cache
+def _stemmer_release() -> str:
+    return f"snowballstemmer {version('snowballstemmer')}"
 
 
 class _Stemmer:

@@ -4,6 +4,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
 from tests.support.cli import run
 from tests.support.sqlite_images import log_of
-from vlmsearch import VlmsearchError
+from vlmsearch import BackendError, Document, Reject, Stamp, VlmsearchError
+from vlmsearch.stores import words
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.sqlite import tables
@@ -103,7 +105,14 @@ REMOVED = {
     "attributes": "DELETE FROM attributes_1 WHERE row % 3 = 0",
     "another attribute": "UPDATE attributes_1 SET value = value + 1.0 WHERE row = 44",
     "words": "DELETE FROM words_1_docsize WHERE id % 3 = 0",
+    "a bit of a code": "UPDATE codes_1_0 SET codes = CAST(substr(codes, 1, 9) || x'41' || substr(codes, 11) AS BLOB)",
+    "a small bit of a code": "UPDATE codes_1_0 SET signs = CAST(x'00' || substr(signs, 2) AS BLOB)",
+    "a word": "UPDATE words_1_data SET block = CAST(replace(CAST(block AS TEXT), 'tex', 'tes') AS BLOB) WHERE id > 10",
+    "the length of a document": "UPDATE words_1_docsize SET sz = x'07' WHERE id = 44",
     "count": "UPDATE state_1 SET documents = 7",
+    "the last row": "UPDATE state_1 SET last_row = last_row - 1",
+    "a row far away": "UPDATE state_1 SET last_row = 1 << 40",
+    "a death": "UPDATE deaths_1 SET row = 44 WHERE number = 1",
 }
 
 
@@ -125,7 +134,7 @@ def test_what_follows_from_documents_and_vectors_is_made_again(tmp_path: Path, w
         assert look(reader) == before, "who has it open sees it too"
 
 
-@pytest.mark.parametrize("what", ["DELETE FROM vectors_1_0 WHERE row = 44", "a bit of a vector", "a bit of a code"])
+@pytest.mark.parametrize("what", ["DELETE FROM vectors_1_0 WHERE row = 44", "a bit of a vector", "its smallest bit"])
 def test_a_document_whose_vector_is_lost_or_damaged_counts_as_changed(tmp_path: Path, whole: bytes, what: str) -> None:
     path = tmp_path / "index"
     path.write_bytes(whole)
@@ -137,15 +146,10 @@ def test_a_document_whose_vector_is_lost_or_damaged_counts_as_changed(tmp_path: 
         with store._database.writing("damage") as db:
             if what.startswith("DELETE"):
                 db.execute(what)
-            elif what == "a bit of a vector":
-                (vector,) = db.execute("SELECT vector FROM vectors_1_0 WHERE row = 44").fetchone()
-                db.execute("UPDATE vectors_1_0 SET vector = ? WHERE row = 44", [vector[:6] + b"\x3f\x3f" + vector[8:]])
             else:
-                last, rows, codes = db.execute("SELECT last, rows, codes FROM codes_1_0 WHERE last > 43").fetchone()
-                place = np.frombuffer(rows, "<i8").tolist().index(44) * 32
-                code = bytes([codes[place] ^ 0x40])
-                changed = codes[:place] + code + codes[place + 1 :]
-                db.execute("UPDATE codes_1_0 SET codes = ? WHERE last = ?", [changed, last])
+                (vector,) = db.execute("SELECT vector FROM vectors_1_0 WHERE row = 44").fetchone()
+                turned = b"\x3f\x3f" if what == "a bit of a vector" else bytes([vector[6] ^ 1, vector[7]])
+                db.execute("UPDATE vectors_1_0 SET vector = ? WHERE row = 44", [vector[:6] + turned + vector[8:]])
         assert store.check().missing == (f"clip/image of {id}",)
         assert store.check(repair=True).repaired
         assert store.stamps([id])[id].digest == ""
@@ -155,6 +159,188 @@ def test_a_document_whose_vector_is_lost_or_damaged_counts_as_changed(tmp_path: 
         assert hits[0].id == id
         assert len(hits) == len(store)
         assert store.check().clean
+
+
+def damage(store: SqliteStore, statement: str) -> None:
+    with store._database.writing("damage") as db:
+        db.execute(statement)
+
+
+DAMAGED = {
+    "a letter": "UPDATE documents_1 SET text = 'tex7 45' WHERE id = 'id-45'",
+    "no UTF-8": "UPDATE documents_1 SET text = CAST(x'74C3' AS TEXT) WHERE id = 'id-45'",
+    "another type": "UPDATE documents_1 SET text = CAST(text || 'x' AS BLOB) WHERE id = 'id-45'",
+    "a value": """UPDATE documents_1 SET metadata = '{"number": 44}' WHERE id = 'id-45'""",
+    "broken metadata": """UPDATE documents_1 SET metadata = '{"number": 45' WHERE id = 'id-45'""",
+    "deep metadata": f"UPDATE documents_1 SET metadata = '{'[' * 70000}' WHERE id = 'id-45'",
+    "broken fields": "UPDATE documents_1 SET fields = '7' WHERE id = 'id-45'",
+    "unknown fields": """UPDATE documents_1 SET fields = '["clip/imafe"]' WHERE id = 'id-45'""",
+    "its stamp": "UPDATE documents_1 SET digest = digest || '!' WHERE id = 'id-45'",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_document_is_never_shown_and_counts_as_changed_when_it_is_repaired(
+    tmp_path: Path, whole: bytes, what: str
+) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(whole)
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        damage(store, DAMAGED[what])
+        for use in (
+            lambda: store.get(["id-45"]),
+            lambda: store.records(["id-45"]),
+            lambda: store.upsert(RECORDS[45:46]),
+            lambda: store.delete(["id-45"]),
+        ):
+            with pytest.raises(
+                BackendError, match=r"id-45' is damaged in the index: run `vlmsearch fsck --rep|damaged"
+            ):
+                use()
+        assert store.get(["id-44"]) == [RECORDS[44].document], "others are as they were"
+        report = store.check()
+        assert report.damaged == ("id-45",)
+        assert not report.clean
+        assert store.check(repair=True).damaged == ("id-45",)
+        assert store.check().clean
+        assert store.stamps(["id-45"])["id-45"].digest == "", "it is indexed anew"
+        assert store.get(["id-45"])[0].id == "id-45"
+        assert len(store) == 59
+        store.upsert(RECORDS[45:46])
+        assert store.get(["id-45"]) == [RECORDS[45].document]
+        assert store.search_words("45", limit=5).hits[0].id == "id-45"
+        assert store.search(IMAGE, RECORDS[45].vectors[IMAGE][None], limit=1)[0][0].id == "id-45"
+        assert store.check().clean
+
+
+def test_a_document_of_which_nothing_is_left_is_gone_after_a_repair(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(whole)
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        damage(store, "UPDATE documents_1 SET id = '' WHERE id = 'id-45'")
+        assert store.check(repair=True).damaged == ("",)
+        assert store.check().clean
+        assert (len(store), store.get(["id-45"])) == (58, [])
+        store.upsert(RECORDS[45:46])
+        assert store.get(["id-45"]) == [RECORDS[45].document]
+        assert store.check().clean
+
+
+def test_a_damaged_text_does_not_break_searches_for_its_words(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        store.upsert([replace(r, document=Document(r.document.id, f"uniq{r.document.id[3:]} thing")) for r in RECORDS])
+    content = bytearray(path.read_bytes())
+    assert content.count(b"uniq17 thing") == 1
+    content[content.index(b"uniq17 thing") + 2] ^= 1
+    path.write_bytes(content)
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        assert store.check().damaged == ("id-17",)
+        with pytest.raises(BackendError, match="'id-17' is damaged"):
+            store.delete(["id-17"])
+        assert store.check(repair=True).damaged == ("id-17",)
+        assert store.delete(["id-17"]) == 1
+        assert store.check().clean
+        for words in ("uniq17", "thing", "uniq3"):
+            assert "id-17" not in [hit.id for hit in store.search_words(words, limit=99).hits]
+        assert len(store.search_words("thing", limit=99).hits) == 59
+
+
+@pytest.mark.parametrize("letter", [":", "a"])
+def test_damage_in_the_index_of_ids_is_told_and_repaired(tmp_path: Path, whole: bytes, letter: str) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as db:
+        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name LIKE 'sqlite_autoindex_doc%'").fetchone()
+    content, page = bytearray(whole), (root - 1) * 8192
+    at = content.index(b"id-9" if letter == "a" else b"id-12", page)
+    content[at + 4 * (letter == ":")] = ord(letter)  # with an "a", the last id is before all others
+    path.write_bytes(content)
+    log_of(path).unlink(missing_ok=True)
+    id = "id-9" if letter == "a" else "id-12"
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        assert any("missing from index" in said for said in store.check().unindexed)
+        if letter == "a":
+            with pytest.raises(BackendError, match="its ids are out of order"):
+                list(store.ids())
+        assert store.get([id]) == [], "it cannot be found"
+        store.upsert(RECORDS[int(id[3:]) : int(id[3:]) + 1])
+        assert not store.check().clean
+        assert store.check(repair=True).repaired
+        assert store.check().clean
+        assert list(store.ids()) == sorted({*IDS} - {"id-1"})
+        assert len(store) == 59
+        assert store.get([id]) == [RECORDS[int(id[3:])].document]
+        assert [hit.id for hit in store.search_words(id[3:], limit=9).hits] == [id]
+
+
+def test_damage_on_the_quarantine_list_and_of_a_slot_is_told(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(whole)
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        store.quarantine([Reject(id, "corrupt", "no image", Stamp("d", "s")) for id in ("a.png", "b.png")])
+        damage(store, "UPDATE rejects SET id = 'c.png' WHERE id = 'a.png'")
+        with pytest.raises(BackendError, match=r"'c.png' on the quarantine list is damaged: run `vlmsearch fsck --rep"):
+            store.rejects()
+        assert store.check().damaged == ("c.png on the quarantine list",)
+        assert store.check(repair=True).repaired
+        assert [reject.id for reject in store.rejects()] == ["b.png"], "the other is tried again"
+        assert store.check().clean
+        damage(store, "UPDATE slots SET row = replace(row, '\"en\"', '\"eo\"')")
+    with SqliteStore(str(path)) as store, pytest.raises(BackendError, match="its slot 'index' is not what was written"):
+        store.search_words("text", limit=1)
+
+
+def test_tables_that_no_slot_names_are_told_and_removed(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(whole)
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        before = look(store)
+        manifest = store.needed()
+        with store._database.writing("leave tables") as db:
+            tables.Tables(manifest, "7").create(db)
+            tables.Tables(manifest, "1234567890").create(db)
+        assert store.check().orphans == ("tables of generation 7", "tables of generation 1234567890")
+        assert store.check(repair=True).repaired
+        assert store.check().clean
+        assert look(store) == before
+    with closing(sqlite3.connect(path)) as db:
+        assert not db.execute("SELECT name FROM sqlite_master WHERE name LIKE '%\\_7%' ESCAPE '\\'").fetchall()
+
+
+def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [replace(r, document=Document(r.document.id, "laufende Hunde und Häuser")) for r in RECORDS]
+
+    def use(release: str, length: int) -> SqliteStore:
+        monkeypatch.setattr(words, "_stemmer_release", lambda: f"snowballstemmer {release}")
+        monkeypatch.setattr(words, "_stemmer", lambda language: lambda word: word[:length])
+        store = SqliteStore(str(tmp_path / "index"), language="de")
+        store.bind("e", SPACES)
+        return store
+
+    with use("1.0", 4) as store:
+        store.upsert(records)
+        assert store.check().clean
+        assert "words" not in store.describe()
+    for repair, before, release, length in ((True, "1.0", "2.0", 5), (False, "2.0", "3.0", 3)):
+        with use(release, length) as store:
+            assert f"made by snowballstemmer {before}, and here is" in store.describe()["words"]
+            assert any(f"words, made by snowballstemmer {before}" in said for said in store.check().unindexed)
+            if repair:
+                assert store.check(repair=True).repaired
+            else:
+                assert store.delete(["id-0", "id-1"]) == 2, "which makes them again first"
+            assert store.check().clean
+            assert "words" not in store.describe()
+            for word in ("Hunde", "laufende", "Häuser"):
+                assert len(store.search_words(word, limit=99).hits) == len(store)
 
 
 def row_of(store: SqliteStore, id: str) -> int:

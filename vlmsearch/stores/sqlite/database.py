@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError
-from vlmsearch.stores.sqlite.schema import SHARED, VERSION, run, stranger
+from vlmsearch.stores.sqlite.schema import SCHEMA, VERSION, Schema, run, stranger
+from vlmsearch.stores.sqlite.upgrade import FIRST, upgrade
 
 _OURS = 0x766C6D73
 """The application id of our databases: "vlms"."""
@@ -337,7 +338,10 @@ class Database:
             )
         if version < VERSION:
             self._upgrade(connection)
-        if found := stranger(connection):
+        self._refuse_strangers(connection, SCHEMA)
+
+    def _refuse_strangers(self, connection: sqlite3.Connection, schema: Schema) -> None:
+        if found := stranger(connection, schema):
             raise ConfigError(
                 f"{self.name} has the {found}, which vlmsearch does not make so: if another program changed the file, "
                 "restore a copy; if it came from elsewhere, do not use it"
@@ -349,19 +353,30 @@ class Database:
             raise ConfigError(f"{self.name} cannot have a write-ahead log here: put the index on a local disk")
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
-        """Take the steps that the schema lacks, all of them or none."""
+        """Take the steps that the schema lacks, all of them or none; ConfigError where the file may not be written."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if not version:
-                run(connection, SHARED)
+                run(connection, SCHEMA.shared)
+            elif version < VERSION:
+                self._refuse_strangers(connection, FIRST)
+                upgrade(connection)
             connection.execute(f"PRAGMA application_id = {_OURS}")
             connection.execute(f"PRAGMA user_version = {max(version, VERSION)}")
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException as exc:
             with suppress(sqlite3.Error):  # which may have ended it by itself, as where the disk is full
                 connection.execute("ROLLBACK")
+            if isinstance(exc, sqlite3.OperationalError) and "readonly" in str(exc):
+                raise ConfigError(
+                    f"{self.name} was written by an older vlmsearch, and may only be read here: run "
+                    f"`vlmsearch fsck --store {self.name}` as a user who may write to it, which renews it"
+                ) from exc
             raise
+        if 0 < version < VERSION:
+            with suppress(BackendError):  # others may be writing: what is written next takes the room
+                self.shrink()
 
     # ---- what goes wrong
 

@@ -9,20 +9,33 @@ import functools
 import re
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 
 from vlmsearch.stores.words import FullText
 
-SHARED = """
-    CREATE TABLE slots (slot TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID;
+
+@dataclass(frozen=True)
+class Schema:
+    """The statements that make the tables, with ``{g}`` for the generation and ``{n}`` for the field."""
+
+    shared: str
+    """What a file has once."""
+    of_a_generation: str
+    of_a_field: str
+
+
+SCHEMA = Schema(
+    shared="""
+    CREATE TABLE slots (slot TEXT PRIMARY KEY, row TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE rejects (
-        id TEXT PRIMARY KEY, code TEXT NOT NULL, message TEXT NOT NULL, digest TEXT NOT NULL, source TEXT NOT NULL
+        id TEXT PRIMARY KEY, code TEXT NOT NULL, message TEXT NOT NULL, digest TEXT NOT NULL, source TEXT NOT NULL,
+        crc INTEGER NOT NULL
     ) WITHOUT ROWID
-"""
-"""What a file has once."""
-OF_A_GENERATION = """
+""",
+    of_a_generation="""
     CREATE TABLE documents_{g} (
         row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, source TEXT NOT NULL,
-        fields TEXT NOT NULL, image TEXT, metadata TEXT NOT NULL, text TEXT
+        fields TEXT NOT NULL, image TEXT, metadata TEXT NOT NULL, text TEXT, crc INTEGER NOT NULL
     );
     CREATE TABLE attributes_{g} (
         key TEXT NOT NULL, row INTEGER NOT NULL, value NOT NULL, PRIMARY KEY (key, row)
@@ -30,17 +43,20 @@ OF_A_GENERATION = """
     CREATE TABLE deaths_{g} (number INTEGER PRIMARY KEY, row INTEGER NOT NULL);
     CREATE TABLE state_{g} (
         epoch INTEGER NOT NULL, last_row INTEGER NOT NULL, last_death INTEGER NOT NULL, documents INTEGER NOT NULL,
-        loose_groups INTEGER NOT NULL, loose_rows INTEGER NOT NULL, first_row INTEGER NOT NULL, survivors BLOB NOT NULL
+        loose_groups INTEGER NOT NULL, loose_rows INTEGER NOT NULL, first_row INTEGER NOT NULL, survivors BLOB NOT NULL,
+        stemmer TEXT NOT NULL
     )
-"""
-OF_A_FIELD = """
-    CREATE TABLE vectors_{g}_{n} (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+""",
+    of_a_field="""
+    CREATE TABLE vectors_{g}_{n} (row INTEGER PRIMARY KEY, vector BLOB NOT NULL, crc INTEGER NOT NULL);
     CREATE TABLE codes_{g}_{n} (
         last INTEGER PRIMARY KEY, count INTEGER NOT NULL, rows BLOB NOT NULL, steps BLOB NOT NULL, codes BLOB NOT NULL,
-        signs BLOB NOT NULL
+        signs BLOB NOT NULL, crc INTEGER NOT NULL
     )
-"""
-VERSION = 1
+""",
+)
+"""The tables of this version."""
+VERSION = 2
 """The version of this schema."""
 _TOKENIZERS = ("en", "none", "parts")
 """Languages whose tables of words differ."""
@@ -54,23 +70,33 @@ def run(db: sqlite3.Connection, statements: str) -> None:
         db.execute(statement)
 
 
-def stranger(db: sqlite3.Connection) -> str | None:
-    """Return what of a file's schema this version does not make, such as ``view 'documents_1'``; None where nothing."""
+def stranger(db: sqlite3.Connection, schema: Schema) -> str | None:
+    """Return what of a file's schema is not of this one, such as ``view 'documents_1'``; None where nothing is."""
     for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master"):
-        if not _is_known(str(kind), str(name), sql):
+        if not _is_known(schema, str(kind), str(name), sql):
             return f"{kind} {name!r}"
     return None
 
 
-def _is_known(kind: str, name: str, sql: object) -> bool:
+def tables_by_generation(db: sqlite3.Connection) -> dict[int, list[str]]:
+    """Return the names of the tables that belong to a generation, by its number."""
+    found: dict[int, list[str]] = {}
+    for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"):
+        parts = _NAME.fullmatch(name)
+        if parts is not None and not parts[4]:  # what FTS5 makes beside its table goes with that
+            found.setdefault(int(parts[2]), []).append(name)
+    return found
+
+
+def _is_known(schema: Schema, kind: str, name: str, sql: object) -> bool:
     if sql is None:  # the index of a constraint
         return kind == "index" and name.startswith("sqlite_autoindex_")
     parts = _NAME.fullmatch(name)
     if parts is None:
-        return (kind, _normalised(sql)) in _known().get(name, ())
+        return (kind, _normalised(sql)) in _known(schema).get(name, ())
     table, generation, field, part = parts.groups("")
     numbers = f"_{generation}", f"_{generation}{field or '_0'}"
-    known = _known().get(f"{table}_0{'_0' if field else ''}{part}", ())
+    known = _known(schema).get(f"{table}_0{'_0' if field else ''}{part}", ())
     return any(
         kind == each and _normalised(sql) == _PLACE.sub(lambda place: numbers[bool(place[1])], made)
         for each, made in known
@@ -82,12 +108,12 @@ def _normalised(sql: object) -> str:
 
 
 @functools.cache
-def _known() -> dict[str, set[tuple[str, str]]]:
-    """The kinds and statements of everything that is made here, by name, with 0 for generation and field."""
+def _known(schema: Schema) -> dict[str, set[tuple[str, str]]]:
+    """The kinds and statements of everything that a schema makes, by name, with 0 for generation and field."""
     found: dict[str, set[tuple[str, str]]] = {}
     for language in _TOKENIZERS:
         with closing(sqlite3.connect(":memory:")) as db:
-            for part in (SHARED, OF_A_GENERATION, OF_A_FIELD):
+            for part in (schema.shared, schema.of_a_generation, schema.of_a_field):
                 run(db, part.format(g=0, n=0))
             FullText("words_0", language).create(db)
             for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):

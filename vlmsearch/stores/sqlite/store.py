@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from itertools import compress, islice
 from operator import attrgetter
 from pathlib import Path
@@ -23,8 +24,9 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.sqlite.audit import audit
+from vlmsearch.stores.sqlite.checksums import checksum, is_whole
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
-from vlmsearch.stores.sqlite.tables import Tables, fields_of, kept, parsed, string, undamaged
+from vlmsearch.stores.sqlite.tables import Tables, drop_tables, fields_of, kept, parsed, string, undamaged
 from vlmsearch.stores.sqlite.view import View, Views
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.words import check_language, most_score
@@ -117,7 +119,8 @@ class SqliteStore(GenerationalStore):
 
     def _put_slot(self, db: sqlite3.Connection, slot: Slot, row: Mapping[str, Any]) -> None:
         Tables(self._read(row), row["generation"]).create(db)
-        db.execute("INSERT OR REPLACE INTO slots VALUES (?, ?)", [slot, json.dumps(row)])
+        values = slot, json.dumps(row)
+        db.execute("INSERT OR REPLACE INTO slots VALUES (?, ?, ?)", [*values, checksum(*values)])
 
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
@@ -125,6 +128,13 @@ class SqliteStore(GenerationalStore):
             found = _slot_row(db, slot)
             if found is not None and found.get("revision") == revision:
                 db.execute("DELETE FROM slots WHERE slot = ?", [slot])
+
+    def slots(self) -> list[Slot]:
+        """All slots that have a row."""
+        if not self._database.exists():
+            return []
+        with self._database.reading("look for the index") as db:
+            return _slots(db)
 
     def prepare(self, spaces: Sequence[Space], generation: str) -> None:
         """The tables are made together with the row of the slot."""
@@ -138,7 +148,7 @@ class SqliteStore(GenerationalStore):
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove the tables of a generation, and make the file smaller."""
         with self._database.writing("remove an index") as db:
-            Tables(Manifest("", tuple(spaces), "", self.default_language), generation).drop(db)
+            drop_tables(db, int(generation))
         self._database.shrink()
 
     def _reading(self, operation: str) -> AbstractContextManager[tuple[sqlite3.Connection, Tables]]:
@@ -394,7 +404,10 @@ class SqliteStore(GenerationalStore):
         """How the store searches, for people."""
         self.needed()
         size = self._database.path.stat().st_size
-        return {"search": "exact", "size": f"{size / 2**20:.1f} MiB", **super().describe()}
+        with self._reading("look for the stemmer") as (db, tables):
+            other = tables.other_stemmer(db)
+        words = {"words": f"{other}: run `vlmsearch fsck --repair`"} if other else {}
+        return {"search": "exact", "size": f"{size / 2**20:.1f} MiB", **words, **super().describe()}
 
     # ---- the quarantine list
 
@@ -403,10 +416,11 @@ class SqliteStore(GenerationalStore):
         if self.as_opened() is None:
             return []
         with self._reading("read the quarantine list") as (db, _):
-            found = db.execute("SELECT id, code, message, digest, source FROM rejects ORDER BY id")
-            return [
-                Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp in found
-            ]
+            found = db.execute("SELECT id, code, message, digest, source, crc FROM rejects ORDER BY id").fetchall()
+        for row in found:
+            if not is_whole(row):
+                raise BackendError(f"{row[0]!r} on the quarantine list is damaged: run `vlmsearch fsck --repair`")
+        return [Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp, _ in found]
 
     def quarantine(self, rejects: Sequence[Reject]) -> None:
         """Put inputs on the quarantine list, or replace their entries."""
@@ -414,7 +428,9 @@ class SqliteStore(GenerationalStore):
         if rejects:
             rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
             with self._database.writing("write the quarantine list") as db:
-                db.executemany("INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?)", rows)
+                db.executemany(
+                    "INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
+                )
 
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the quarantine list; unknown ids are ignored."""
@@ -426,20 +442,42 @@ class SqliteStore(GenerationalStore):
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Whether the file is whole and its parts agree; with ``repair``, what can be made again is."""
+        left = self.left_trials()
+        if repair:
+            self.remove_trials()
         transaction = self._writing if repair else self._reading
         with transaction("check the index") as (db, tables):
-            return audit(db, tables, self.name, repair=repair)
+            rows = [row for slot in _slots(db) if (row := _slot_row(db, slot)) is not None]
+            named = {int(each["generation"]) for row in rows for each in _generations(row)}
+            report = audit(db, tables, self.name, named, repair=repair)
+        if repair:
+            self._database.shrink()
+        return replace(report, unfinished=tuple(f"{slot} of `vlmsearch reindex --dry-run`" for slot in left))
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
 
 
+def _slots(db: sqlite3.Connection) -> list[Slot]:
+    return [slot for (slot,) in db.execute("SELECT slot FROM slots ORDER BY slot")]
+
+
+def _generations(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All generations that the row of a slot names."""
+    return [row, *([row["old"]] if row.get("old") else []), *row.get("garbage", ())]
+
+
 def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
-    row = db.execute("SELECT row FROM slots WHERE slot = ?", [slot]).fetchone()
+    row = db.execute("SELECT * FROM slots WHERE slot = ?", [slot]).fetchone()
     if row is None:
         return None
-    found = parsed(row[0])
+    if not is_whole(row):
+        raise BackendError(
+            f"the index is damaged: its slot {slot!r} is not what was written; restore a copy of the file, or index "
+            "again under another name"
+        )
+    found = parsed(row[1])
     if not isinstance(found, dict):
         raise BackendError(f"the index is damaged: its slot {slot!r} holds no JSON object")
     return found

@@ -7,11 +7,15 @@ words         a full-text index, by row
 vectors_N     the vectors of field N as float32, by row
 codes_N       their codes and signs in groups, by the last row of each: those of one write, and later of many
 deaths        rows that were removed, in the order in which that happened, until they are forgotten
-state         one row: how far the generation has come, see `TableState`
+state         one row: how far the generation has come, see `TableState`, and which stemmer made the words
 ============  ============================================================================================
 
 Rows are numbered from 1 in the order in which they were written, and never change or come back. So whoever has read
 everything up to a row and a death needs only what came after it.
+
+Documents, vectors and codes have checksums. Whoever shows a document, or writes anew what was read, looks at these
+first: what is damaged is refused, not shown and not made to look whole. Searching takes vectors and codes as they are;
+`audit` looks at everything. Attributes, words, deaths and state follow from documents, and are compared with them.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,9 +34,10 @@ import numpy as np
 
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import BackendError, one_line
+from vlmsearch.stores.sqlite.checksums import checksum, is_whole, vector_checksum
 from vlmsearch.stores.sqlite.codes import BLOCK, Coded, Places, find
 from vlmsearch.stores.sqlite.columns import Stored, stored
-from vlmsearch.stores.sqlite.schema import OF_A_FIELD, OF_A_GENERATION, run
+from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
 from vlmsearch.stores.words import FullText, words_of
 from vlmsearch.types import Document, Field, Manifest, Record, Scalar, Stamp, Vectors
 
@@ -71,6 +76,38 @@ class Row(NamedTuple):
     image: str | bytes | None
     metadata: str
     text: str | bytes | None
+    crc: int = -1
+
+    def sealed(self) -> Row:
+        """The same with the checksum that it should have."""
+        return self._replace(crc=checksum(*self[:-1]))
+
+    def whole(self) -> Row:
+        """The same; BackendError where the checksum is of other values."""
+        if not is_whole(self):
+            raise BackendError(
+                f"the document {self.id!r} is damaged in the index: run `vlmsearch fsck --repair`, and index its "
+                "source again"
+            )
+        return self
+
+    def legible(self) -> Row | None:
+        """What can be read of a damaged one, as a document that counts as changed; None where no document is left."""
+        strings = (_legible(value) for value in self[1:-1])
+        id, _, source, fields, image, metadata, text = strings
+        try:
+            names = json.dumps([name for name in parse_json(fields or "") if Field.parse(name)])
+        except (AttributeError, TypeError, ValueError):
+            names = "[]"
+        try:
+            values = json.dumps(_metadata(metadata or ""))
+        except (TypeError, ValueError):
+            values = "{}"
+        row = Row(self.row, id or "", "", source or "", names, image, values, text).sealed()
+        try:
+            return row if row.id and row.document else None
+        except (BackendError, ValueError):
+            return None
 
     @property
     def document(self) -> Document:
@@ -98,20 +135,11 @@ class Tables:
     def create(self, db: sqlite3.Connection) -> None:
         """Make the tables, unless they are there."""
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [f"state_{self.generation}"]).fetchone() is None:
-            run(db, OF_A_GENERATION.format(g=self.generation))
+            run(db, SCHEMA.of_a_generation.format(g=self.generation))
             for n in range(len(self.fields)):
-                run(db, OF_A_FIELD.format(g=self.generation, n=n))
-            db.execute(f"INSERT INTO {self.name('state')} VALUES (0, 0, 0, 0, 0, 0, 1, x'')")
+                run(db, SCHEMA.of_a_field.format(g=self.generation, n=n))
+            db.execute(f"INSERT INTO {self.name('state')} VALUES (0, 0, 0, 0, 0, 0, 1, x'', ?)", [self.words.stemmer])
             self.words.create(db)
-
-    def drop(self, db: sqlite3.Connection) -> None:
-        """Remove the tables."""
-        names = ["documents", "attributes", "deaths", "state"]
-        names += [f"{kind}_{self.generation}_{n}" for kind in ("vectors", "codes") for n in range(len(self.fields))]
-        for name in names:
-            full = name if name[-1].isdigit() else f"{name}_{self.generation}"
-            db.execute(f"DROP TABLE IF EXISTS {full}")
-        self.words.drop(db)
 
     def name(self, kind: str, field: Field | None = None) -> str:
         """The name of a table, for parts that fields have one of each, of that of a field."""
@@ -126,12 +154,12 @@ class Tables:
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
         """The rows of documents, by id."""
         found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
-        return {row.id: row for row in map(Row._make, found)}
+        return {row.id: row.whole() for row in map(Row._make, found)}
 
     def numbered(self, db: sqlite3.Connection, rows: Collection[int]) -> Iterator[Row]:
         """The documents that have these rows."""
         found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_EACH}", [_list(rows)])
-        return map(Row._make, found)
+        return (Row._make(values).whole() for values in found)
 
     def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
         """The ids of documents and the columns ``names`` of them."""
@@ -153,25 +181,38 @@ class Tables:
             f"SELECT id FROM {self.name('documents')} WHERE id > ? ORDER BY id LIMIT ?",
             [id, count],
         )
-        return [row[0] for row in found]
+        ids = [row[0] for row in found]
+        with undamaged():
+            if any(next <= last for last, next in pairwise((id, *ids))):  # going on from there would never end
+                raise ValueError("its ids are out of order")
+        return ids
 
     def rows_after(self, db: sqlite3.Connection, id: str, wanted: Collection[int] | None) -> Iterator[int]:
         """The rows of the documents behind an id, in the order of their ids; of those that are ``wanted``, or all."""
         found = db.execute(f"SELECT row FROM {self.name('documents')} WHERE id > ? ORDER BY id", [id])
         return (row for (row,) in found if wanted is None or row in wanted)
 
-    def rows_of_the_epoch(self, db: sqlite3.Connection, last: int) -> Places:
-        """The rows up to the last one that were there when the epoch began or came since, in order.
+    def rows_of_the_epoch(self, db: sqlite3.Connection, state: TableState) -> Places:
+        """The rows that were there when the epoch began or came since, in order.
 
         Those that were removed since are among them.
         """
         first, survivors = db.execute(f"SELECT first_row, survivors FROM {self.name('state')}").fetchone()
-        return np.concatenate([np.frombuffer(survivors, "<i8"), np.arange(first, last + 1)])
+        (deaths,) = db.execute(f"SELECT count(*) FROM {self.name('deaths')}").fetchone()
+        with undamaged():
+            begun = np.frombuffer(survivors, "<i8")
+            if len(begun) + state.last_row + 1 - first != state.documents + deaths:
+                raise ValueError("the number of its documents is not that of its rows")
+        return np.concatenate([begun, np.arange(first, state.last_row + 1)])
 
     def deaths_after(self, db: sqlite3.Connection, death: int) -> Places:
         """The rows that were removed after this death."""
         found = db.execute(f"SELECT row FROM {self.name('deaths')} WHERE number > ?", [death])
         return np.fromiter((number for (number,) in found), np.int64)
+
+    def deaths(self, db: sqlite3.Connection) -> dict[int, int]:
+        """The rows that were removed in this epoch, by the numbers of their deaths, in order."""
+        return dict(db.execute(f"SELECT number, row FROM {self.name('deaths')} ORDER BY number"))
 
     def values_after(self, db: sqlite3.Connection, key: str, row: int) -> list[tuple[int, float | int | bytes]]:
         """The rows written after this one that have a key, with its values."""
@@ -186,7 +227,7 @@ class Tables:
             f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
             [row],
         )
-        for group in (self._group(field, *parts) for parts in found):  # one that was merged may begin before
+        for group in (self._group(field, *parts) for *parts, _ in found):  # one that was merged may begin before
             new = int(np.searchsorted(group.numbers, row, side="right"))
             yield group[new:] if new else group
 
@@ -202,12 +243,39 @@ class Tables:
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
         """Those of the rows that have a vector of a field, and their vectors, shape (n, dim)."""
         found = db.execute(
-            f"SELECT row, vector FROM {self.name('vectors', field)} WHERE row IN {_EACH}",
+            f"SELECT row, vector, crc FROM {self.name('vectors', field)} WHERE row IN {_EACH}",
             [_list(rows)],
         ).fetchall()
         with undamaged():
-            table = np.frombuffer(b"".join(vector for _, vector in found), "<f4").reshape(-1, self.dims[field])
-        return [row for row, _ in found], table
+            for row, vector, crc in found:
+                if vector_checksum(row, vector) != crc:
+                    raise ValueError(f"the vector {field} of row {row} is not what was written: run `vlmsearch fsck`")
+            table = np.frombuffer(b"".join(vector for _, vector, _ in found), "<f4").reshape(-1, self.dims[field])
+        return [row for row, _, _ in found], table
+
+    def damaged_vectors(self, db: sqlite3.Connection, field: Field) -> Places:
+        """The rows whose vectors of a field do not have the checksum that they should, in order."""
+        length = 4 * self.dims[field]
+
+        def is_damaged(row: int, vector: object, crc: object) -> bool:
+            return not isinstance(vector, bytes) or len(vector) != length or vector_checksum(row, vector) != crc
+
+        found = db.execute(f"SELECT row, vector, crc FROM {self.name('vectors', field)} ORDER BY row")
+        return np.fromiter((values[0] for values in found if is_damaged(*values)), np.int64)
+
+    def has_whole_codes(self, db: sqlite3.Connection, field: Field) -> bool:
+        """Whether all groups of codes of a field have the checksum that they should."""
+        return all(map(is_whole, db.execute(f"SELECT * FROM {self.name('codes', field)}")))
+
+    def whole_codes(self, db: sqlite3.Connection, field: Field) -> Iterator[Coded]:
+        """Those groups of codes of a field that have the checksum that they should."""
+        found = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
+        return (self._group(field, *values[:-1]) for values in found if is_whole(values))
+
+    def other_stemmer(self, db: sqlite3.Connection) -> str:
+        """What to say where another stemmer made the words than the one here, whose words do not fit them; else ""."""
+        made_by, here = db.execute(f"SELECT stemmer FROM {self.name('state')}").fetchone()[0], self.words.stemmer
+        return "" if made_by == here else f"made by {made_by or 'an unknown stemmer'}, and here is {here or 'none'}"
 
     def named_vectors(
         self, db: sqlite3.Connection, field: Field, rows: Collection[int]
@@ -228,13 +296,8 @@ class Tables:
             yield numbers, ids, table
 
     def all(self, db: sqlite3.Connection) -> Iterator[Row]:
-        """All documents, in the order of their rows."""
+        """All documents, in the order of their rows, damaged ones among them."""
         return map(Row._make, db.execute(f"SELECT * FROM {self.name('documents')} ORDER BY row"))
-
-    def worded(self, db: sqlite3.Connection) -> Places:
-        """The rows that the full-text index has, in order."""
-        found = db.execute(f"SELECT id FROM {self.words.table}_docsize ORDER BY id")
-        return np.fromiter((number for (number,) in found), np.int64)
 
     def attributes(self, db: sqlite3.Connection) -> Iterator[tuple[str, int, Stored]]:
         """The metadata of all documents, by key and row."""
@@ -253,10 +316,12 @@ class Tables:
         state = self.state(db)
         numbers = range(state.last_row + 1, state.last_row + 1 + len(records))
         db.executemany(
-            f"INSERT INTO {self.name('documents')} VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO {self.name('documents')} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (_row(number, record) for number, record in zip(numbers, records)),
         )
-        self._derive(db, [(number, record.document) for number, record in zip(numbers, records)])
+        documents = [(number, record.document) for number, record in zip(numbers, records)]
+        self._write_attributes(db, documents)
+        self._write_words(db, documents)
         for field in self.fields:
             self._write_vectors(db, field, numbers, records)
         self._put(
@@ -269,12 +334,13 @@ class Tables:
             ),
         )
 
-    def _derive(self, db: sqlite3.Connection, documents: Sequence[tuple[int, Document]]) -> None:
-        """Write what follows from documents: their metadata by key, and their words."""
+    def _write_attributes(self, db: sqlite3.Connection, documents: Sequence[tuple[int, Document]]) -> None:
         db.executemany(
             f"INSERT INTO {self.name('attributes')} VALUES (?, ?, ?)",
             ((key, row, stored(value)) for row, document in documents for key, value in document.metadata.items()),
         )
+
+    def _write_words(self, db: sqlite3.Connection, documents: Sequence[tuple[int, Document]]) -> None:
         self.words.insert(db, ((row, words_of(document)) for row, document in documents))
 
     def _write_vectors(
@@ -285,20 +351,23 @@ class Tables:
             return
         rows, vectors = [row for row, _ in have], np.stack([vector for _, vector in have]).astype("<f4", copy=False)
         db.executemany(
-            f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?)",
-            zip(rows, (vector.data for vector in vectors)),
+            f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?, ?)",
+            ((row, vector.data, vector_checksum(row, vector.data)) for row, vector in zip(rows, vectors)),
         )
         self._write_codes(db, field, Coded.of(rows, vectors))
 
     def _write_codes(self, db: sqlite3.Connection, field: Field, group: Coded) -> None:
         parts = (group.numbers.astype("<i8"), group.steps.astype("<f4"), group.codes, group.signs)
+        values: list[int | bytes] = [int(group.numbers[-1]), len(group)]
+        values += (np.ascontiguousarray(part).tobytes() for part in parts)
         db.execute(
-            f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?, ?, ?)",
-            [int(group.numbers[-1]), len(group), *(np.ascontiguousarray(part).tobytes() for part in parts)],
+            f"INSERT INTO {self.name('codes', field)} VALUES (?, ?, ?, ?, ?, ?, ?)", [*values, checksum(*values)]
         )
 
     def remove(self, db: sqlite3.Connection, ids: Collection[str]) -> int:
         """Remove documents and all that belongs to them; returns how many there were."""
+        if self.other_stemmer(db):  # words could not be removed that it does not make
+            self.make_words(db)
         old = list(self.rows(db, ids).values())
         if not old:
             return 0
@@ -358,7 +427,10 @@ class Tables:
         table = self.name("codes", field)
         pending: list[Coded] = []
         for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [most]).fetchall():
-            group = self._group(field, *db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone())
+            values = db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone()
+            if not is_whole(values):
+                raise BackendError(f"the codes of {field} are damaged in the index: run `vlmsearch fsck --repair`")
+            group = self._group(field, *values[:-1])
             pending.append(group if live is None else group[find(live, group.numbers)[1]])
             db.execute(f"DELETE FROM {table} WHERE last = ?", [last])
             if sum(map(len, pending)) >= BLOCK:
@@ -370,22 +442,47 @@ class Tables:
             self._write_codes(db, field, Coded.joined(groups))
         return []
 
-    def rebuild(self, db: sqlite3.Connection, lost: Mapping[int, Collection[str]]) -> None:
-        """Make all that follows from documents and vectors again, in a new epoch.
-
-        ``lost`` are the fields of documents whose vectors are not there: such a document counts as changed.
-        """
-        for row, names in lost.items():
-            have = db.execute(f"SELECT fields FROM {self.name('documents')} WHERE row = ?", [row]).fetchone()[0]
-            left = json.dumps([name for name in parsed(have) if name not in names])
-            db.execute(f"UPDATE {self.name('documents')} SET digest = '', fields = ? WHERE row = ?", [left, row])
-        db.execute(f"DELETE FROM {self.name('attributes')}")
+    def make_words(self, db: sqlite3.Connection) -> None:
+        """Make the words of all documents again."""
         self.words.drop(db)
         self.words.create(db)
         for some in _in_groups(self.all(db)):
-            self._derive(db, [(row.row, row.document) for row in some])
+            self._write_words(db, [(row.row, row.document) for row in some])
+        db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [self.words.stemmer])
+
+    def clear(self, db: sqlite3.Connection) -> None:
+        """Remove what follows from documents and vectors: metadata by key, codes and words."""
+        for name in (self.name("attributes"), *(self.name("codes", field) for field in self.fields)):
+            db.execute(f"DELETE FROM {name}")
+        self.words.drop(db)
+
+    def rebuild(
+        self, db: sqlite3.Connection, damaged: Mapping[int, Row | None], lost: Mapping[int, Collection[str]]
+    ) -> None:
+        """Make all that `clear` removed again, in a new epoch.
+
+        ``damaged`` are the rows to put what is left of them in the place of; ``lost`` are the fields of documents whose
+        vectors are not there: such documents count as changed, and so do damaged ones.
+        """
+        table = self.name("documents")
+        for number, left in damaged.items():
+            db.execute(f"DELETE FROM {table} WHERE row = ?", [number])
+            if left is not None:
+                db.execute(f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", left)
+        for row in list(self.numbered(db, lost)):
+            names = json.dumps([name for name in parsed(row.fields) if name not in lost[row.row]])
+            changed = row._replace(digest="", fields=names).sealed()
+            db.execute(
+                f"UPDATE {table} SET digest = ?, fields = ?, crc = ? WHERE row = ?",
+                [changed.digest, changed.fields, changed.crc, changed.row],
+            )
+        (last,) = db.execute(f"SELECT coalesce(max(row), 0) FROM {table}").fetchone()
+        state = TableState(*(value if isinstance(value, int) else 0 for value in self.state(db)))
+        self._put(db, state._replace(last_row=max(state.last_row, last)))
+        for some in _in_groups(self.all(db)):
+            self._write_attributes(db, [(row.row, row.document) for row in some])
+        self.make_words(db)
         for field in self.fields:
-            db.execute(f"DELETE FROM {self.name('codes', field)}")
             named, have = self._named(db, field), self.vector_rows(db, field)
             strays = [(row,) for row in have[~find(named, have)[1]].tolist()]
             db.executemany(f"DELETE FROM {self.name('vectors', field)} WHERE row = ?", strays)
@@ -398,6 +495,24 @@ class Tables:
         """The documents that say that they have a vector of a field, in order."""
         found = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
         return np.array([row for row, names in found if str(field) in parsed(names)], np.int64)
+
+
+def make_ids(db: sqlite3.Connection, generation: int, damaged: Collection[int]) -> None:
+    """Make the index of ids again; of documents with the same id, a whole one is kept, and the last of these."""
+    table, make = f"documents_{generation}", SCHEMA.of_a_generation.partition(";")[0]
+    db.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM {table} NOT INDEXED")
+    db.execute(f"DROP TABLE {table}")
+    run(db, make.format(g=generation))
+    db.execute(
+        f"INSERT OR REPLACE INTO {table} SELECT * FROM temp.kept ORDER BY row NOT IN {_EACH}, row", [_list(damaged)]
+    )
+    db.execute("DROP TABLE temp.kept")
+
+
+def drop_tables(db: sqlite3.Connection, generation: int) -> None:
+    """Remove the tables of a generation, those that are there."""
+    for name in tables_by_generation(db).get(generation, ()):
+        db.execute(f"DROP TABLE {name}")
 
 
 _EACH = "(SELECT value FROM json_each(?))"
@@ -423,7 +538,15 @@ def _row(number: int, record: Record) -> Row:
     text = None if document.text is None else kept(document.text)
     fields = _fields(tuple(record.vectors))
     metadata = json.dumps(dict(document.metadata))
-    return Row(number, document.id, kept(stamp.digest), kept(stamp.source), fields, image, metadata, text)
+    values = number, document.id, kept(stamp.digest), kept(stamp.source), fields, image, metadata, text
+    return Row(*values, checksum(*values))
+
+
+def _legible(value: object) -> str | None:
+    """What can be read of what should be a string, or None."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return None if value is None else str(value)
 
 
 def parsed(text: str) -> Any:

@@ -86,7 +86,7 @@ class Views:
         if len(view.rows):
             rows = np.concatenate([view.rows, np.arange(view.state.last_row + 1, state.last_row + 1)])
         else:
-            rows = self._tables.rows_of_the_epoch(db, state.last_row)
+            rows = self._tables.rows_of_the_epoch(db, state)
         alive = np.concatenate([view.alive, np.ones(len(rows) - len(view.rows), np.bool_)])
         places, there = find(rows, self._tables.deaths_after(db, view.state.last_death))
         alive[places[there]] = False
