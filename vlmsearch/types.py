@@ -168,7 +168,9 @@ def check_metadata(metadata: Mapping[str, Scalar]) -> None:
             raise InvalidInputError("invalid", f"metadata {key!r} must be a finite number, not {value!r}")
         if isinstance(value, int) and abs(value) > LARGEST_INT:
             raise InvalidInputError("invalid", f"metadata {key!r} does not fit 64 bits: {value}")
-        size += sum(len(part.encode("utf-8", "surrogatepass")) for part in (key, value) if isinstance(part, str))
+        size += len(key.encode("utf-8", "surrogatepass"))
+        if isinstance(value, str):
+            size += len(value.encode("utf-8", "surrogatepass"))
     if size > MAX_METADATA_BYTES:
         most = f"a document has at most {MAX_METADATA_BYTES:,}: what is long goes into its text"
         raise InvalidInputError("too_large", f"the metadata have {size:,} bytes of keys and texts; {most}")

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Union
 
-_ABSENT = b"\xff"
-"""What no string begins with in UTF-8."""
+_ABSENT = "\x1a"
+"""What stands for NULL; no text becomes it when one bit turns."""
+
+Value = Union[str, bytes, memoryview, int, None]
 
 
-def checksum(*values: str | bytes | memoryview | int | None) -> int:
+def checksum(first: int | str | bytes, *others: Value) -> int:
     """Return the checksum of the values of a row, from 0 to 2^32 - 1; a string has that of its UTF-8.
 
     Args:
-        values: All columns but the checksum, in their order.
+        first: The first column: the number of the row, where it has one.
+        others: The other columns but for the checksum, in their order.
 
     Returns:
         It.
@@ -27,15 +30,31 @@ def checksum(*values: str | bytes | memoryview | int | None) -> int:
         >>> checksum(1, "a dog") == checksum(1, b"a dog"), checksum(1, "a dog") == checksum(1, "a fog")
         (True, False)
     """
-    parts: list[bytes | memoryview] = []
-    for value in values:
-        if isinstance(value, str):
-            parts.append(value.encode())
-        elif isinstance(value, int):
-            parts.append(b"%d" % value)
-        else:
-            parts.append(_ABSENT if value is None else value)
-    return zlib.crc32(b"\0".join(parts))
+    start, values = (_start(first), others) if isinstance(first, int) else (0, (first, *others))
+    try:  # strings together take a third of the time of each alone
+        return zlib.crc32("\0".join([_ABSENT if value is None else value for value in values]).encode(), start)  # type: ignore[misc]
+    except TypeError:
+        found = start
+        for place, value in enumerate(values):
+            found = zlib.crc32(_bytes(value), zlib.crc32(b"\0", found) if place else found)
+        return found
+
+
+def vector_checksum(row: int, vector: bytes | memoryview) -> int:
+    """Return `checksum` of a row that has nothing but a vector, in less time.
+
+    Args:
+        row: The number of the row.
+        vector: The vector's bytes.
+
+    Returns:
+        It.
+
+    Example:
+        >>> vector_checksum(1, b"1234") == checksum(1, b"1234"), vector_checksum(2, b"1234") == checksum(1, b"1234")
+        (True, False)
+    """
+    return zlib.crc32(vector, _start(row))
 
 
 def is_whole(row: Sequence[Any]) -> bool:
@@ -57,18 +76,13 @@ def is_whole(row: Sequence[Any]) -> bool:
         return False
 
 
-def vector_checksum(row: int, vector: bytes | memoryview) -> int:
-    """Return the checksum of a vector and its row, without copying it.
+def _start(row: int) -> int:
+    return (row ^ row >> 32) & 0xFFFFFFFF
 
-    Args:
-        row: The row, from 0.
-        vector: The numbers.
 
-    Returns:
-        It, from 0 to 2^32 - 1.
-
-    Example:
-        >>> vector_checksum(1, b"1234") == vector_checksum(2, b"1234")
-        False
-    """
-    return zlib.crc32(vector, row & 0xFFFFFFFF)
+def _bytes(value: Value) -> bytes | memoryview:
+    if value is None:
+        return _ABSENT.encode()
+    if isinstance(value, int):
+        return b"%d" % value
+    return value.encode() if isinstance(value, str) else value

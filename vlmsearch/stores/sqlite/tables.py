@@ -317,7 +317,7 @@ class Tables:
         numbers = range(state.last_row + 1, state.last_row + 1 + len(records))
         db.executemany(
             f"INSERT INTO {self.name('documents')} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (_row(number, record) for number, record in zip(numbers, records)),
+            (_values(number, record) for number, record in zip(numbers, records)),
         )
         documents = [(number, record.document) for number, record in zip(numbers, records)]
         self._write_attributes(db, documents)
@@ -346,13 +346,16 @@ class Tables:
     def _write_vectors(
         self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
     ) -> None:
-        have = [(number, record.vectors[field]) for number, record in zip(numbers, records) if field in record.vectors]
+        found = ((number, record.vectors.get(field)) for number, record in zip(numbers, records))
+        have = [(number, vector) for number, vector in found if vector is not None]
         if not have:
             return
         rows, vectors = [row for row, _ in have], np.stack([vector for _, vector in have]).astype("<f4", copy=False)
+        content, length = vectors.data.cast("B"), vectors.itemsize * vectors.shape[1]
+        each = (content[start : start + length] for start in range(0, len(content), length))
         db.executemany(
             f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?, ?)",
-            ((row, vector.data, vector_checksum(row, vector.data)) for row, vector in zip(rows, vectors)),
+            ((row, vector, vector_checksum(row, vector)) for row, vector in zip(rows, each)),
         )
         self._write_codes(db, field, Coded.of(rows, vectors))
 
@@ -532,14 +535,15 @@ def _names(ids: Collection[str]) -> str:
     return _list([id for id in ids if "\0" not in id])
 
 
-def _row(number: int, record: Record) -> Row:
+def _values(number: int, record: Record) -> tuple[object, ...]:
+    """The columns of a `Row`."""
     document, stamp = record.document, record.stamp
     image = kept(str(document.image)) if isinstance(document.image, Path) else None
     text = None if document.text is None else kept(document.text)
     fields = _fields(tuple(record.vectors))
-    metadata = json.dumps(dict(document.metadata))
+    metadata = _json(dict(document.metadata))
     values = number, document.id, kept(stamp.digest), kept(stamp.source), fields, image, metadata, text
-    return Row(*values, checksum(*values))
+    return (*values, checksum(*values))
 
 
 def _legible(value: object) -> str | None:
@@ -578,6 +582,9 @@ def undamaged() -> Iterator[None]:
         raise BackendError(
             f"the index is damaged: {one_line(exc)}; restore a copy of the file, or index again under another name"
         ) from exc
+
+
+_json = json.JSONEncoder().encode
 
 
 @lru_cache(maxsize=1000)

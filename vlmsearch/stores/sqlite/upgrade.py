@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from vlmsearch.stores.sqlite.checksums import checksum, vector_checksum
+from vlmsearch.stores.sqlite.checksums import checksum
 from vlmsearch.stores.sqlite.schema import SCHEMA, Schema, run, tables_by_generation
 
 FIRST = Schema(
@@ -41,23 +41,25 @@ _COLUMNS = {
     "slots": "slot row",
     "rejects": "id code message digest source",
     "documents": "row id digest source fields image metadata text",
+    "vectors": "row vector",
     "codes": "last count rows steps codes signs",
 }
+_NUMBERS = ("row", "last")
 _ADDED = {
-    **{
-        kind: f"checksum({', '.join(f'CAST({column} AS BLOB)' for column in columns.split())})"
-        for kind, columns in _COLUMNS.items()
-    },
-    "vectors": "vector_checksum(row, CAST(vector AS BLOB))",
-    "state": "''",
-}
-"""What the tables that changed have as their last column now. Which stemmer made the words was not noted."""
+    kind: "checksum({})".format(
+        ", ".join(name if kind != "slots" and name in _NUMBERS else f"CAST({name} AS BLOB)" for name in columns.split())
+    )
+    for kind, columns in _COLUMNS.items()
+} | {"state": "''"}
+"""What the tables that changed have as their last column now. Which stemmer made the words was not noted.
+
+As bytes, strings are read that are not UTF-8 because the file is damaged.
+"""
 
 
 def upgrade(db: sqlite3.Connection) -> None:
     """Take the step from version 1 to 2, within a transaction: every row gets a checksum."""
     db.create_function("checksum", -1, checksum, deterministic=True)
-    db.create_function("vector_checksum", 2, vector_checksum, deterministic=True)
     made = {"slots": "slots", "rejects": "rejects"}
     changed = [name for names in tables_by_generation(db).values() for name in names]
     made |= {name: kind for name in changed if (kind := name.partition("_")[0]) in _ADDED}
