@@ -172,9 +172,8 @@ def test_threads_get_what_one_thread_gets(tmp_path: Path) -> None:
 
     def read(turn: int) -> bool:
         begin.wait(10)
-        numbers = [(turn + i) % 12 + 1 for i in range(12)]
-        whole = pages(path) == list(alone.values())
-        return whole and all(read_image(Path(f"{path}#page={n}")) == alone[n].image for n in numbers)
+        numbers = [(turn + i) % 12 + 1 for i in range(12)]  # each in a child process, where PDFium has one thread
+        return all(read_image(Path(f"{path}#page={n}")) == alone[n].image for n in numbers)
 
     with ThreadPoolExecutor(4) as workers:
         assert all(workers.map(read, range(4)))
