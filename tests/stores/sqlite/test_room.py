@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -70,6 +70,12 @@ def test_deleting_succeeds_where_the_file_cannot_be_made_smaller(
     assert store.delete(IDS) == len(IDS)
 
 
+def in_this_thread(function: Callable[[float], None]) -> Callable[[float], None]:
+    """Return what stands for `time.sleep`: a function in this thread, and sleep itself in all others."""
+    sleep, thread = time.sleep, threading.get_ident()
+    return lambda seconds: function(seconds) if threading.get_ident() == thread else sleep(seconds)
+
+
 def test_others_write_while_many_documents_are_deleted(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +89,7 @@ def test_others_write_while_many_documents_are_deleted(
             other.upsert([Record(Document(f"new-{len(left)}", "a text"), RECORDS[0].vectors)])
 
         monkeypatch.setattr(database, "_TURN", -1)
-        monkeypatch.setattr(time, "sleep", write)
+        monkeypatch.setattr(time, "sleep", in_this_thread(write))
         assert store.delete(IDS) == len(IDS)
     assert left[:3] == [2000, 1001, 2]
     assert all(id.startswith("new-") for id in store.ids())
@@ -100,7 +106,7 @@ def test_a_delete_that_ends_half_way_is_finished_by_the_next(
 
     with monkeypatch.context() as patch:
         patch.setattr(database, "_TURN", -1)
-        patch.setattr(time, "sleep", interrupt)
+        patch.setattr(time, "sleep", in_this_thread(interrupt))
         with pytest.raises(KeyboardInterrupt):
             store.delete(IDS)
     assert sorted(store.ids()) == sorted(IDS[1000:])
