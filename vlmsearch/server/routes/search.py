@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 
-from vlmsearch.search.info import index_info
 from vlmsearch.search.options import search_options
 from vlmsearch.search.query import make_query
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
@@ -29,7 +28,7 @@ from vlmsearch.server.forms import (
 )
 from vlmsearch.server.service import OpenIndex
 from vlmsearch.stores.base import WordSearch
-from vlmsearch.types import ImageSource, Manifest, Matches, encodes_images
+from vlmsearch.types import ImageSource, Matches, encodes_images
 from vlmsearch.wire import Json as JsonObject
 from vlmsearch.wire import explanation_json, matches_json
 
@@ -56,9 +55,7 @@ def _index_json(index: OpenIndex, caller: Caller) -> dict[str, object]:
 
 def info_json(index: OpenIndex, caller: Caller) -> JsonObject:
     """Return what is in an index and what built it; of one that holds nothing yet, what will build it."""
-    store, encoder = index.pipeline.store, index.pipeline.encoder
-    manifest = store.manifest() or Manifest(encoder.fingerprint, tuple(encoder.spaces), "")
-    return {**index_info(store, manifest), "can": rights_json(index, caller)}
+    return {**index.pipeline.info(), "can": rights_json(index, caller)}
 
 
 def rights_json(index: OpenIndex, caller: Caller) -> dict[str, bool]:
