@@ -24,8 +24,11 @@ def rejection(function: str, value: object = None, limits: ProcessLimits = LIMIT
 
 
 def is_running(pid: int) -> bool:
-    with suppress(OSError):
-        return "zombie" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    """Return whether a thread of a process runs: its first may have ended before the others."""
+    for thread in Path(f"/proc/{pid}/task").glob("*/status"):
+        with suppress(OSError):
+            if "zombie" not in thread.read_text(encoding="utf-8"):
+                return True
     return False
 
 
