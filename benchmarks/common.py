@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import click
 
 from vlmsearch._util.machine import machine_name
+from vlmsearch.build.quantize import Report
 from vlmsearch.cli.common import print_table
-from vlmsearch.export.quantize import Report
 
 rounds_option = click.option(
     "--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often everyone runs."

@@ -23,12 +23,12 @@ from PIL import Image
 
 from benchmarks.common import in_turns, print_figures, rounds_option
 from vlmsearch._util.machine import available_cores
+from vlmsearch.build.progress import steps
+from vlmsearch.build.quantize import Report
 from vlmsearch.cli.bench.data import read_images
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.export.progress import steps
-from vlmsearch.export.quantize import Report
 from vlmsearch.media.images import Preprocess, open_image
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder

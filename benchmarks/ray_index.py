@@ -26,10 +26,10 @@ from benchmarks.common import print_figures, rounds_option
 from benchmarks.corpus import BLOCK, Corpus
 from benchmarks.memory import family, proportional
 from vlmsearch._util.machine import available_cores
+from vlmsearch.build.progress import steps
+from vlmsearch.build.quantize import Report
 from vlmsearch.cli.bench.data import Levels
 from vlmsearch.cli.common import SECONDS
-from vlmsearch.export.progress import steps
-from vlmsearch.export.quantize import Report
 from vlmsearch.integrations.ray import RayOptions, index
 from vlmsearch.registry import open_store
 from vlmsearch.stores.base import check_store

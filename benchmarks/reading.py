@@ -22,9 +22,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.common import in_turns, print_figures, rounds_option
+from vlmsearch.build.progress import steps
+from vlmsearch.build.quantize import Report
 from vlmsearch.cli.bench.data import read_images
-from vlmsearch.export.progress import steps
-from vlmsearch.export.quantize import Report
 from vlmsearch.indexing.containers import CHILD, child_parts, kind_of
 from vlmsearch.indexing.items import ReadOptions
 from vlmsearch.indexing.reading import received, request_of

@@ -20,10 +20,10 @@ from benchmarks.common import print_figures
 from benchmarks.contenders import Contender, open_contender, place_of, records, store_url
 from benchmarks.corpus import Condition, Corpus, ExactNearest
 from benchmarks.processes import Reading, first_answer, read_while_writing, run_search
+from vlmsearch.build.progress import steps
+from vlmsearch.build.quantize import Report
 from vlmsearch.cli.bench.data import Names
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.export.progress import steps
-from vlmsearch.export.quantize import Report
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.types import Vectors
 

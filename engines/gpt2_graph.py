@@ -19,8 +19,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from vlmsearch.build.graph import OnnxGraph
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.export.graph import OnnxGraph
 from vlmsearch.models.generator import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, WEIGHTS
 
 _TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "BF16": TensorProto.BFLOAT16}

@@ -274,7 +274,7 @@ def test_documents_are_added_with_their_images_in_batches(
         with pytest.raises(InvalidInputError, match="gone"):
             pipeline.add(documents[4], strict=True)
         with pytest.raises(InvalidInputError):
-            pipeline.add(documents[3], strict=True, retry_failed=True)
+            pipeline.add(documents[3], strict=True, retry_rejects=True)
         with pytest.raises(TypeError, match="not str"):
             pipeline.add(["text"])  # type: ignore[list-item]
         assert pipeline.delete(["text", "file", "not there"]) == 2

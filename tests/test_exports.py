@@ -81,7 +81,7 @@ def test_what_is_exported_has_a_home_and_nothing_else() -> None:
     [
         "import vlmsearch",
         "from vlmsearch import Document, Matches, Explanation, ImageLimits, Query, connect",
-        "import vlmsearch.cli.search, vlmsearch.cli.info, vlmsearch.cli.delete, vlmsearch.cli.ask, vlmsearch.cli.why",
+        "import vlmsearch.cli.search, vlmsearch.cli.info, vlmsearch.cli.ask, vlmsearch.cli.explain",
     ],
 )
 def test_no_numpy_is_loaded_before_something_takes_it(code: str) -> None:
@@ -107,7 +107,7 @@ def test_importing_changes_nothing() -> None:
 
 
 def test_onnx_runtime_is_loaded_without_telemetry_here_and_in_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("vlmsearch.models.session", "vlmsearch.generators.local.onnx", "vlmsearch.export.inputs"):
+    for module in ("vlmsearch.models.session", "vlmsearch.generators.local.onnx", "vlmsearch.build.inputs"):
         assert run(f"import os, {module}; print(os.environ['ORT_DISABLE_TELEMETRY'])").strip() == "1"
     code = "import os; from vlmsearch._util.gpu import onnx_wheels; onnx_wheels(); print(os.environ[{!r}])"
     assert run(code.format("ORT_DISABLE_TELEMETRY")).strip() == "1"

@@ -233,7 +233,7 @@ def test_a_writer_that_was_taken_for_dead_writes_once_more() -> None:
         inner(records, versions)
         (version,) = set(versions.values())
         if not rounds:
-            store.audit().roll_back(version, list(versions))
+            store.checker().roll_back(version, list(versions))
         rounds.append(version)
 
     store.vectors().write = slow  # type: ignore[method-assign,assignment]

@@ -45,7 +45,7 @@ class HostileServer:
             return self.picture
         if verb == "documents" and "?" in path:
             return json.dumps({"documents": [self.document], "missing": [], "after": None}).encode()
-        counts = dict.fromkeys(("added", "updated", "unchanged", "pruned", "failed", "unlabelled", "seconds"), 0)
+        counts = dict.fromkeys(("added", "updated", "unchanged", "pruned", "rejected", "unlabelled", "seconds"), 0)
         return json.dumps(answers.get(verb, {**counts, "added": 1, "rejects": []})).encode()
 
 

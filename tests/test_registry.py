@@ -154,10 +154,10 @@ def test_no_extra_is_named_for_what_no_extra_brings(
     ("kind", "scheme", "package", "extra"),
     [
         ("encoder", "tensorrt", "cuda", "tensorrt"),
-        ("encoder", "torch", "torch", "export"),
+        ("encoder", "torch", "torch", "build"),
         ("encoder", "triton", "tritonclient", "triton"),
         ("generator", "openai", "httpx", "openai"),
-        ("generator", "transformers", "transformers", "export"),
+        ("generator", "transformers", "transformers", "build"),
         ("generator", "triton", "tritonclient", "triton"),
         ("reranker", "triton", "tritonclient", "triton"),
     ],

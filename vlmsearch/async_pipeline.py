@@ -231,7 +231,7 @@ class AsyncPipeline:
 
     @_verb(Pipeline.rejects)
     def rejects(self) -> None:
-        """Return the quarantine list of the index; see `Index.rejects`."""
+        """Return the reject list of the index; see `Index.rejects`."""
 
     @overload
     async def ask(

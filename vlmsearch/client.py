@@ -275,7 +275,7 @@ class RemotePipeline(Index):
         self,
         documents: Document | Iterable[Document],
         *,
-        retry_failed: bool = False,
+        retry_rejects: bool = False,
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
@@ -283,7 +283,7 @@ class RemotePipeline(Index):
         for batch, rejects in self._batches([documents] if isinstance(documents, Document) else documents):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
             if batch and not (strict and rejects):
-                form = {"documents": batch, "retry_failed": retry_failed}
+                form = {"documents": batch, "retry_rejects": retry_rejects}
                 whole = _sum(whole, report_from(self._post("documents", form)))
             _strictly(whole, strict=strict)
             if on_progress is not None:
@@ -297,7 +297,7 @@ class RemotePipeline(Index):
         *,
         options: SourceOptions = NO_OPTIONS,
         prune: bool = False,
-        retry_failed: bool = False,
+        retry_rejects: bool = False,
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
@@ -306,7 +306,7 @@ class RemotePipeline(Index):
         given = getattr(paths, "given", paths)
         taken = asdict(getattr(paths, "options", options))
         del taken["follow_links"]  # never, there
-        form = {"paths": [str(path) for path in given], "prune": prune, "retry_failed": retry_failed, **taken}
+        form = {"paths": [str(path) for path in given], "prune": prune, "retry_rejects": retry_rejects, **taken}
         return _strictly(report_from(self._job("index", form, on_progress)), strict=strict)
 
     @override

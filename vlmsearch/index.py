@@ -251,19 +251,19 @@ class Index(Closable, ABC):
         self,
         documents: Document | Iterable[Document],
         *,
-        retry_failed: bool = False,
+        retry_rejects: bool = False,
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
         """Index documents: add new ones, replace changed ones, skip unchanged ones.
 
-        A document that cannot be used goes to the quarantine list, if the store keeps one, and is skipped until it
+        A document that cannot be used goes to the reject list, if the store keeps one, and is skipped until it
         changes. What was done when an error or Ctrl-C ends the run stays, and the next run completes it. To a service,
-        images are sent along, in requests of a few MiB; an image that cannot be read here is in no quarantine list.
+        images are sent along, in requests of a few MiB; an image that cannot be read here is in no reject list.
 
         Args:
             documents: One document, or any number of them; they are read as they are needed.
-            retry_failed: Try those in quarantine again, too.
+            retry_rejects: Try those that were rejected again, too.
             strict: Raise for the first document that cannot be used. A service has indexed the others of its request.
             on_progress: Function that is called with the number of documents that are done.
 
@@ -292,7 +292,7 @@ class Index(Closable, ABC):
         *,
         options: SourceOptions = NO_OPTIONS,
         prune: bool = False,
-        retry_failed: bool = False,
+        retry_rejects: bool = False,
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
@@ -308,7 +308,7 @@ class Index(Closable, ABC):
                 otherwise; a service never follows them.
             prune: Remove the documents that came from these folders and tables and are there no longer; never one from
                 below a folder that could not be read.
-            retry_failed: Try those in quarantine again, too.
+            retry_rejects: Try those that were rejected again, too.
             strict: Raise for the first input that cannot be used. A service has indexed the others.
             on_progress: Function that is called with the number of inputs that are done.
 
@@ -607,7 +607,7 @@ class Index(Closable, ABC):
 
     @abstractmethod
     def rejects(self) -> list[Reject]:
-        """Return the quarantine list of the index.
+        """Return the reject list of the index.
 
         Returns:
             The inputs that could not be used, by id; none where the store keeps no such list.

@@ -42,7 +42,7 @@ from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywords, SearchOptions, make_options
 from vlmsearch.search.query import Query, make_query
 from vlmsearch.search.relevance import Backgrounds, Judge
-from vlmsearch.stores.base import CheckReport, Quarantine, Replaceable, check_manifest, check_store
+from vlmsearch.stores.base import CheckReport, RejectList, Replaceable, check_manifest, check_store
 from vlmsearch.types import (
     Answer,
     Document,
@@ -184,13 +184,13 @@ class Pipeline(Index):
         self,
         documents: Document | Iterable[Document],
         *,
-        retry_failed: bool = False,
+        retry_rejects: bool = False,
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
         from vlmsearch.indexing.sources import given_documents
 
-        return self._run(given_documents(documents), retry_failed, strict, on_progress)
+        return self._run(given_documents(documents), retry_rejects, strict, on_progress)
 
     @override
     def index(
@@ -199,7 +199,7 @@ class Pipeline(Index):
         *,
         options: SourceOptions = NO_OPTIONS,
         prune: bool = False,
-        retry_failed: bool = False,
+        retry_rejects: bool = False,
         strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> IndexReport:
@@ -210,13 +210,13 @@ class Pipeline(Index):
             paths = [paths]
         limits = self.image_limits
         source = paths if isinstance(paths, Paths) else Paths(list(paths), options=options, limits=limits)
-        return checked_report(source, self._index(source, prune, retry_failed, strict, on_progress))
+        return checked_report(source, self._index(source, prune, retry_rejects, strict, on_progress))
 
     def watch(
         self,
         folders: str | Path | Iterable[str | Path] | Paths,
         *,
-        retry_failed: bool = False,
+        retry_rejects: bool = False,
         on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Iterator[IndexReport]:
@@ -229,7 +229,7 @@ class Pipeline(Index):
 
         Args:
             folders: One folder or several.
-            retry_failed: In the first run, try the files in quarantine again, too.
+            retry_rejects: In the first run, try the files that were rejected again, too.
             on_progress: In the first run, called with the number of inputs that are done.
             stop: Asked twice a second, it ends the iteration when it says so.
 
@@ -262,7 +262,7 @@ class Pipeline(Index):
             folders = [folders]
         source = folders if isinstance(folders, Paths) else Paths(list(folders), limits=self.image_limits)
         watched = FolderWatch(source)
-        yield self._index(source, True, retry_failed, False, on_progress)
+        yield self._index(source, True, retry_rejects, False, on_progress)
         watched.expect(source.indexed_files(self.store))  # also those that came and went meanwhile
         for changes in watched.changes(stop):
             report = self._index(source.only(changes.changed), False, False, False, None)
@@ -285,7 +285,7 @@ class Pipeline(Index):
         self,
         source: Paths,
         prune: bool,
-        retry_failed: bool,
+        retry_rejects: bool,
         strict: bool,
         on_progress: Callable[[int], None] | None,
     ) -> IndexReport:
@@ -299,13 +299,13 @@ class Pipeline(Index):
                 seen.add(id_of(item))
             return item
 
-        report = self._run(map(note, source), retry_failed, strict, on_progress)
+        report = self._run(map(note, source), retry_rejects, strict, on_progress)
         return settle(self.store, source, report, seen if prune else None)
 
     def _run(
         self,
         items: Iterable[Item],
-        retry_failed: bool,
+        retry_rejects: bool,
         strict: bool,
         on_progress: Callable[[int], None] | None,
     ) -> IndexReport:
@@ -314,7 +314,7 @@ class Pipeline(Index):
         self._check_process()
         encoder, store = self._follow()
         store.bind(encoder.fingerprint, encoder.spaces)
-        options = IndexOptions(retry_failed, strict, on_progress, self.image_limits, has_remote_sources=True)
+        options = IndexOptions(retry_rejects, strict, on_progress, self.image_limits, has_remote_sources=True)
         try:
             with operation("index"):
                 return Flow(encoder, store, options).run(items)
@@ -643,7 +643,7 @@ class Pipeline(Index):
     def rejects(self) -> list[Reject]:
         self._check_process()
         _, store = self._follow()
-        return store.rejects() if isinstance(store, Quarantine) else []
+        return store.rejects() if isinstance(store, RejectList) else []
 
     def _check_process(self) -> None:
         """Raise ConfigError in a process that was forked after this was opened: threads and locks are not there."""

@@ -385,7 +385,7 @@ class MetadataChange:
 
 @dataclass(frozen=True)
 class Reject:
-    """Report an input that could not be used, as the quarantine list of an index keeps it.
+    """Report an input that could not be used, as the reject list of an index keeps it.
 
     Attributes:
         id: The id of the document, file or row.
@@ -739,7 +739,7 @@ class IndexReport:
         updated: Those that replaced an older version.
         unchanged: Those that had the same content as in the index, and were skipped.
         pruned: Those that were removed because their files are gone, or these have such a part no longer.
-        rejects: The inputs that went to quarantine, with those that were skipped again because they were there.
+        rejects: The inputs that went to the reject list, with those that were skipped again because they were there.
         seconds: How long the run took.
         unlabelled: Those among the updated that had labels of what they were before, which are gone.
 

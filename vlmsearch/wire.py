@@ -213,7 +213,7 @@ def report_json(report: IndexReport) -> Json:
         "updated": report.updated,
         "unchanged": report.unchanged,
         "pruned": report.pruned,
-        "failed": len(report.rejects),
+        "rejected": len(report.rejects),
         "unlabelled": report.unlabelled,
         "seconds": round(report.seconds, 3),
         "rejects": [reject_json(reject) for reject in report.rejects],

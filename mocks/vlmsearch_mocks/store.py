@@ -224,18 +224,18 @@ class MemoryStore(Store):
         return len(self._records)
 
     def rejects(self) -> list[Reject]:
-        """Return the quarantine list, by id."""
+        """Return the reject list, by id."""
         with self._lock:
             return [self._rejects[id] for id in sorted(self._rejects)]
 
-    def quarantine(self, rejects: Sequence[Reject]) -> None:
-        """Put inputs on the quarantine list, or replace their entries."""
+    def reject(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries."""
         self._needed()
         with self._lock:
             self._rejects.update({reject.id: reject for reject in rejects})
 
     def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the quarantine list; unknown ids are ignored."""
+        """Take inputs off the reject list; unknown ids are ignored."""
         with self._lock:
             for id in ids:
                 self._rejects.pop(id, None)

@@ -16,10 +16,10 @@ from tests.support.onnx_gpu import FakeCuda, Runtime
 from tests.support.paths import ENGINES
 from vlmsearch._util import gpu as diagnosis
 from vlmsearch.bench.gpu import GpuSetting, LeftOut, TorchTowers, measure_gpu
+from vlmsearch.build.inputs import row_cosines
 from vlmsearch.cli import cli
 from vlmsearch.cli.bench.data import read_images
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
-from vlmsearch.export.inputs import row_cosines
 from vlmsearch.models import session as onnx_session
 from vlmsearch.models.bundle import find_bundles
 
@@ -74,7 +74,7 @@ def test_onnx_runtime_is_timed_and_what_is_not_installed_is_named(monkeypatch: p
 def test_torch_gets_the_same_batches_in_half_precision(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     import torch
 
-    from vlmsearch.export.torch import load_reference
+    from vlmsearch.build.torch import load_reference
 
     compiled: list[dict[str, Any]] = []
 

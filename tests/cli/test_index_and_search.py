@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"id": f"note-{i}", "text": make_scene(16_000_000 + i).caption(), "n": i} for i in range(5)]
     (folder / "notes.jsonl").write_text("\n".join(map(json.dumps, rows)))
     report = json.loads(ok("index", "pics", "notes.jsonl", "--json", cwd=folder, **SETTINGS))
-    assert (report["added"], report["failed"]) == (35, 1)
+    assert (report["added"], report["rejected"]) == (35, 1)
     return folder
 
 
@@ -69,13 +69,13 @@ def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
 
 def test_a_second_run_skips_everything(folder: Path) -> None:
     report = json.loads(ok("index", "pics", "notes.jsonl", "--json", cwd=folder, **SETTINGS))
-    assert (report["added"], report["updated"], report["unchanged"], report["failed"]) == (0, 0, 35, 1)
+    assert (report["added"], report["updated"], report["unchanged"], report["rejected"]) == (0, 0, 35, 1)
     assert report["rejects"][0]["code"] == "unsupported"
 
 
 def test_a_run_for_people_names_what_failed(folder: Path) -> None:
     done = run("index", "pics", cwd=folder, **SETTINGS)
-    assert "0 added, 0 updated, 30 unchanged, 1 failed" in done.stdout
+    assert "0 added, 0 updated, 30 unchanged, 1 rejected" in done.stdout
     assert f"unsupported  {folder / 'pics' / 'bad.jpg'}: " in done.stderr
 
 
@@ -146,7 +146,7 @@ def test_info_shows_what_built_the_index_and_what_failed(folder: Path) -> None:
     found = json.loads(ok("info", "--json", "--rejects", cwd=folder, **SETTINGS))
     assert found["documents"] == 35
     assert found["fingerprint"].startswith("demo-clip:")
-    assert found["failed"] == {"unsupported": 1}
+    assert found["rejected"] == {"unsupported": 1}
     assert found["words"] == "en"
     assert list(found["relevance"]) == ["clip/image", "minilm/text"]
     assert all(basis.startswith("fitted on labelled pairs, with") for basis in found["relevance"].values())
@@ -232,7 +232,7 @@ def test_files_that_may_not_be_read_stop_no_others(tmp_path: Path) -> None:
         (str(tmp_path / name), "unreadable") for name in unread
     ]
     assert json.loads(ok(*command, cwd=tmp_path, **SETTINGS))["unchanged"] == 6
-    assert json.loads(ok("info", "--json", cwd=tmp_path, **SETTINGS))["failed"] == {}
+    assert json.loads(ok("info", "--json", cwd=tmp_path, **SETTINGS))["rejected"] == {}
 
 
 def test_doctor_finds_this_installation_sound() -> None:
@@ -323,5 +323,5 @@ def test_the_demo_answers_its_question_with_citations_that_hold(tmp_path: Path) 
 def test_three_hundred_photographs(tmp_path: Path) -> None:
     arguments = ("index", PHOTOS, "--store", f"sqlite:{tmp_path / 'x'}", "--encoder", "onnx:demo", "--json")
     first, second = (json.loads(ok(*arguments)) for _ in range(2))
-    assert (first["added"], first["unchanged"], first["failed"]) == (300, 0, 0)
-    assert (second["added"], second["unchanged"], second["failed"]) == (0, 300, 0)
+    assert (first["added"], first["unchanged"], first["rejected"]) == (300, 0, 0)
+    assert (second["added"], second["unchanged"], second["rejected"]) == (0, 300, 0)

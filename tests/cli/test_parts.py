@@ -27,7 +27,7 @@ def test_pages_are_indexed_shown_explained_and_deleted(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.html"
     ok("search", "a red dog", "--html", sheet, *store, cwd=tmp_path)
     assert "a.pdf, page 1 and" in sheet.read_text()
-    why = json.loads(ok("why", "a red dog", f"{path}#page=3", "--json", *store))
+    why = json.loads(ok("explain", "a red dog", f"{path}#page=3", "--json", *store))
     assert (why["outcome"], why["place"]) == ("part", None)
     assert why["reason"].startswith(f"{path}#page=1 is a better part of the same file")
     assert ok("delete", path, *store) == "4 deleted\n"

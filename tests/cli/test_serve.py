@@ -89,7 +89,7 @@ def test_a_job_is_cancelled_and_its_followers_are_let_go_when_the_server_stops(t
     assert (process.returncode, "Traceback" in said) == (0, False), said
     store = f"sqlite:{tmp_path / 'index'}"
     assert 0 < json.loads(ok("info", "--store", store, "--json"))["documents"] < 60_000
-    assert json.loads(ok("fsck", "--store", store, "--json"))["clean"]
+    assert json.loads(ok("check", "--store", store, "--json"))["clean"]
 
 
 @pytest.mark.slow

@@ -60,8 +60,8 @@ def without_times(printed: str) -> str:
         ["search", "xylophone"],
         ["search", "--image", "pictures/scene.png", "--json"],
         ["search", "dog", "--without-image", "pictures/scene.png", "--all"],
-        ["why", "a dog", "pictures/dog.txt"],
-        ["why", "a dog", "pictures/dog.txt", "--json", "--parts"],
+        ["explain", "a dog", "pictures/dog.txt"],
+        ["explain", "a dog", "pictures/dog.txt", "--json", "--parts"],
         ["ask", "Which dog?"],
         ["ask", "Which dog?", "--stream", "--max-tokens", "20"],
         ["ask", "Which dog?", "--json"],
@@ -92,7 +92,7 @@ def test_a_command_prints_what_it_prints_here(command: list[str], folder: Path, 
 def test_pages_hold_the_pictures_of_the_server(folder: Path, service: RunningService, tmp_path: Path) -> None:
     for command in (
         ["search", "--image", folder / "pictures" / "scene.png"],
-        ["why", "dog", str(folder / "pictures" / "scene.png")],
+        ["explain", "dog", str(folder / "pictures" / "scene.png")],
         ["duplicates"],
     ):
         page = tmp_path / f"{command[0]}.html"

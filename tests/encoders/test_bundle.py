@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.support.checkpoints import make_bert, make_recipe
+from vlmsearch.build.bundle import build_bundle
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import InvalidBatchError
-from vlmsearch.export.bundle import build_bundle
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import UNPADDED, Bundle
 from vlmsearch.models.inputs import Ids, Pixels, to_pixels

@@ -28,6 +28,7 @@ from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.gpu import STATE, PretendGpu
 from tests.support.tensorrt_standin.quick import quicken
 from tests.support.tensorrt_standin.versions import VERSIONS, Version
+from vlmsearch.build.bundle import build_bundle
 from vlmsearch.cli.build import build
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.base import Encoder
@@ -40,7 +41,6 @@ from vlmsearch.errors import (
     ModelUnavailableError,
     QualityError,
 )
-from vlmsearch.export.bundle import build_bundle
 from vlmsearch.models.bundle import TextInput
 from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder

@@ -17,7 +17,7 @@ from tests.support.cli import ok
 from vlmsearch import Document, Pipeline
 from vlmsearch.indexing.copy import copy
 from vlmsearch.registry import open_store
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import reject_list_of
 
 QUERIES = ("dog", "a red car", "snow 7", "cat in the rain")
 COUNT = 120
@@ -67,15 +67,15 @@ def test_an_index_of_mongodb_and_chroma_comes_back_from_its_backup(pair: tuple[s
         assert labelled
     before = shown(url)
     ok("copy", "--prune", "--from", url, "--to", backup)
-    ok("fsck", "--store", backup)
+    ok("check", "--store", backup)
     assert shown(backup) == before
     lose()
     assert shown(url) == [[] for _ in QUERIES]
     ok("copy", "--from", backup, "--to", url)
-    ok("fsck", "--store", url)
+    ok("check", "--store", url)
     assert shown(url) == before
     with Pipeline.open(encoder="mock:", store=url) as pipeline:
-        assert [reject.id for reject in quarantine_of(pipeline.store).rejects()] == ["bad"]
+        assert [reject.id for reject in reject_list_of(pipeline.store).rejects()] == ["bad"]
         again = pipeline.add(documents())
         assert (again.added, again.updated, again.unchanged) == (0, 0, COUNT), "nothing is encoded again"
         labels = [each.document.metadata.get("label") for each in labelled]
@@ -138,7 +138,7 @@ def test_a_snapshot_of_sqlite_is_whole_while_others_write(tmp_path: Path) -> Non
             writer.join()
     for number in range(3):
         snapshot = f"sqlite:{tmp_path}/snapshot-{number}"
-        ok("fsck", "--store", snapshot)
+        ok("check", "--store", snapshot)
         with Pipeline.open(encoder="mock:", store=snapshot) as restored:
             assert len(restored.store) == COUNT
             found = restored.store.get([f"{n:03}" for n in range(COUNT)])

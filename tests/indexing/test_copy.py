@@ -22,7 +22,7 @@ from tests.support.every_store import MakeStore
 from vlmsearch import ConfigError, Document, IndexMismatchError, Pipeline, Record
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.reindex import drop_old, reindex
-from vlmsearch.stores.base import Quarantine, Store, Tunable
+from vlmsearch.stores.base import RejectList, Store, Tunable
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
@@ -51,8 +51,8 @@ REJECTS = [Reject("bad", "truncated", "it ends early", Stamp("d", "s")), Reject(
 def filled(store: Store, records: Sequence[Record]) -> Store:
     store.bind("encoder 1", SPACES)
     store.upsert(records)
-    if isinstance(store, Quarantine):
-        store.quarantine(REJECTS)
+    if isinstance(store, RejectList):
+        store.reject(REJECTS)
     return store
 
 
@@ -79,7 +79,7 @@ def test_an_index_is_copied_between_all_kinds_of_stores(kind: str, other: str, m
         assert (report.documents, report.copied, report.unchanged, report.pruned) == (302, 302, 0, 0)
         assert (report.rejects, report.refused) == (2, ())
         assert counted == [302]
-        assert isinstance(target, Quarantine)
+        assert isinstance(target, RejectList)
         assert target.rejects() == REJECTS
         assert_equal(source, target)
         query = unit_vectors(1, TEXT)
@@ -168,7 +168,7 @@ def test_an_index_of_another_encoder_is_refused_before_anything_is_written(kind:
                 with pytest.raises(IndexMismatchError, match=f"built with {fingerprint} and mock: with encoder 1"):
                     copy(source, target, prune=True)
                 assert len(target) == 0
-                assert isinstance(target, Quarantine)
+                assert isinstance(target, RejectList)
                 assert target.rejects() == []
 
 
@@ -194,7 +194,7 @@ def test_what_is_no_index_is_refused_and_nothing_is_made() -> None:
         assert target.manifest() is None
 
 
-def test_a_store_without_a_quarantine_list_says_so_and_one_without_a_tuning_is_filled() -> None:
+def test_a_store_without_a_reject_list_says_so_and_one_without_a_tuning_is_filled() -> None:
     with MemoryStore() as source, SmallStore() as target:
         filled(source, some_records(3))
         source.tune({"words": 0.5})
@@ -290,7 +290,7 @@ def test_the_command_copies_and_tells(folder: Path) -> None:
         store.delete(["4"])
     done = json.loads(ok(*to, "--prune", "--json", cwd=folder))
     assert done.pop("seconds") >= 0
-    assert done == {"documents": 9, "copied": 1, "unchanged": 8, "pruned": 1, "failed": 0, "refused": []}
+    assert done == {"documents": 9, "copied": 1, "unchanged": 8, "pruned": 1, "rejected": 0, "refused": []}
     found = ok("search", "text 7", "--store", "chroma:other", "--encoder", "mock:", "--limit", "1", cwd=folder)
     assert found.split("\t")[1] == "7"
 

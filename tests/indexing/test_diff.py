@@ -86,7 +86,7 @@ def test_vectors_may_differ_by_the_tolerance() -> None:
         assert diff(one, two, tolerance=0).counts == {"clip/image": 1}
 
 
-def test_the_indexes_themselves_and_their_quarantine_lists() -> None:
+def test_the_indexes_themselves_and_their_reject_lists() -> None:
     with MemoryStore() as one, MemoryStore() as two:
         filled(one, []).bind("encoder 1", SPACES)
         two.bind("encoder 2", SPACES[:1])
@@ -95,10 +95,10 @@ def test_the_indexes_themselves_and_their_quarantine_lists() -> None:
         for store in (one, two, small):
             filled(store, [BASE])
         one.tune({"words": 0.5})
-        one.quarantine([Reject("a", "empty", "nothing"), Reject("b", "empty", "nothing")])
-        two.quarantine([Reject("b", "empty", "another"), Reject("c", "empty", "nothing")])
+        one.reject([Reject("a", "empty", "nothing"), Reject("b", "empty", "nothing")])
+        two.reject([Reject("b", "empty", "another"), Reject("c", "empty", "nothing")])
         found = diff(one, two)
-        assert (found.index, found.counts) == (("tuning",), {"quarantine": 3})
+        assert (found.index, found.counts) == (("tuning",), {"rejects": 3})
         assert [each.id for each in found.differences] == ["a", "b", "c"]
         assert diff(two, small).same, "it keeps no such list"
 

@@ -28,7 +28,7 @@ from vlmsearch.indexing.reading import received
 from vlmsearch.indexing.sources import Paths, file_id
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import reject_list_of
 from vlmsearch.types import ImageSource, Stamp
 
 
@@ -231,30 +231,30 @@ def test_prune_removes_nothing_below_a_folder_that_cannot_be_listed(
     assert [(r.id, r.code) for r in report.rejects] == [(str(photos / "shut"), "unreadable")]
     assert report.pruned == 1
     assert set(pipeline.store.ids()) == {str(kept), str(below)}
-    assert [r.id for r in quarantine_of(pipeline.store).rejects()] == [str(photos / "shut")]
+    assert [r.id for r in reject_list_of(pipeline.store).rejects()] == [str(photos / "shut")]
     with monkeypatch.context() as patch:
         shut(patch, photos)
         report = pipeline.index(photos, prune=True)
     assert (report.pruned, [r.id for r in report.rejects]) == (0, [str(photos)])
     assert pipeline.index(photos).unchanged == 2
-    assert quarantine_of(pipeline.store).rejects() == []
+    assert reject_list_of(pipeline.store).rejects() == []
 
 
-def test_a_bad_file_is_quarantined_skipped_and_released_once_it_is_mended(
+def test_a_bad_file_is_rejected_skipped_and_released_once_it_is_mended(
     pipeline: Pipeline, gallery: Path, tmp_path: Path
 ) -> None:
     good, bad = copy(gallery, tmp_path / "photos", ["00.png", "01.png"])
     bad.write_bytes(bad.read_bytes()[:200])
     report = pipeline.index([tmp_path / "photos"])
     assert (report.added, [(r.id, r.code) for r in report.rejects]) == (1, [(str(bad), "truncated")])
-    assert [r.id for r in quarantine_of(pipeline.store).rejects()] == [str(bad)]
+    assert [r.id for r in reject_list_of(pipeline.store).rejects()] == [str(bad)]
     again = pipeline.index([tmp_path / "photos"])
     assert (again.unchanged, len(again.rejects)) == (1, 1)
-    retried = pipeline.index([tmp_path / "photos"], retry_failed=True)
+    retried = pipeline.index([tmp_path / "photos"], retry_rejects=True)
     assert [r.code for r in retried.rejects] == ["truncated"]
     bad.write_bytes((gallery / "01.png").read_bytes())
     assert pipeline.index([tmp_path / "photos"]).added == 1
-    assert quarantine_of(pipeline.store).rejects() == []
+    assert reject_list_of(pipeline.store).rejects() == []
     assert good.exists()
 
 
@@ -265,10 +265,11 @@ def test_a_bad_row_is_released_once_it_is_mended_or_gone(pipeline: Pipeline, tmp
     assert len(pipeline.index(table).rejects) == 3
     mended = bad.replace('["x"]', '"x"')
     table.write_text(f"{good}\n{mended}\nno JSON")
-    assert (pipeline.index(table).added, [r.id for r in quarantine_of(pipeline.store).rejects()]) == (1, [f"{table}:3"])
+    assert pipeline.index(table).added == 1
+    assert [reject.id for reject in reject_list_of(pipeline.store).rejects()] == [f"{table}:3"]
     table.write_text(f"{good}\n{mended}")
     pipeline.index(table)
-    assert quarantine_of(pipeline.store).rejects() == []
+    assert reject_list_of(pipeline.store).rejects() == []
 
 
 def test_a_file_that_goes_bad_is_found_no_longer(pipeline: Pipeline, gallery: Path, tmp_path: Path) -> None:

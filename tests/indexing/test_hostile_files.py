@@ -25,7 +25,7 @@ from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import ConfigError, OperationCancelledError
 from vlmsearch.indexing.items import Sourced, SourceOptions
 from vlmsearch.indexing.sources import Paths
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import reject_list_of
 
 ALL = SourceOptions(pdf=True, video=True, office=True)
 LIMITS = ImageLimits(memory_bytes=2**29, decoded_bytes=2**29, cpu_seconds=3, seconds=20)
@@ -147,7 +147,7 @@ def _fuzz(folder: Path, kind: str, count: int) -> None:
     with Pipeline.open(encoder="mock:", store=f"sqlite:{folder}/index") as pipeline:
         ids = {Path(id).name for id in pipeline.store.ids()}
         assert {"a.txt", "z.txt"} <= ids
-        rejected = {Path(reject.id).name for reject in quarantine_of(pipeline.store).rejects()}
+        rejected = {Path(reject.id).name for reject in reject_list_of(pipeline.store).rejects()}
     assert {name.name for name in names} <= ids | rejected
 
 

@@ -1,4 +1,4 @@
-"""``Pipeline.check`` on real servers and on the mocks, and the commands ``fsck`` and ``reindex``."""
+"""``Pipeline.check`` on real servers and on the mocks, and the commands ``check`` and ``reindex``."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 from tests.support.cli import run
 from vlmsearch import Document, Pipeline, Record
 from vlmsearch.stores.base import CheckReport
-from vlmsearch.stores.chroma.audit import State
+from vlmsearch.stores.chroma.check import State
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.chroma.vectors import VectorRows
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
@@ -185,18 +185,18 @@ def test_the_commands(mongo_address: str, chroma_address: str, tmp_path: Path) -
     assert run("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0
     info = run("info", "--store", url)
     assert f"search      HNSW on chroma://{chroma_address}/cli-vlmsearch" in info.stdout, info.stderr
-    fine = run("fsck", "--store", url)
+    fine = run("check", "--store", url)
     assert (fine.returncode, "unfinished  none" in fine.stdout) == (0, True)
     with MongoChromaStore(f"//{mongo_address}/cli", chroma=f"http://{chroma_address}") as store:
         space = store.needed().spaces[1]
         store.vectors().fields[space.fields[0]].upsert(
             ["0" * 16 + "x"], MockEncoder().encode_texts(["x"])["minilm"], [{"id": "x"}]
         )
-    bad = run("fsck", "--store", url, "--json")
+    bad = run("check", "--store", url, "--json")
     assert bad.returncode == 1
     assert json.loads(bad.stdout)["orphans"] == [f"minilm/text x {'0' * 16}"]
-    assert run("fsck", "--store", url, "--repair").returncode == 0
-    assert json.loads(run("fsck", "--store", url, "--json").stdout)["clean"]
+    assert run("check", "--store", url, "--repair").returncode == 0
+    assert json.loads(run("check", "--store", url, "--json").stdout)["clean"]
     done = run("reindex", "--store", url, "--encoder", "onnx:demo", "--json")
     assert done.returncode == 0, done.stderr
     assert {key: json.loads(done.stdout)[key] for key in ("documents", "encoded", "switched")} == {
@@ -205,7 +205,7 @@ def test_the_commands(mongo_address: str, chroma_address: str, tmp_path: Path) -
     assert run("search", "a red star", "--store", url, "--limit", "1").stdout.split("\t")[1] == "a"
     assert run("reindex", "--store", url, "--drop-old").stdout == "removed the replaced index\n"
     assert run("reindex", "--store", url).returncode == 2
-    refused = run("fsck", "--store", "chroma:nowhere")
+    refused = run("check", "--store", "chroma:nowhere")
     assert refused.returncode == 1
 
 

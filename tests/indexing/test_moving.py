@@ -32,13 +32,13 @@ from vlmsearch import (
     Query,
     Record,
 )
+from vlmsearch.build.bundle import build_bundle
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.export.bundle import build_bundle
 from vlmsearch.indexing.forecast import forecast
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.models.recipe import read_recipe
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.stores.base import check_store, quarantine_of
+from vlmsearch.stores.base import check_store, reject_list_of
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.sqlite.schema import tables_by_generation
@@ -314,13 +314,13 @@ def test_a_forecast_leaves_an_index_as_it_was(url: str, tmp_path: Path) -> None:
         begun = store.beside(SECOND.fingerprint, SECOND.spaces)
         Pipeline(SECOND, begun).add(documents[:20])
         (tmp_path / "7.png").unlink()
-        before = [store.read_slot("index"), store.read_slot("next"), list(store.ids()), quarantine_of(store).rejects()]
-        assert [reject.id for reject in quarantine_of(store).rejects()] == ["bad"]
+        before = [store.read_slot("index"), store.read_slot("next"), list(store.ids()), reject_list_of(store).rejects()]
+        assert [reject.id for reject in reject_list_of(store).rejects()] == ["bad"]
         found, other = forecast(store, SECOND), forecast(store, THIRD)
         assert (found.documents, found.left, found.tried, found.lost) == (60, 40, 59, 1)
         assert (other.left, other.bytes_after) == (60, other.bytes_added)
         assert found.bytes_added < found.bytes_after
-        now = [store.read_slot("index"), store.read_slot("next"), list(store.ids()), quarantine_of(store).rejects()]
+        now = [store.read_slot("index"), store.read_slot("next"), list(store.ids()), reject_list_of(store).rejects()]
         assert now == before
         assert store.slots() == ["index", "next"]
         begun.delete([])  # whoever builds it is not disturbed
@@ -376,7 +376,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("finish", ["fsck --repair", "reindex", "another forecast"])
+@pytest.mark.parametrize("finish", ["check --repair", "reindex", "another forecast"])
 def test_killed_processes_that_forecast_at_once_leave_nothing_for_long(tmp_path: Path, finish: str) -> None:
     url = f"sqlite:{tmp_path / 'index'}"
     with open_store(url) as store:

@@ -33,7 +33,7 @@ from vlmsearch import (
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.diff import diff
 from vlmsearch.indexing.parquet import ParquetIndex, export_index
-from vlmsearch.stores.base import Quarantine, Store, Tunable
+from vlmsearch.stores.base import RejectList, Store, Tunable
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Reject, Scalar, Stamp
@@ -64,8 +64,8 @@ def some_records(number: int = 600) -> list[Record]:
 def filled(store: Store, number: int = 600) -> Store:
     store.bind("encoder 1", SPACES)
     store.upsert(some_records(number))
-    if isinstance(store, Quarantine):
-        store.quarantine(REJECTS)
+    if isinstance(store, RejectList):
+        store.reject(REJECTS)
     if isinstance(store, Tunable):
         store.tune({"words": 0.5, "min_score": 0.25})
     return store
@@ -98,7 +98,7 @@ def test_a_file_holds_an_index_bit_by_bit_in_every_store_and_back(
             copy(exported, back)
             same_bits(source, exported)
         same_bits(source, back)
-        assert isinstance(store, Quarantine)
+        assert isinstance(store, RejectList)
         assert store.rejects() == back.rejects() == REJECTS
         one, other = (pq.read_table(each).sort_by("id") for each in (file, again))
         assert one.equals(other)
@@ -166,7 +166,7 @@ def test_row_groups_are_small(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert pq.read_metadata(tmp_path / "smaller.parquet").num_row_groups > 10
 
 
-def test_a_store_without_a_quarantine_list_and_a_target_without_one(tmp_path: Path) -> None:
+def test_a_store_without_a_reject_list_and_a_target_without_one(tmp_path: Path) -> None:
     with SmallStore() as store, MemoryStore() as target:
         filled(target, 1)
         store.bind("encoder 1", SPACES)
@@ -183,7 +183,7 @@ def test_with_prune_the_target_is_what_the_file_has(file: Path) -> None:
     with ParquetIndex(file) as exported, MemoryStore() as target:
         target.bind("encoder 1", SPACES)
         target.upsert([*make_records(700, (IMAGE,)), Record(Document("mine"), {}, Stamp("mine"))])
-        target.quarantine([Reject("old", "empty", "nothing")])
+        target.reject([Reject("old", "empty", "nothing")])
         assert copy(exported, target).pruned == 0
         assert {"mine", "id-699"} < set(target.ids())
         assert copy(exported, target, prune=True).pruned == 101
@@ -355,7 +355,7 @@ def test_a_manifest_that_none_can_have_is_refused(file: Path, tmp_path: Path, ke
         [{"id": "a", "code": "empty", "message": "m", "other": "x", "stamp": {"digest": "", "source": ""}}],
     ],
 )
-def test_a_quarantine_list_that_none_can_have_is_refused(file: Path, tmp_path: Path, rejects: object) -> None:
+def test_a_reject_list_that_none_can_have_is_refused(file: Path, tmp_path: Path, rejects: object) -> None:
     with pytest.raises(ConfigError, match=r"the manifest in '.*' is damaged: "):
         ParquetIndex(with_keys(file, tmp_path, vlmsearch_rejects=rejects))
 
@@ -466,12 +466,12 @@ def test_the_commands_write_read_and_tell(folder: Path) -> None:
     assert "; out.parquet has 0.0 MB\n" in told
     done = json.loads(ok("export", "out.parquet", "--store", "sqlite:index", "--json", cwd=folder))
     assert done.pop("seconds") >= 0
-    assert done == {"documents": 10, "failed": 1, "bytes": (folder / "out.parquet").stat().st_size}
+    assert done == {"documents": 10, "rejected": 1, "bytes": (folder / "out.parquet").stat().st_size}
     assert ok("import", "out.parquet", "--store", "chroma:other", cwd=folder).startswith("10 copied, 0 unchanged in ")
     with ChromaStore(str(folder / "other")) as store:
         store.upsert([Record(Document("mine"), {}, Stamp("mine"))])
     done = json.loads(ok("import", "out.parquet", "--store", "chroma:other", "--prune", "--json", cwd=folder))
-    assert (done["documents"], done["copied"], done["pruned"], done["failed"]) == (10, 0, 1, 1)
+    assert (done["documents"], done["copied"], done["pruned"], done["rejected"]) == (10, 0, 1, 1)
     found = ok("search", "text 7", "--store", "chroma:other", "--encoder", "mock:", "--limit", "1", cwd=folder)
     assert found.split("\t")[1] == "7"
 

@@ -30,7 +30,7 @@ from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.indexing import flow
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.media.images import read_image
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 PDF = SourceOptions(pdf=True)
@@ -48,8 +48,8 @@ def pipeline() -> Pipeline:
     return Pipeline(MockEncoder(), MemoryStore())
 
 
-def run(pipeline: Pipeline, *paths: Path, prune: bool = False, retry_failed: bool = False) -> IndexReport:
-    return pipeline.index(Paths(paths, options=PDF), prune=prune, retry_failed=retry_failed)
+def run(pipeline: Pipeline, *paths: Path, prune: bool = False, retry_rejects: bool = False) -> IndexReport:
+    return pipeline.index(Paths(paths, options=PDF), prune=prune, retry_rejects=retry_rejects)
 
 
 def counts(report: IndexReport) -> tuple[int, int, int, int]:
@@ -145,10 +145,10 @@ def test_without_the_option_pages_stay_and_a_file_that_is_named_says_which_it_ne
     assert (reject.code, reject.message) == ("unreadable", f"{str(path)!r} is a PDF, which is read with `pdf`")
     assert set(pipeline.store.ids()) == ids_of(path, 2) | {str(tmp_path / "note.txt")}
     assert counts(run(pipeline, path)) == (0, 0, 1, 0)
-    assert not quarantine_of(pipeline.store).rejects()
+    assert not reject_list_of(pipeline.store).rejects()
 
 
-def test_a_file_that_breaks_is_quarantined_without_its_pages_until_it_is_mended(
+def test_a_file_that_breaks_is_rejected_without_its_pages_until_it_is_mended(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
     path = write_pdf(tmp_path / "a.pdf", ["one", "two"])
@@ -162,7 +162,7 @@ def test_a_file_that_breaks_is_quarantined_without_its_pages_until_it_is_mended(
         assert not list(pipeline.store.ids())
     path.write_bytes(whole)
     assert counts(run(pipeline, tmp_path)) == (3, 0, 0, 0)
-    assert not quarantine_of(pipeline.store).rejects()
+    assert not reject_list_of(pipeline.store).rejects()
 
 
 def test_a_page_that_cannot_be_used_stops_no_other_and_is_tried_again_when_asked(
@@ -177,8 +177,8 @@ def test_a_page_that_cannot_be_used_stops_no_other_and_is_tried_again_when_asked
             assert [(reject.id, reject.code) for reject in report.rejects] == [(f"{path}#page=2", "too_large")]
         assert set(pipeline.store.ids()) == ids_of(path, 3) - {f"{path}#page=2"}
     assert [reject.id for reject in run(pipeline, tmp_path).rejects] == [f"{path}#page=2"]
-    assert counts(run(pipeline, tmp_path, retry_failed=True)) == (1, 0, 3, 0)
-    assert not quarantine_of(pipeline.store).rejects()
+    assert counts(run(pipeline, tmp_path, retry_rejects=True)) == (1, 0, 3, 0)
+    assert not reject_list_of(pipeline.store).rejects()
     assert set(pipeline.store.ids()) == ids_of(path, 3)
 
 
@@ -229,9 +229,9 @@ class Failing(MemoryStore):
         self._count()
         return super().delete(ids)
 
-    def quarantine(self, rejects: Sequence[object]) -> None:
+    def reject(self, rejects: Sequence[object]) -> None:
         self._count()
-        super().quarantine(rejects)  # type: ignore[arg-type]
+        super().reject(rejects)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tests.support.shards import png, write_parquet, write_tar
 from vlmsearch import ConfigError, Document, Pipeline, Reject
 from vlmsearch.indexing.items import Item, Sourced
 from vlmsearch.indexing.sources import Paths
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import reject_list_of
 
 
 def read(*paths: Path) -> list[Item]:
@@ -152,6 +152,6 @@ def test_shards_are_indexed_and_skipped_and_pruned(tmp_path: Path) -> None:
     write_tar(shard, {"0.png": png(0), "1.png": png(7)})
     report = pipeline.index([shard, table], prune=True)
     assert (report.updated, report.unchanged, report.pruned) == (1, 2, 1)
-    assert not quarantine_of(pipeline.store).rejects()
+    assert not reject_list_of(pipeline.store).rejects()
     shard.write_bytes(b"x" * 5000)
     assert pipeline.index([shard, table], prune=True).pruned == 0  # it could not be read: nothing counts as gone

@@ -10,7 +10,7 @@ from vlmsearch_mocks import MemoryStore, MockEncoder
 from vlmsearch import Document, InvalidInputError, Pipeline
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing.flow import BATCH, LOOKED_UP, STORED_TOGETHER
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import reject_list_of
 
 BETWEEN = pytest.mark.parametrize("between", [0, BATCH + 6, LOOKED_UP + 6, STORED_TOGETHER + LOOKED_UP])
 """Documents that lie between two of one id: none, a batch of them, more than are looked up or stored together."""
@@ -30,21 +30,21 @@ def _text(pipeline: Pipeline, id: str) -> str | None:
 
 
 @BETWEEN
-def test_a_good_document_after_a_bad_one_of_its_id_is_indexed_and_not_quarantined(
+def test_a_good_document_after_a_bad_one_of_its_id_is_indexed_and_not_rejected(
     pipeline: Pipeline, between: int
 ) -> None:
     pipeline.add([Document("x"), *_others(between), Document("x", text="a good text")])
     assert _text(pipeline, "x") == "a good text"
-    assert not quarantine_of(pipeline.store).rejects()
+    assert not reject_list_of(pipeline.store).rejects()
 
 
 @BETWEEN
-def test_a_bad_document_after_a_good_one_of_its_id_is_quarantined_and_found_no_longer(
+def test_a_bad_document_after_a_good_one_of_its_id_is_rejected_and_found_no_longer(
     pipeline: Pipeline, between: int
 ) -> None:
     pipeline.add([Document("x", text="a good text"), *_others(between), Document("x")])
     assert _text(pipeline, "x") is None
-    assert [(reject.id, reject.code) for reject in quarantine_of(pipeline.store).rejects()] == [("x", "empty")]
+    assert [(reject.id, reject.code) for reject in reject_list_of(pipeline.store).rejects()] == [("x", "empty")]
 
 
 @BETWEEN
@@ -64,10 +64,10 @@ def test_a_file_that_could_not_be_read_for_a_while_is_released_though_unchanged(
     pipeline.add([document])
     path.unlink()
     assert [reject.code for reject in pipeline.add([document]).rejects] == ["unreadable"]
-    assert [reject.code for reject in quarantine_of(pipeline.store).rejects()] == ["unreadable"]
+    assert [reject.code for reject in reject_list_of(pipeline.store).rejects()] == ["unreadable"]
     path.write_bytes(content)
     assert pipeline.add([document]).unchanged == 1
-    assert not quarantine_of(pipeline.store).rejects()
+    assert not reject_list_of(pipeline.store).rejects()
 
 
 @pytest.mark.parametrize("repeats", [BATCH, LOOKED_UP, 3 * LOOKED_UP])
@@ -78,7 +78,7 @@ def test_a_document_that_comes_again_is_counted_once(pipeline: Pipeline, repeats
     assert len(list(pipeline.store.ids())) == repeats
 
 
-def test_strict_raises_for_what_is_in_quarantine_already(pipeline: Pipeline) -> None:
+def test_strict_raises_for_what_is_on_the_list_already(pipeline: Pipeline) -> None:
     pipeline.add([Document("x")])
     with pytest.raises(InvalidInputError, match="neither text nor image"):
         pipeline.add([Document("x")], strict=True)

@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 from vlmsearch_mocks import MockMongo
-from vlmsearch_mocks.contracts import QuarantineContract, StoreContract, TuningContract, WordsContract
+from vlmsearch_mocks.contracts import RejectListContract, StoreContract, TuningContract, WordsContract
 from vlmsearch_mocks.pair import MockStore, mock_chroma_store, mock_mongo_store
 
 from vlmsearch.stores.base import Store
 
 
-class TestMockPair(StoreContract, QuarantineContract, TuningContract, WordsContract):
+class TestMockPair(StoreContract, RejectListContract, TuningContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return MockStore(str(tmp_path))
 
 
-class TestMockChroma(StoreContract, QuarantineContract, TuningContract):
+class TestMockChroma(StoreContract, RejectListContract, TuningContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_chroma_store()
 
 
-class TestMockMongo(StoreContract, QuarantineContract, TuningContract, WordsContract):
+class TestMockMongo(StoreContract, RejectListContract, TuningContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_mongo_store()
 
 
-class TestMockMongoWithVectorSearch(StoreContract, QuarantineContract, TuningContract, WordsContract):
+class TestMockMongoWithVectorSearch(StoreContract, RejectListContract, TuningContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return mock_mongo_store(vector_search=True)
 

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.paths import ENGINES
+from vlmsearch.build.fetch import fingerprint
+from vlmsearch.build.load import load_checkpoint
+from vlmsearch.build.retrieval import scene_recall
 from vlmsearch.cli import cli
 from vlmsearch.encoders.onnx import OnnxEncoder
-from vlmsearch.export.fetch import fingerprint
-from vlmsearch.export.load import load_checkpoint
-from vlmsearch.export.retrieval import scene_recall
 from vlmsearch.models.bundle import open_bundle
 
 NAMES = ["demo-clip", "demo-minilm"]

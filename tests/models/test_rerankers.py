@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.cli import ok, run
 from tests.support.paths import ENGINES
+from vlmsearch.build.fetch import fingerprint
+from vlmsearch.build.load import load_cross_encoder
 from vlmsearch.errors import ConfigError, ModelUnavailableError
-from vlmsearch.export.fetch import fingerprint
-from vlmsearch.export.load import load_cross_encoder
 from vlmsearch.models.bundle import DamagedBundleWarning, built_bundles, find_bundles, recipe_names
 from vlmsearch.models.recipe import RerankerRecipe, find_any_recipe, find_recipe
 from vlmsearch.models.reranker import built_rerankers, find_reranker, open_reranker_bundle

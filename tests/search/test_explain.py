@@ -146,7 +146,7 @@ def test_a_document_that_is_not_there_is_explained(pipeline: Pipeline) -> None:
     report = pipeline.add(Document("broken", image=b"no image"))
     assert report.rejects
     found = pipeline.explain("red star", "broken")
-    assert (found.outcome, found.document, found.relevance) == ("quarantined", None, None)
+    assert (found.outcome, found.document, found.relevance) == ("rejected", None, None)
     assert "(unsupported): " in found.reason
     for id in ("nobody", "x" * 2000, "a\0b"):
         assert pipeline.explain("red star", id).outcome == "absent"

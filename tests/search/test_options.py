@@ -17,7 +17,7 @@ from vlmsearch.search.options import ManyKeywords, RankingKeywords, SearchKeywor
 from vlmsearch.server.forms import AskForm, ExplainForm, SearchForm, SearchManyForm, StrictForm
 
 VERBS = [name for name in vars(Index) if not name.startswith("_")]
-ELSEWHERE = {"search": {"offset"}, "why": set(), "ask": set()}
+ELSEWHERE = {"search": {"offset"}, "explain": set(), "ask": set()}
 """What a command has under another name: `--page` is an offset."""
 
 
@@ -53,7 +53,7 @@ def test_a_form_of_the_service_has_every_option_with_its_default_and_bounds(
 
 
 @pytest.mark.parametrize(
-    ("command", "keywords"), [("search", SearchKeywords), ("why", RankingKeywords), ("ask", RankingKeywords)]
+    ("command", "keywords"), [("search", SearchKeywords), ("explain", RankingKeywords), ("ask", RankingKeywords)]
 )
 def test_a_command_has_a_flag_for_every_option(command: str, keywords: type) -> None:
     module = importlib.import_module(f"vlmsearch.cli.{command}")

@@ -67,7 +67,7 @@ def test_a_folder_is_indexed_with_progress(service: RunningService, tmp_path: Pa
     )  # fmt: skip
     *progress, (name, data) = follow(service, job["id"])
     assert name == "done"
-    assert (data["result"]["added"], data["result"]["failed"]) == (3, 1)
+    assert (data["result"]["added"], data["result"]["rejected"]) == (3, 1)
     assert progress[-1] == ("progress", {"done": 4, "total": 4})
     now = service.http.get(f"/api/v1/jobs/{job['id']}").json()
     assert (now["state"], now["result"]) == ("done", data["result"])

@@ -5,26 +5,26 @@ from pathlib import Path
 
 import pytest
 from vlmsearch_mocks import MemoryStore
-from vlmsearch_mocks.contracts import QuarantineContract, StoreContract, TuningContract, WordsContract
+from vlmsearch_mocks.contracts import RejectListContract, StoreContract, TuningContract, WordsContract
 
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 
-class TestMemoryStore(StoreContract, QuarantineContract, TuningContract, WordsContract):
+class TestMemoryStore(StoreContract, RejectListContract, TuningContract, WordsContract):
     def make_store(self, tmp_path: Path) -> Store:
         return MemoryStore(str(tmp_path))
 
 
-class TestSqlite(StoreContract, QuarantineContract, TuningContract, WordsContract):
+class TestSqlite(StoreContract, RejectListContract, TuningContract, WordsContract):
     durable = True
 
     def make_store(self, tmp_path: Path) -> Store:
         return SqliteStore(str(tmp_path / "index"))
 
 
-class TestEmbeddedChroma(StoreContract, QuarantineContract, TuningContract):
+class TestEmbeddedChroma(StoreContract, RejectListContract, TuningContract):
     durable = True
     recall = 0.95
 
@@ -32,7 +32,7 @@ class TestEmbeddedChroma(StoreContract, QuarantineContract, TuningContract):
         return ChromaStore(str(tmp_path / "index"))
 
 
-class TestServedChroma(StoreContract, QuarantineContract, TuningContract):
+class TestServedChroma(StoreContract, RejectListContract, TuningContract):
     durable = True
     recall = 0.95
 

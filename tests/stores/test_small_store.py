@@ -14,7 +14,7 @@ from vlmsearch_mocks.store import MemoryStore
 
 from vlmsearch import ConfigError, Document, InvalidInputError, Pipeline
 from vlmsearch.cli import cli
-from vlmsearch.stores.base import Quarantine, Store
+from vlmsearch.stores.base import RejectList, Store
 from vlmsearch.stores.filters import Filter
 from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Stamp, Vectors
 
@@ -72,7 +72,7 @@ def test_inputs_that_cannot_be_used_are_reported_in_each_run(tmp_path: Path) -> 
     (tmp_path / "good.txt").write_text("a red star")
     (tmp_path / "bad.png").write_bytes(b"not an image")
     store = SmallStore()
-    assert not isinstance(store, Quarantine)
+    assert not isinstance(store, RejectList)
     with Pipeline(MockEncoder(), store) as pipeline:
         for added in (1, 0):
             report = pipeline.index(tmp_path)
@@ -95,7 +95,7 @@ def test_info_says_that_the_store_keeps_no_list_of_them(monkeypatch: pytest.Monk
     assert "\nfailed      not kept by this store\n" in told.output
     told = CliRunner().invoke(cli, ["info", "--store", "small:", "--rejects", "--json"])
     found = json.loads(told.output)
-    assert (found["failed"], found["rejects"]) == (None, [])
+    assert (found["rejected"], found["rejects"]) == (None, [])
 
 
 def test_a_document_whose_content_went_bad_is_found_no_longer() -> None:

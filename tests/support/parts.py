@@ -30,7 +30,7 @@ STARTERS = frozenset(
 )
 """What starts a server in the middle of a test: the tests of a module that imports it are marked."""
 SLOW_FIXTURES = frozenset({"installed", "wheel"})
-SLOW_ROOMS = frozenset({"benchmarks", "docs", "examples", "export"})
+SLOW_ROOMS = frozenset({"benchmarks", "docs", "examples", "build"})
 """Models are exported and compared, and programs of users are run."""
 
 _ROOT = Path(__file__).parents[1]

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from vlmsearch.build.data import passages
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError, MissingDependencyError
-from vlmsearch.export.data import passages
 from vlmsearch.models.bundle import Bundle, find_bundles
 from vlmsearch.models.inputs import Pixels, to_pixels
 
@@ -83,9 +83,9 @@ def open_setting(
     try:
         import torch
 
-        from vlmsearch.export.fetch import checkpoint_of
+        from vlmsearch.build.fetch import checkpoint_of
     except ImportError as exc:
-        raise MissingDependencyError(f"the peers need {exc.name}: pip install 'vlmsearch[export]'") from exc
+        raise MissingDependencyError(f"the peers need {exc.name}: pip install 'vlmsearch[build]'") from exc
     bundles = find_bundles(model)
     if len(bundles) != 1:
         raise ConfigError(f"{model} is several models; name one of {', '.join(each.name for each in bundles)}")
@@ -114,7 +114,7 @@ def time_texts(setting: Setting, texts: Sequence[str], task: str = "texts") -> l
 
 def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
     """Images that are decoded and resized already, to vectors."""
-    from vlmsearch.export.torch import load_reference
+    from vlmsearch.build.torch import load_reference
 
     preprocess = setting.bundle.preprocess
     if preprocess is None:
@@ -132,7 +132,7 @@ def time_pixels(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]
 
 def time_files(setting: Setting, images: Sequence[bytes]) -> list[EncodeTiming]:
     """JPEG files in memory to vectors; transformers' processor and model take turns in a loop."""
-    from vlmsearch.export.torch import image_processor, load_reference
+    from vlmsearch.build.torch import image_processor, load_reference
 
     if setting.bundle.preprocess is None:
         raise ConfigError(f"{setting.bundle.name} encodes no images")
@@ -241,7 +241,7 @@ def _clip_texts(setting: Setting, texts: Sequence[str]) -> Contender:
     """Transformers' tokenizer and text tower, in a loop over batches of like lengths."""
     from transformers import AutoTokenizer
 
-    from vlmsearch.export.torch import load_reference
+    from vlmsearch.build.torch import load_reference
 
     tokenizer = AutoTokenizer.from_pretrained(setting.checkpoint, trust_remote_code=False)
     reference = load_reference(setting.checkpoint)

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from vlmsearch._util.gpu import find_driver, installed
 from vlmsearch._util.machine import available_cores
+from vlmsearch.build.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import BackendError, MissingDependencyError, ModelUnavailableError, VlmsearchError, one_line
-from vlmsearch.export.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
 from vlmsearch.media.images import Preprocess
 from vlmsearch.models.bundle import Bundle, Precision, Tower
 from vlmsearch.models.inputs import Ids, Pixels, open_tokenizer, to_pixels
@@ -202,9 +202,9 @@ def _open(scheme: str, bundle: Bundle, setting: GpuSetting, options: Mapping[str
 
 def _torch(bundle: Bundle, setting: GpuSetting) -> TorchTowers:
     try:
-        from vlmsearch.export.fetch import checkpoint_of
+        from vlmsearch.build.fetch import checkpoint_of
     except ImportError as exc:
-        raise MissingDependencyError(f"it needs {exc.name}: pip install 'vlmsearch[export]'") from exc
+        raise MissingDependencyError(f"it needs {exc.name}: pip install 'vlmsearch[build]'") from exc
     return TorchTowers(checkpoint_of(bundle, setting.checkpoint), f"cuda:{setting.device}")
 
 
@@ -217,7 +217,7 @@ class TorchTowers:
     def __init__(self, folder: Path, device: str) -> None:
         import torch
 
-        from vlmsearch.export.torch import load_reference
+        from vlmsearch.build.torch import load_reference
 
         self._device = device
         self._reference = load_reference(folder, device, torch.float16)

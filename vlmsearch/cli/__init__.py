@@ -23,7 +23,7 @@ _COMMANDS = {
     "index": "Index images and texts.",
     "watch": "Keep an index in step with folders.",
     "search": "Find documents by a text, an image or documents like them.",
-    "why": "Explain why a search shows a document, or does not.",
+    "explain": "Explain why a search shows a document, or does not.",
     "ask": "Answer a question from what is found.",
     "label": "Say which of some labels fit each document.",
     "duplicates": "Find images that are copies of one picture.",
@@ -33,7 +33,7 @@ _COMMANDS = {
     "serve": "Serve indexes over HTTP: an API and a page.",
     "info": "Show what is in an index and what built it.",
     "demo": "Draw a gallery, index it and search it, offline.",
-    "fsck": "Check that all parts of an index agree, and repair it.",
+    "check": "Check that all parts of an index agree, and repair it.",
     "reindex": "Build an index anew with another model.",
     "copy": "Copy an index to another store, vectors included.",
     "export": "Write an index into a Parquet file, vectors included.",
@@ -116,7 +116,7 @@ def main() -> None:
         _drop_output()  # the reader of a pipe has gone
         sys.exit(1)
     except OSError as exc:
-        _fail(_explain(exc))
+        _fail(_describe(exc))
 
 
 def _fail(message: str) -> NoReturn:
@@ -137,7 +137,7 @@ def _was_interrupted(exc: BaseException | None) -> bool:
     return exc is not None
 
 
-def _explain(exc: OSError) -> str:
+def _describe(exc: OSError) -> str:
     """Return what an error of the operating system was about: a file, the current folder or the output."""
     reason = exc.strerror or str(exc)
     if exc.filename is not None:

@@ -43,7 +43,7 @@ def build_engines(names: Sequence[str], parent: Path | None, options: EngineOpti
         raise MissingDependencyError(
             f"building engines needs {exc.name}, which is not installed: pip install 'vlmsearch[tensorrt]'"
         ) from exc
-    from vlmsearch.export.progress import steps
+    from vlmsearch.build.progress import steps
     from vlmsearch.models.bundle import find_bundles, open_bundle, recipe_names
     from vlmsearch.models.recipe import find_recipe
     from vlmsearch.tensorrt.builder.report import report_folder, write_report
@@ -174,12 +174,12 @@ def build(
     how, whose = cast("PoolingName", pooling or ""), cast("Export", export)
 
     try:
-        from vlmsearch.export.derive import find_or_derive
-        from vlmsearch.export.progress import build_with_progress
+        from vlmsearch.build.derive import find_or_derive
+        from vlmsearch.build.progress import build_with_progress
     except ImportError as exc:
         from vlmsearch.errors import MissingDependencyError
 
-        message = f"building needs {exc.name}, which is not installed: pip install 'vlmsearch[export]'"
+        message = f"building needs {exc.name}, which is not installed: pip install 'vlmsearch[build]'"
         raise MissingDependencyError(message) from exc
     for name in names:
         if show:

@@ -47,7 +47,7 @@ def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *
                 "copied": done.copied,
                 "unchanged": done.unchanged,
                 "pruned": done.pruned,
-                "failed": done.rejects,
+                "rejected": done.rejects,
                 "refused": [{"id": r.id, "message": r.message} for r in done.refused],
                 "seconds": round(done.seconds, 3),
             }
@@ -57,7 +57,7 @@ def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *
         parts += [f"{done.pruned} pruned"] if prune else []
         click.echo(f"{', '.join(parts)} in {done.seconds:.1f} s; {written.name} has {done.documents} documents")
         if done.rejects is None:
-            click.echo("The quarantine list is not copied: one of the two stores keeps none.", err=True)
+            click.echo("The reject list is not copied: one of the two stores keeps none.", err=True)
         for reject in done.refused[:_SHOWN]:
             click.echo(f"  {reject.code:<12} {reject.message}", err=True)
         if len(done.refused) > _SHOWN:

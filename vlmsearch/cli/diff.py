@@ -32,7 +32,7 @@ _SHOWN = 20
 @option("--limit", type=click.IntRange(0), default=1000, show_default=True, help="How many differences --json lists.")
 @json_option
 def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -> None:
-    """Compare two indexes: documents, metadata, vectors, stamps, quarantine lists and tuning.
+    """Compare two indexes: documents, metadata, vectors, stamps, reject lists and tuning.
 
     FIRST and SECOND are URLs of stores, as of --store; one of them may be a Parquet file that `vlmsearch export` wrote.
     Exits 0 where they are the same, 1 where they differ. When they were made does not count.

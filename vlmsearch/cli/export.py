@@ -31,7 +31,7 @@ def export(file: Path, store: str, as_json: bool) -> None:
         print_json(
             {
                 "documents": done.documents,
-                "failed": done.rejects,
+                "rejected": done.rejects,
                 "bytes": done.bytes,
                 "seconds": round(done.seconds, 3),
             }
@@ -39,4 +39,4 @@ def export(file: Path, store: str, as_json: bool) -> None:
         return
     click.echo(f"{done.documents} documents in {done.seconds:.1f} s; {file} has {done.bytes / 1e6:.1f} MB")
     if done.rejects is None:
-        click.echo(f"There is no quarantine list in it: {name} keeps none.", err=True)
+        click.echo(f"There is no reject list in it: {name} keeps none.", err=True)

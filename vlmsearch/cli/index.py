@@ -48,7 +48,7 @@ class _Place(click.Path):
 @option("--upload", is_flag=True, help="Send files that are here to --server, which reads its own otherwise.")
 @option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
 @option("--prune-empty", is_flag=True, help="With --prune: also where a folder is empty, as one that is not mounted.")
-@option("--retry-failed", is_flag=True, help="Try quarantined files again.")
+@option("--retry-rejects", is_flag=True, help="Try rejected files again.")
 @option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
 @option("--pdf", is_flag=True, help="Take the pages of PDF files, too.")
@@ -66,7 +66,7 @@ def index(
     upload: bool,
     prune: bool,
     prune_empty: bool,
-    retry_failed: bool,
+    retry_rejects: bool,
     no_follow: bool,
     strict: bool,
     pdf: bool,
@@ -100,13 +100,13 @@ def index(
         if strict or no_follow:
             raise click.UsageError("--server follows no links and stops at no file: leave out --strict and --no-follow")
         with server.connect() as remote, progress(None, quiet=as_json) as advance:
-            report = remote.index(paths, prune=prune, retry_failed=retry_failed, options=options, on_progress=advance)
+            report = remote.index(paths, prune=prune, retry_rejects=retry_rejects, options=options, on_progress=advance)
     elif server is not None:
         if prune or prune_empty:
             raise click.UsageError("--prune looks for the files of the server: leave out --upload")
         source = Paths(paths, options=options, limits=image_limits, prune_empty=prune_empty)
         with server.connect() as remote, progress(source, quiet=as_json) as advance:
-            report = upload_files(remote, source, retry_failed=retry_failed, strict=strict, on_progress=advance)
+            report = upload_files(remote, source, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
     elif cluster is not None:
         from vlmsearch.integrations.ray import index as index_on_ray
 
@@ -118,7 +118,7 @@ def index(
                 encoder=url,
                 store=store,
                 prune=prune,
-                retry_failed=retry_failed,
+                retry_rejects=retry_rejects,
                 on_progress=advance,
                 image_limits=image_limits,
                 options=cluster,
@@ -129,7 +129,9 @@ def index(
             open_index(store, encoder, create=True, image_limits=image_limits) as pipeline,
             progress(source, quiet=as_json) as advance,
         ):
-            report = pipeline.index(source, prune=prune, retry_failed=retry_failed, strict=strict, on_progress=advance)
+            report = pipeline.index(
+                source, prune=prune, retry_rejects=retry_rejects, strict=strict, on_progress=advance
+            )
     if as_json:
         print_json(report_json(report))
     else:

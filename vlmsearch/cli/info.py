@@ -21,13 +21,13 @@ from vlmsearch.types import Reject
 from vlmsearch.wire import reject_json
 
 _Found: TypeAlias = tuple[Mapping[str, Any], Sequence[Reject], str]
-"""What `index_info` says, the quarantine list, and whether it is up to the index or the store to rank words."""
+"""What `index_info` says, the reject list, and whether it is up to the index or the store to rank words."""
 
 
 @command()
 @store_option
 @server_option
-@option("--rejects", is_flag=True, help="List the quarantined files.")
+@option("--rejects", is_flag=True, help="List the rejected files.")
 @json_option
 def info(store: str, server: ServerIndex | None, rejects: bool, as_json: bool) -> None:
     """Show what is in an index and what built it."""
@@ -41,11 +41,11 @@ def info(store: str, server: ServerIndex | None, rejects: bool, as_json: bool) -
 def _of_store(store: str, rejects: bool) -> _Found:
     from vlmsearch.registry import open_store
     from vlmsearch.search.info import index_info
-    from vlmsearch.stores.base import Quarantine, WordSearch
+    from vlmsearch.stores.base import RejectList, WordSearch
 
     with open_store(store) as opened:
         found = index_info(opened, need_manifest(opened))
-        listed = opened.rejects() if rejects and isinstance(opened, Quarantine) else []
+        listed = opened.rejects() if rejects and isinstance(opened, RejectList) else []
         return found, listed, "index" if isinstance(opened, WordSearch) else "store"
 
 
@@ -55,7 +55,7 @@ def _of_server(server: ServerIndex, rejects: bool) -> _Found:
 
 
 def _print(found: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> None:
-    known = {"fingerprint", "created", "spaces", "words", "tuning", "relevance", "threshold", "failed", "name", "can"}
+    known = {"fingerprint", "created", "spaces", "words", "tuning", "relevance", "threshold", "rejected", "name", "can"}
     for name, value in found.items():
         if name not in known:
             click.echo(f"{name:<11} {value}")
@@ -68,8 +68,8 @@ def _print(found: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> N
     click.echo(f"threshold   {found['threshold']:g}")
     if found["tuning"]:
         click.echo(f"tuning      {', '.join(f'{name} {value:g}' for name, value in found['tuning'].items())}")
-    codes = found["failed"]
-    failed = "not kept by this store" if codes is None else ", ".join(f"{n} {code}" for code, n in codes.items())
-    click.echo(f"failed      {failed or 'none'}")
+    codes = found["rejected"]
+    rejected = "not kept by this store" if codes is None else ", ".join(f"{n} {code}" for code, n in codes.items())
+    click.echo(f"rejected    {rejected or 'none'}")
     for reject in listed:
         click.echo(f"  {reject.code:<12} {reject.message}")

@@ -42,11 +42,11 @@ def progress(
 
 
 def print_report(report: IndexReport) -> None:
-    """Print what a run did, and the first of the files that failed."""
+    """Print what a run did, and the first of the files that were rejected."""
     rate = report.seen / report.seconds if report.seconds else 0.0
     parts = [f"{report.added} added", f"{report.updated} updated", f"{report.unchanged} unchanged"]
     parts += [f"{report.pruned} pruned"] if report.pruned else []
-    parts += [f"{len(report.rejects)} failed"] if report.rejects else []
+    parts += [f"{len(report.rejects)} rejected"] if report.rejects else []
     click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
     if report.unlabelled:
         click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)

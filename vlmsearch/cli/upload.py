@@ -20,7 +20,7 @@ def upload_files(
     remote: Index,
     source: Paths,
     *,
-    retry_failed: bool,
+    retry_rejects: bool,
     strict: bool,
     on_progress: Callable[[int], None] | None,
 ) -> IndexReport:
@@ -40,7 +40,7 @@ def upload_files(
             else:
                 rejects.append(item)
 
-    report = remote.add(documents(source), retry_failed=retry_failed, strict=strict, on_progress=on_progress)
+    report = remote.add(documents(source), retry_rejects=retry_rejects, strict=strict, on_progress=on_progress)
     return replace(report, rejects=(*report.rejects, *rejects))
 
 

@@ -19,7 +19,7 @@ from vlmsearch.wire import report_json
 @click.argument("folders", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
 @store_option
 @encoder_option
-@option("--retry-failed", is_flag=True, help="Try quarantined files again when it starts.")
+@option("--retry-rejects", is_flag=True, help="Try rejected files again when it starts.")
 @option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
 @limits_option(DEFAULT_LIMITS)
 @json_option
@@ -27,7 +27,7 @@ def watch(
     folders: tuple[Path, ...],
     store: str,
     encoder: str | None,
-    retry_failed: bool,
+    retry_rejects: bool,
     no_follow: bool,
     image_limits: ImageLimits,
     as_json: bool,
@@ -43,7 +43,7 @@ def watch(
     source = Paths(folders, options=SourceOptions(follow_links=not no_follow), limits=image_limits)
     with open_index(store, encoder, create=True, image_limits=image_limits) as pipeline:
         with progress(source, quiet=as_json) as advance:
-            reports = pipeline.watch(source, retry_failed=retry_failed, on_progress=advance)
+            reports = pipeline.watch(source, retry_rejects=retry_rejects, on_progress=advance)
             first = next(reports)
         _print(first, as_json)
         click.echo(f"Watching {', '.join(map(str, folders))}", err=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vlmsearch.errors import ConfigError, IndexMismatchError, InvalidBatchError
 from vlmsearch.indexing.parquet import ParquetIndex
-from vlmsearch.stores.base import Quarantine, Store, Tunable
+from vlmsearch.stores.base import RejectList, Store, Tunable
 from vlmsearch.types import Manifest, Record, Reject, Stamp
 
 _BATCH = 512
@@ -27,7 +27,7 @@ class CopyReport:
         copied: Those that were written.
         unchanged: Those that the target had with the same stamp, and that were skipped.
         pruned: Those that were removed from the target because the source does not have them.
-        rejects: How many entries the source's quarantine list has, all of them now on the target's list; None where
+        rejects: How many entries the source's reject list has, all of them now on the target's list; None where
             one of the two stores keeps no such list.
         refused: Documents that the target does not hold because they are larger than it takes.
         seconds: How long the run took.
@@ -49,7 +49,7 @@ def copy(
     prune: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> CopyReport:
-    """Copy all documents of an index to another store, with vectors and stamps, its quarantine list and its tuning.
+    """Copy all documents of an index to another store, with vectors and stamps, its reject list and its tuning.
 
     Each batch is durable when it is counted, and the next run skips what the target has with the same stamp: run it
     again after it was interrupted, or to bring the target up to date. Others may search and write meanwhile; what they
@@ -59,7 +59,7 @@ def copy(
     Args:
         source: The index to read, or an export of one. Nothing is written to it.
         target: Where to copy to: a store without an index, or an index of the same encoder.
-        prune: Also remove from the target all documents, and entries of the quarantine list, that the source does not
+        prune: Also remove from the target all documents, and entries of the reject list, that the source does not
             have, whoever put them there.
         on_progress: Called with the number of documents done so far.
 
@@ -98,7 +98,7 @@ def copy(
         if on_progress:
             on_progress(copied + unchanged + len(refused))
     pruned = _prune(source, target) if prune else 0
-    rejects = _copy_quarantine(source, target, prune=prune)
+    rejects = _copy_rejects(source, target, prune=prune)
     if manifest.tuning and isinstance(target, Tunable):
         target.tune(manifest.tuning)
     seconds = time.monotonic() - started
@@ -180,16 +180,16 @@ def _prune(source: Store | ParquetIndex, target: Store) -> int:
     return sum(target.delete(ids) for ids in gone if ids)
 
 
-def _copy_quarantine(source: Store | ParquetIndex, target: Store, *, prune: bool) -> int | None:
+def _copy_rejects(source: Store | ParquetIndex, target: Store, *, prune: bool) -> int | None:
     """Put the source's entries on the target's list; take off what is a document by now, or with ``prune`` all else."""
-    given = source.rejects() if isinstance(source, (ParquetIndex, Quarantine)) else None
-    if given is None or not isinstance(target, Quarantine):
+    given = source.rejects() if isinstance(source, (ParquetIndex, RejectList)) else None
+    if given is None or not isinstance(target, RejectList):
         return None
     there = {reject.id: reject for reject in target.rejects()}
     entries = {reject.id: reject for reject in given}
     new = [reject for id, reject in entries.items() if there.get(id) != reject]
     if new:
-        target.quarantine(new)
+        target.reject(new)
     others = [id for id in there if id not in entries]
     healed = others if prune else list(set(others) - set(unknown(source, others)))
     if healed:

@@ -1,4 +1,4 @@
-"""Comparing two indexes: documents, vectors, stamps and quarantine lists."""
+"""Comparing two indexes: documents, vectors, stamps and reject lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from vlmsearch.errors import ConfigError
 from vlmsearch.indexing.copy import pages_of, stamped, unknown
 from vlmsearch.indexing.parquet import ParquetIndex
-from vlmsearch.stores.base import Quarantine, Store
+from vlmsearch.stores.base import RejectList, Store
 from vlmsearch.types import Manifest, Record
 
 TOLERANCE = 1e-6
@@ -27,7 +27,7 @@ class DocumentDifference:
     Attributes:
         id: The document's.
         what: ``first only`` or ``second only``, or what is not the same: ``text``, ``image``, ``metadata``, ``source``,
-            ``digest`` or the vectors of a field, such as ``clip/image``; ``quarantine`` for an entry of that list.
+            ``digest`` or the vectors of a field, such as ``clip/image``; ``rejects`` for an entry of that list.
     """
 
     id: str
@@ -105,10 +105,10 @@ def diff(
         done += len(page)
         if on_progress:
             on_progress(done)
-    quarantined = _in_quarantine(first, second)
-    if quarantined:
-        counts["quarantine"] = len(quarantined)
-        listed += [DocumentDifference(id, ("quarantine",)) for id in quarantined][: max(0, limit - len(listed))]
+    rejected = _differing_rejects(first, second)
+    if rejected:
+        counts["rejects"] = len(rejected)
+        listed += [DocumentDifference(id, ("rejects",)) for id in rejected][: max(0, limit - len(listed))]
     return DiffReport(done, _about(*manifests), counts, tuple(listed))
 
 
@@ -182,12 +182,12 @@ def _typed(metadata: Mapping[str, object]) -> dict[str, tuple[type, object]]:
     return {key: (type(value), value) for key, value in metadata.items()}
 
 
-def _in_quarantine(first: Store | ParquetIndex, second: Store | ParquetIndex) -> Sequence[str]:
+def _differing_rejects(first: Store | ParquetIndex, second: Store | ParquetIndex) -> Sequence[str]:
     """Return the ids of inputs that are on one list alone, or with another entry.
 
     None where one of the two keeps no list.
     """
-    lists = [each.rejects() if isinstance(each, (ParquetIndex, Quarantine)) else None for each in (first, second)]
+    lists = [each.rejects() if isinstance(each, (ParquetIndex, RejectList)) else None for each in (first, second)]
     if lists[0] is None or lists[1] is None:
         return []
     one, other = ({reject.id: reject for reject in each or ()} for each in lists)

@@ -43,7 +43,7 @@ from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
 from vlmsearch.search.label_keys import has_labels, without_labels
-from vlmsearch.stores.base import Store, quarantine_of
+from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.types import (
     CONTROLS,
     ImageSource,
@@ -96,7 +96,7 @@ Known: TypeAlias = tuple[Input, Union[Stamp, None], bool]
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """How to run: look at quarantined inputs again, fail at the first bad input, and whom to tell of progress.
+    """How to run: look at rejected inputs again, fail at the first bad input, and whom to tell of progress.
 
     ``on_progress`` is called with the number of inputs done so far, from another thread. ``image_limits`` is how
     large an image may be. With ``has_remote_sources`` an image is read that lies beside or below the file of object
@@ -104,7 +104,7 @@ class IndexOptions:
     has it with some.
     """
 
-    retry_failed: bool = False
+    retry_rejects: bool = False
     strict: bool = False
     on_progress: Callable[[int], None] | None = None
     image_limits: ImageLimits = DEFAULT_LIMITS
@@ -171,7 +171,7 @@ class Flow:
         self._waiting_bytes = 0
         self._encoding = threading.Condition()
         self._bad_parts: dict[str, list[Reject]] = {}
-        """The parts of each file that were in quarantine before the run."""
+        """The parts of each file that were on the reject list before the run."""
         self._replaced: dict[str, set[str]] = {}
         """Those of which the index had something, with the ids of the parts that they have now."""
         self._held: list[Sourced | Reject] = []
@@ -188,15 +188,15 @@ class Flow:
     def _run(self, items: Iterable[Item]) -> IndexReport:
         started = time.monotonic()
         self._put_at = started
-        quarantined = {reject.id: reject for reject in quarantine_of(self._store).rejects()}
+        rejected = {reject.id: reject for reject in reject_list_of(self._store).rejects()}
         limits = self._options.image_limits
         sees = encodes_images(self._encoder.spaces)
         prepare = partial(prepared_image, self._encoder, limits=limits) if sees else None
         preprocess = self._encoder.preprocess if isinstance(self._encoder, ResizesImages) else None
         self._reading = ReadOptions(limits, preprocess)
-        self._examiner = Examiner(self._encoder.fingerprint, prepare, self._options, quarantined)
-        self._saver = Saver(self._store, quarantined, strict=self._options.strict)
-        for reject in quarantined.values():
+        self._examiner = Examiner(self._encoder.fingerprint, prepare, self._options, rejected)
+        self._saver = Saver(self._store, rejected, strict=self._options.strict)
+        for reject in rejected.values():
             if part := part_of(reject.id):
                 self._bad_parts.setdefault(part.of, []).append(reject)
         threads = [
@@ -270,12 +270,12 @@ class Flow:
     def _same(self, container: Container, known: Stamp | None) -> list[Unchanged | Reject]:
         """Return what is to be said of a file that the index has like this, or could not use; empty for any other."""
         bad = self._bad_parts.get(container.id, [])
-        if self._options.retry_failed and bad:
+        if self._options.retry_rejects and bad:
             return []
         if self._examiner.is_known(known, Stamp(container.version, container.source)):
             return [Unchanged(container.id), *bad]
-        old = self._examiner.quarantined.get(container.id)
-        if old and old.stamp.digest == container.version and not self._options.retry_failed:
+        old = self._examiner.rejected.get(container.id)
+        if old and old.stamp.digest == container.version and not self._options.retry_rejects:
             return [old, *bad]
         return []
 
@@ -318,7 +318,7 @@ class Flow:
         dropped = [id for id in self._store.ids() if self._is_dropped(id)]
         gone = [id for id, stamp in self._store.stamps(dropped).items() if stamp.source in self._replaced]
         self._tally.pruned += self._store.delete(gone)
-        self._saver.release([id for id in list(self._examiner.quarantined) if self._is_dropped(id)])
+        self._saver.release([id for id in list(self._examiner.rejected) if self._is_dropped(id)])
 
     def _is_dropped(self, id: str) -> bool:
         """Return whether a document is a part of a file that the file no longer has."""
@@ -423,13 +423,13 @@ class Examiner:
     """Find out what is to be done about inputs; it needs no other input and no store.
 
     ``fingerprint`` is the encoder's, and ``prepare`` what makes an image ready for it, None where it encodes none.
-    ``quarantined`` is the quarantine list of the index by id.
+    ``rejected`` is the reject list of the index by id.
     """
 
     fingerprint: str
     prepare: Callable[[ImageSource], ImageSource] | None
     options: IndexOptions
-    quarantined: Mapping[str, Reject]
+    rejected: Mapping[str, Reject]
 
     def examine(self, item: Input, known: Stamp | None, is_again: bool) -> Outcome:
         """Return what is to be done about one input; all of it that needs no other input.
@@ -455,8 +455,8 @@ class Examiner:
                 stamp = replace(stamp, digest=with_mark(stamp.digest))
             if self.is_known(known, stamp) and not is_again:
                 return Unchanged(document.id)
-            old = self.quarantined.get(document.id)
-            if old and old.stamp.digest == stamp.digest and not self.options.retry_failed:
+            old = self.rejected.get(document.id)
+            if old and old.stamp.digest == stamp.digest and not self.options.retry_rejects:
                 return old
             if is_read and image is not None:
                 document = with_image_text(document, image, limits)
@@ -493,12 +493,12 @@ def _is_beside(image: Path, source: str) -> bool:
 
 
 class Saver:
-    """Store records, and keep the quarantine list; ``quarantined`` is the list by id, which it keeps up to date."""
+    """Store records, and keep the reject list; ``rejected`` is the list by id, which it keeps up to date."""
 
-    def __init__(self, store: Store, quarantined: dict[str, Reject], *, strict: bool = False) -> None:
+    def __init__(self, store: Store, rejected: dict[str, Reject], *, strict: bool = False) -> None:
         self._store = store
-        self._quarantine = quarantine_of(store)
-        self._quarantined = quarantined
+        self._reject_list = reject_list_of(store)
+        self._rejects = rejected
         self._is_strict = strict
 
     def save(self, records: Sequence[Record], outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
@@ -543,24 +543,24 @@ class Saver:
                 raise InvalidInputError(outcome.code, f"{outcome.message} (and nothing after it was indexed: strict)")
 
     def _note_rejects(self, rejects: Sequence[Reject]) -> None:
-        """Quarantine what is new; a document whose content went bad is found no longer."""
-        new = [reject for reject in rejects if self._quarantined.get(reject.id) != reject and is_id(reject.id)]
+        """RejectList what is new; a document whose content went bad is found no longer."""
+        new = [reject for reject in rejects if self._rejects.get(reject.id) != reject and is_id(reject.id)]
         if new:
             self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
-            self._quarantine.quarantine(new)  # last, for what is on the list is not looked at again
-            self._quarantined.update((reject.id, reject) for reject in new)
+            self._reject_list.reject(new)  # last, for what is on the list is not looked at again
+            self._rejects.update((reject.id, reject) for reject in new)
 
     def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the quarantine list, where they are on it."""
-        healed = [id for id in ids if id in self._quarantined]
+        """Take inputs off the reject list, where they are on it."""
+        healed = [id for id in ids if id in self._rejects]
         if healed:
-            self._quarantine.release(healed)
+            self._reject_list.release(healed)
             for id in healed:
-                del self._quarantined[id]
+                del self._rejects[id]
 
 
 def settle(store: Store, source: Paths, report: IndexReport, seen: Collection[str] | None) -> IndexReport:
-    """Put in order what is over after a run: entries of the quarantine list, and with ``seen`` what is gone.
+    """Put in order what is over after a run: entries of the reject list, and with ``seen`` what is gone.
 
     Args:
         store: The index.
@@ -600,9 +600,9 @@ def _was_seen(id: str, seen: Collection[str]) -> bool:
 
 
 def release(store: Store, is_over: Callable[[Reject], bool]) -> None:
-    """Take entries off the quarantine list of a store."""
-    quarantine = quarantine_of(store)
-    quarantine.release([reject.id for reject in quarantine.rejects() if is_over(reject)])
+    """Take entries off the reject list of a store."""
+    rejects = reject_list_of(store)
+    rejects.release([reject.id for reject in rejects.rejects() if is_over(reject)])
 
 
 def groups(items: Iterable[T]) -> Iterator[list[T]]:

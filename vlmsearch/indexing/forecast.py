@@ -15,7 +15,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.indexing.flow import STORED_TOGETHER, Flow, IndexOptions
 from vlmsearch.indexing.reindex import needed_manifest, replaceable, to_encode
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.stores.base import OnDisk, Store, quarantine_of
+from vlmsearch.stores.base import OnDisk, Store, reject_list_of
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.types import Field, Space
 
@@ -98,7 +98,7 @@ def forecast(
     documents, unfinished = len(store), beside.unfinished(encoder.fingerprint, encoder.spaces)
     left = max(documents - (len(unfinished) if unfinished is not None else 0), 0)
     started = time.monotonic()
-    drawn = _drawn(store, {reject.id for reject in quarantine_of(store).rejects()})
+    drawn = _drawn(store, {reject.id for reject in reject_list_of(store).rejects()})
     reading = time.monotonic() - started
     use = store.disk_use() if isinstance(store, OnDisk) else None
     with beside.trial(encoder.fingerprint, encoder.spaces) as trial:
@@ -148,7 +148,7 @@ def _try(
         report = Flow(encoder, trial, options).run(to_encode(store, trial, tried.lost, ids))
         tried.rounds.append((len(ids), time.monotonic() - begun))
         failed = [reject.id for reject in report.rejects]
-        quarantine_of(trial).release(failed)
+        reject_list_of(trial).release(failed)
         tried.lost.update(failed)
         tried.encoded += report.added
         if time.monotonic() - started > seconds:
@@ -170,7 +170,7 @@ def _rounds(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 def _drawn(store: Store, without: Collection[str]) -> list[str]:
     """Return ids of documents that are as good as chosen at random.
 
-    Those on the quarantine list stay as they are there.
+    Those on the reject list stay as they are there.
     """
     ids = (id for id in store.ids() if id not in without)
     return heapq.nsmallest(_SAMPLE, ids, key=lambda id: (sampling_key(id), id))

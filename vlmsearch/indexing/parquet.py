@@ -13,7 +13,7 @@
 ==================  ==================================================================================================
 
 The key ``vlmsearch`` of the file's own metadata is a JSON object with the manifest and the tuning of the index,
-``vlmsearch.rejects`` one with its quarantine list.
+``vlmsearch.rejects`` one with its reject list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import file_in_the_making
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
-from vlmsearch.stores.base import Quarantine, Store, dim_of, space_of
+from vlmsearch.stores.base import RejectList, Store, dim_of, space_of
 from vlmsearch.types import HALVES, Document, Field, Manifest, Record, Reject, Stamp
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ExportReport:
 
     Attributes:
         documents: How many are in the file.
-        rejects: How many entries its quarantine list has; None where the store keeps no such list.
+        rejects: How many entries its reject list has; None where the store keeps no such list.
         bytes: The size of the file.
         seconds: How long it took.
     """
@@ -73,7 +73,7 @@ class ExportReport:
 
 
 def export_index(source: Store, path: str | Path, *, on_progress: Callable[[int], None] | None = None) -> ExportReport:
-    """Write all documents of an index into a Parquet file, with vectors, stamps, quarantine list and tuning.
+    """Write all documents of an index into a Parquet file, with vectors, stamps, reject list and tuning.
 
     The file appears when it is complete, and what was there stays until then. Others may search and write meanwhile:
     each document is in the file as it was at some instant of the run. `vlmsearch.indexing.copy.copy` takes the file,
@@ -132,7 +132,7 @@ def export_index(source: Store, path: str | Path, *, on_progress: Callable[[int]
                 count += len(group)
                 if on_progress:
                     on_progress(count)
-            rejects = source.rejects() if isinstance(source, Quarantine) else None
+            rejects = source.rejects() if isinstance(source, RejectList) else None
             about = {
                 _MANIFEST: json.dumps(_manifest_form(source.manifest() or manifest)),
                 _REJECTS: json.dumps(None if rejects is None else [asdict(reject) for reject in rejects]),
@@ -220,7 +220,7 @@ class ParquetIndex(Closable):
         return self._manifest
 
     def rejects(self) -> list[Reject] | None:
-        """Return the quarantine list; None where the store that was exported keeps none."""
+        """Return the reject list; None where the store that was exported keeps none."""
         return self._rejects
 
     def pages(self, count: int) -> Iterator[list[Record]]:

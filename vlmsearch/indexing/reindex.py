@@ -13,7 +13,7 @@ from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing.flow import Flow, IndexOptions
 from vlmsearch.indexing.items import Sourced
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.stores.base import OnDisk, Replaceable, Store, quarantine_of
+from vlmsearch.stores.base import OnDisk, Replaceable, Store, reject_list_of
 from vlmsearch.types import Document, Manifest
 
 _BATCH = 500
@@ -62,7 +62,7 @@ def reindex(
         raise ConfigError(f"{store.name} was built with {encoder.fingerprint} already{also}")
     before = _used_bytes(store)
     new = beside.beside(encoder.fingerprint, encoder.spaces)
-    options = IndexOptions(retry_failed=True, image_limits=image_limits, keep_labels=False)
+    options = IndexOptions(retry_rejects=True, image_limits=image_limits, keep_labels=False)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
         done, lost = _copy(store, new, encoder, replace(options, on_progress=_beside(new, on_progress)))
@@ -95,11 +95,11 @@ def reindex(
 def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> tuple[int, set[str]]:
     """Make the new index equal to the old one; how many were encoded, and what cannot be and is in none of it."""
     lost = set[str]()
-    quarantine = quarantine_of(new)
-    before = {reject.id for reject in quarantine.rejects()}
+    rejects = reject_list_of(new)
+    before = {reject.id for reject in rejects.rejects()}
     report = Flow(encoder, new, options).run(to_encode(store, new, lost))
     failed = {reject.id for reject in report.rejects}
-    quarantine.release(list(failed - before))
+    rejects.release(list(failed - before))
     lost |= failed
     unwanted = [*_gone(store, new), *lost]
     if unwanted:

@@ -255,7 +255,7 @@ class FrameworkIndex(Closable):
                 for some in _pages([records[place] for place in places.values()]):
                     self.store.upsert(some)
             else:
-                report = pipeline.add((kept[place] for place in places.values()), retry_failed=True)
+                report = pipeline.add((kept[place] for place in places.values()), retry_rejects=True)
                 if report.rejects:
                     raise InvalidBatchError(
                         {places[each.id]: InvalidInputError(each.code, each.message) for each in report.rejects}

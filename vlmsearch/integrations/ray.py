@@ -53,7 +53,7 @@ from vlmsearch.indexing.sources import Paths, read_unit
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder, open_store
-from vlmsearch.stores.base import Store, quarantine_of
+from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.types import Document, ImageSource, IndexReport, Record, Reject, Space, Stamp, encodes_images, is_id
 
 try:
@@ -117,7 +117,7 @@ def index(
     encoder: str,
     store: str,
     prune: bool = False,
-    retry_failed: bool = False,
+    retry_rejects: bool = False,
     on_progress: Callable[[int], None] | None = None,
     image_limits: ImageLimits = DEFAULT_LIMITS,
     options: RayOptions = RayOptions(),
@@ -133,7 +133,7 @@ def index(
         encoder: The URL of an encoder, which each worker opens.
         store: The URL of a store. One that is files, such as ``sqlite:``, is on the machine of the caller.
         prune: Remove the documents that came from these folders and tables and are there no longer.
-        retry_failed: Try those in quarantine again, too.
+        retry_rejects: Try those that were rejected again, too.
         on_progress: Called with the number of inputs that are done.
         image_limits: How large an image may be.
         options: Where and on how much to run.
@@ -161,7 +161,7 @@ def index(
         encoder,
         store,
         os.getcwd(),
-        IndexOptions(retry_failed=retry_failed, image_limits=image_limits, has_remote_sources=True),
+        IndexOptions(retry_rejects=retry_rejects, image_limits=image_limits, has_remote_sources=True),
     )
     tally, seen = Tally(), set[str]()
     with _connected(options.address), _own_errors():
@@ -212,7 +212,7 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
     described: _Described = ray.get(ray.remote(_describe).options(**reserved).remote(settings))
     with ExitStack() as stack:
         keepers = _keepers(settings, described, options, stack)
-        quarantined = ray.put(ray.get(keepers[0].rejects.remote()))
+        rejected = ray.put(ray.get(keepers[0].rejects.remote()))
         blocks = math.ceil(len(units) / _UNITS_A_TASK)
         data = ray.data.from_items([{"row": unit} for unit in units], override_num_blocks=blocks)
         data.context.target_max_block_size = _BLOCK_BYTES
@@ -235,7 +235,7 @@ def _run(source: Paths, settings: _Settings, options: RayOptions) -> Iterator[li
                 num_cpus=1,
                 memory=_READER_BYTES,
                 batch_format="pyarrow",
-                fn_args=(settings, described, keepers, [quarantined]),
+                fn_args=(settings, described, keepers, [rejected]),
             )
             .map_batches(
                 _Worker,
@@ -280,14 +280,14 @@ def _examine(
     settings: _Settings,
     described: _Described,
     keepers: Sequence[ActorHandle[Any]],
-    quarantined: Sequence[ray.ObjectRef[dict[str, Reject]]],
+    rejected: Sequence[ray.ObjectRef[dict[str, Reject]]],
 ) -> Iterator[pa.Table]:
     """Yield what is to be done about each document."""
     items = [item for item in _rows(batch) if not isinstance(item, Container)]  # which `index` refuses
     ids = [item.document.id for item in items if isinstance(item, Sourced) and is_id(item.document.id)]
     known: dict[str, Stamp] = ray.get(random.choice(keepers).stamps.remote(ids))
     prepare = _preparing(settings, described)
-    examiner = Examiner(described.fingerprint, prepare, settings.options, _fetched(quarantined[0]))
+    examiner = Examiner(described.fingerprint, prepare, settings.options, _fetched(rejected[0]))
     yield from _tables(_without_bytes(examiner.examine(item, _stamp_of(item, known), False)) for item in items)
 
 
@@ -301,8 +301,8 @@ def _without_bytes(outcome: Outcome) -> Outcome:
 
 
 @cache
-def _fetched(quarantined: ray.ObjectRef[dict[str, Reject]]) -> dict[str, Reject]:
-    rejects: dict[str, Reject] = ray.get(quarantined)
+def _fetched(rejected: ray.ObjectRef[dict[str, Reject]]) -> dict[str, Reject]:
+    rejects: dict[str, Reject] = ray.get(rejected)
     return rejects
 
 
@@ -364,13 +364,13 @@ class _Keeper:
                 self._settings.enter()
                 store = open_store(self._settings.store)
                 store.bind(self._described.fingerprint, self._described.spaces)
-                self._saver = Saver(store, _quarantined(store))
+                self._saver = Saver(store, _rejects_by_id(store))
                 self._store = store
             return self._store
 
     def rejects(self) -> dict[str, Reject]:
-        """Return the quarantine list, by id."""
-        return _quarantined(self._open())
+        """Return the reject list, by id."""
+        return _rejects_by_id(self._open())
 
     def stamps(self, ids: list[str]) -> dict[str, Stamp]:
         """Return what the index has of documents."""
@@ -392,8 +392,8 @@ class _Keeper:
                 self._store.close()
 
 
-def _quarantined(store: Store) -> dict[str, Reject]:
-    return {reject.id: reject for reject in quarantine_of(store).rejects()}
+def _rejects_by_id(store: Store) -> dict[str, Reject]:
+    return {reject.id: reject for reject in reject_list_of(store).rejects()}
 
 
 # ---- the cluster

@@ -396,7 +396,7 @@ def build_named(name: str, kind: Kind, export: Export = "own") -> object:
         build = find_builder("bundle")
     except ImportError as exc:
         raise MissingDependencyError(
-            f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[export]'; "
+            f"{name} must be built once on this machine, which needs {exc.name}: pip install 'vlmsearch[build]'; "
             "after that it runs without. onnx:demo works offline, with nothing to install"
         ) from exc
     return build(name, export=export, kind=kind)

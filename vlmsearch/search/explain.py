@@ -29,7 +29,7 @@ from vlmsearch.search.options import SearchOptions
 from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import PRIOR, Judge, to_relevance
 from vlmsearch.search.rerank import rerank
-from vlmsearch.stores.base import WordSearch, quarantine_of
+from vlmsearch.stores.base import WordSearch, reject_list_of
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.words import K1, LEAST_IDF, query_terms, spans_of
 from vlmsearch.types import WORDS, Document, Modality, Scalar, is_id, local_image
@@ -134,10 +134,10 @@ def explain(
 
 
 def _missing(store: Store, id: str) -> Explanation:
-    for reject in quarantine_of(store).rejects():
+    for reject in reject_list_of(store).rejects():
         if reject.id == id:
-            why = f"It could not be indexed and is in the quarantine list ({reject.code}): {reject.message}"
-            return Explanation(id, "quarantined", why)
+            why = f"It could not be indexed and is in the reject list ({reject.code}): {reject.message}"
+            return Explanation(id, "rejected", why)
     return Explanation(id, "absent", "There is no document with this id in the index.")
 
 

@@ -16,7 +16,7 @@ SIDE = 7
 """How many windows of an image are covered in a row, and rows."""
 WINDOWS = SIDE**2
 Outcome = Literal[
-    "shown", "absent", "quarantined", "named", "filter", "without", "threshold", "reranker", "part", "limit", "depth"
+    "shown", "absent", "rejected", "named", "filter", "without", "threshold", "reranker", "part", "limit", "depth"
 ]
 """What became of a document: it is shown, or what took it out of the result."""
 
@@ -130,7 +130,7 @@ class Explanation:
     Attributes:
         id: The document's.
         outcome: ``shown``, or what took the document out of the result: it is ``absent`` from the index, in its
-            quarantine list (``quarantined``) or ``named`` in the query; its metadata do not pass the ``filter``; it is
+            reject list (``rejected``) or ``named`` in the query; its metadata do not pass the ``filter``; it is
             what the query leaves out (``without``); its relevance is below the ``threshold``, or only since the
             ``reranker`` read it; it comes behind the ``limit``; or the search did not look as deep (``depth``).
         reason: The same in a sentence.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from vlmsearch.search.fusion import text_fields
 from vlmsearch.search.relevance import THRESHOLD
-from vlmsearch.stores.base import Described, Quarantine, Store, WordSearch
+from vlmsearch.stores.base import Described, RejectList, Store, WordSearch
 from vlmsearch.types import MIN_SCORE, Manifest
 
 
@@ -20,10 +20,10 @@ def index_info(store: Store, manifest: Manifest) -> dict[str, object]:
         manifest: What built it.
 
     Returns:
-        Its store, how many documents it has, its spaces, and how it is searched; ``failed`` is how many inputs are in
-        quarantine, by code, and None where the store keeps no such list.
+        Its store, how many documents it has, its spaces, and how it is searched; ``rejected`` is how many inputs are in
+        reject list, by code, and None where the store keeps no such list.
     """
-    codes = Counter(reject.code for reject in store.rejects()) if isinstance(store, Quarantine) else None
+    codes = Counter(reject.code for reject in store.rejects()) if isinstance(store, RejectList) else None
     ranks_words = isinstance(store, WordSearch) and bool(manifest.language)
     return {
         "store": store.name,
@@ -36,7 +36,7 @@ def index_info(store: Store, manifest: Manifest) -> dict[str, object]:
         "tuning": dict(manifest.tuning),
         "relevance": relevance_bases(manifest),
         "threshold": manifest.tuning.get(MIN_SCORE, THRESHOLD),
-        "failed": None if codes is None else dict(sorted(codes.items())),
+        "rejected": None if codes is None else dict(sorted(codes.items())),
     }
 
 

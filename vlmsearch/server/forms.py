@@ -129,7 +129,7 @@ class AddForm(StrictForm):
     """Documents to index."""
 
     documents: Annotated[list[DocumentForm], Items(_MOST_DOCUMENTS)]
-    retry_failed: bool = Field(False, description="Whether to try those in quarantine again.")
+    retry_rejects: bool = Field(False, description="Whether to try those that were rejected again.")
 
 
 class IdsForm(StrictForm):
@@ -185,7 +185,7 @@ class IndexJob(StrictForm):
     kind: Literal["index"]
     paths: Annotated[list[Annotated[str, Field(max_length=4096)]], Items(100)] = Field(min_length=1)
     prune: bool = Field(False, description="Whether to remove what is there no longer.")
-    retry_failed: bool = False
+    retry_rejects: bool = False
     pdf: bool = Field(False, description="Whether to take the pages of PDF files.")
     video: bool = Field(False, description="Whether to take a frame of each scene of films, with its subtitles.")
     office: bool = Field(False, description="Whether to take the text of office documents, e-books and web pages.")
@@ -329,7 +329,7 @@ class RejectAnswer(BaseModel):
 
 
 class RejectsAnswer(BaseModel):
-    """The quarantine list of an index."""
+    """The reject list of an index."""
 
     rejects: list[RejectAnswer]
 
@@ -341,7 +341,7 @@ class ReportAnswer(BaseModel):
     updated: int
     unchanged: int
     pruned: int
-    failed: int
+    rejected: int
     unlabelled: int
     seconds: float
     rejects: list[RejectAnswer]

@@ -462,7 +462,7 @@ def check_tuning(name: str, values: Mapping[str, float], spaces: Sequence[Space]
 
 
 @runtime_checkable
-class Quarantine(Protocol):
+class RejectList(Protocol):
     """Keep a list of the inputs that could not be used: what some stores can do.
 
     Indexing skips what is on the list until its content changes. With any other store it tries such inputs again in
@@ -471,18 +471,18 @@ class Quarantine(Protocol):
     Example:
         >>> from vlmsearch.registry import open_store
         >>> with open_store("mock:") as store:
-        ...     isinstance(store, Quarantine)
+        ...     isinstance(store, RejectList)
         True
     """
 
     def rejects(self) -> list[Reject]:
-        """Return the quarantine list.
+        """Return the reject list.
 
         Returns:
             Its entries, in the order of their ids; none where there is no index yet.
         """
 
-    def quarantine(self, rejects: Sequence[Reject]) -> None:
+    def reject(self, rejects: Sequence[Reject]) -> None:
         """Put inputs on the list, or replace their entries.
 
         Args:
@@ -500,22 +500,22 @@ class Quarantine(Protocol):
         """
 
 
-class _NoQuarantine:
+class _NoRejectList:
     """The list of a store that keeps none: nothing is ever on it."""
 
     def rejects(self) -> list[Reject]:
         return []
 
-    def quarantine(self, rejects: Sequence[Reject]) -> None:
+    def reject(self, rejects: Sequence[Reject]) -> None:
         pass
 
     def release(self, ids: Sequence[str]) -> None:
         pass
 
 
-def quarantine_of(store: Store) -> Quarantine:
-    """Return the store itself where it keeps a quarantine list; else a list on which nothing ever is."""
-    return store if isinstance(store, Quarantine) else _NoQuarantine()
+def reject_list_of(store: Store) -> RejectList:
+    """Return the store itself where it keeps a reject list; else a list on which nothing ever is."""
+    return store if isinstance(store, RejectList) else _NoRejectList()
 
 
 @dataclass(frozen=True)
@@ -534,7 +534,7 @@ class CheckReport:
         in_progress: How many writes are under way.
         repaired: Whether all that is listed has been put in order.
         unindexed: Vectors that searching does not find, and what else follows from documents and does not agree.
-        damaged: Documents, and inputs on the quarantine list, that are not what was written. What can be read of such a
+        damaged: Documents, and inputs on the reject list, that are not what was written. What can be read of such a
             document is kept, and it counts as changed: indexing its source again puts it right.
 
     Example:

@@ -54,7 +54,7 @@ def model_folder(recipe: LlmRecipe) -> Path:
         import huggingface_hub
     except ImportError as exc:
         raise MissingDependencyError(
-            "downloading needs huggingface-hub: pip install 'vlmsearch[export]'; with a copy give its folder as `model`"
+            "downloading needs huggingface-hub: pip install 'vlmsearch[build]'; with a copy give its folder as `model`"
         ) from exc
     try:
         with drawing_allowed():

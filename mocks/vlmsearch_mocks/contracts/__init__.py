@@ -6,7 +6,7 @@ Subclass one as ``Test...``, say how the back end is made, and pytest runs it:
 ...     def make_store(self, tmp_path: Path) -> Store:
 ...         return MyStore(str(tmp_path / "index"))
 
-What only some back ends do has a suite of its own, to be subclassed beside: `QuarantineContract`,
+What only some back ends do has a suite of its own, to be subclassed beside: `RejectListContract`,
 `TuningContract` and `WordsContract`.
 """
 
@@ -18,7 +18,7 @@ pytest.register_assert_rewrite(
         for name in (
             "documents",
             "metadata",
-            "quarantine",
+            "reject_list",
             "search",
             "tuning",
             "words",
@@ -33,7 +33,7 @@ from vlmsearch_mocks.contracts.documents import DocumentsSuite  # noqa: E402 - a
 from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
 from vlmsearch_mocks.contracts.metadata import MetadataSuite  # noqa: E402
-from vlmsearch_mocks.contracts.quarantine import QuarantineContract  # noqa: E402
+from vlmsearch_mocks.contracts.reject_list import RejectListContract  # noqa: E402
 from vlmsearch_mocks.contracts.reranker import RerankerContract  # noqa: E402
 from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
 from vlmsearch_mocks.contracts.tuning import TuningContract  # noqa: E402
@@ -51,7 +51,7 @@ class StoreContract(DocumentsSuite, MetadataSuite, SearchSuite):
 __all__ = [
     "EncoderContract",
     "GeneratorContract",
-    "QuarantineContract",
+    "RejectListContract",
     "RerankerContract",
     "StoreContract",
     "TuningContract",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vlmsearch.errors import InvalidBatchError
-from vlmsearch.stores.base import Quarantine, Replaceable, Store, WordSearch, check_store
+from vlmsearch.stores.base import RejectList, Replaceable, Store, WordSearch, check_store
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import MetadataChange, Record, Reject, Scalar, Stamp
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, StoreSuite, make_records
@@ -146,12 +146,12 @@ class MetadataSuite(StoreSuite):
         assert sorted(store.ids()) == sorted(ids[i] for i in range(12) if i % 4 < 2)
         assert {document.text for document in store.get(ids)} == {"turn 7"}
 
-    def test_the_quarantine_list_stays(self, store: Store) -> None:
+    def test_the_reject_list_stays(self, store: Store) -> None:
         """Also where a document is on it."""
-        if isinstance(store, Quarantine):
+        if isinstance(store, RejectList):
             store.upsert(make_records(2))
             reject = Reject("id-0", "corrupt", "no image", Stamp("bad"))
-            store.quarantine([reject])
+            store.reject([reject])
             assert store.update_metadata(_read(store, ["id-0"])) == ["id-0"]
             assert store.rejects() == [reject]
 

@@ -108,7 +108,7 @@ def test_no_view_of_the_page_runs_what_documents_say(watched: tuple[Page, list[s
     expect(page.locator("body")).to_contain_text("<script>ran()</script>")
 
 
-@pytest.mark.parametrize("command", ["search", "why", "duplicates"])
+@pytest.mark.parametrize("command", ["search", "explain", "duplicates"])
 def test_no_page_that_a_command_writes_runs_what_documents_say(
     watched: tuple[Page, list[str]], tmp_path: Path, command: str
 ) -> None:
@@ -117,7 +117,7 @@ def test_no_page_that_a_command_writes_runs_what_documents_say(
     with Pipeline.open(encoder="onnx:demo", store=store) as pipeline:
         assert pipeline.add(documents(tmp_path)).added == 3
     written = tmp_path / "page.html"
-    given = {"search": [f"an evil dog {ALL}", "--all"], "why": ["an evil dog", ALL], "duplicates": []}
+    given = {"search": [f"an evil dog {ALL}", "--all"], "explain": ["an evil dog", ALL], "duplicates": []}
     done = cli.run(command, *given[command], "--store", store, "--html", str(written))
     assert written.is_file(), done.stderr
     page.goto(written.as_uri())

@@ -1,4 +1,4 @@
-"""The other views: answers, copies, what was left out, the work of the server; and what is done with a selection."""
+"""The other views: answers, copies, the rejects, the work of the server; and what is done with a selection."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_was_left_out_is_listed_with_its_reason(page: Page) -> None:
     page.get_by_label("Name").fill("other")
     expect(row).to_have_count(0)
     page.goto("/?index=notes&view=rejects")
-    expect(page.get_by_role("heading", name="Nothing was left out")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing was rejected")).to_be_visible()
 
 
 def test_a_folder_is_indexed_with_its_progress(page: Page, gallery: RunningService) -> None:

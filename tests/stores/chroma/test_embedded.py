@@ -230,13 +230,13 @@ def test_only_folders_of_the_index_itself_are_ever_removed(tmp_path: Path, name:
         db.execute(f"UPDATE segments SET id = ? WHERE scope = 'VECTOR' AND collection = {found}", [segment])
     lock = tmp_path / "index" / LOCK
     lock.write_bytes(b"W" + lock.read_bytes()[1:])
-    for arguments in (["info"], ["fsck", "--repair"]):
+    for arguments in (["info"], ["check", "--repair"]):
         done = run(*arguments, "--store", f"chroma:{tmp_path / 'index'}")
         assert "Traceback" not in done.stderr
         assert (victim / "thesis.txt").read_text() == "mine"
 
 
-# ---- damage that fsck finds
+# ---- damage that `check` finds
 
 
 def put_back_older_files(folder: Path) -> None:
@@ -260,22 +260,22 @@ def write_beside_another_writer(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [put_back_older_files, write_beside_another_writer])
-def test_fsck_finds_vectors_that_a_search_does_not(many: Path, damage: Callable[[Path], None]) -> None:
+def test_check_finds_vectors_that_a_search_does_not(many: Path, damage: Callable[[Path], None]) -> None:
     damage(many)
     with ChromaStore(str(many)) as store:
         lost = not_found(store)
     url = f"chroma:{many}"
-    bad = run("fsck", "--store", url, "--json")
+    bad = run("check", "--store", url, "--json")
     report = json.loads(bad.stdout)
     assert (bad.returncode, report["clean"]) == (1, False)
     assert sorted(line.split()[1] for line in report["unindexed"]) == sorted(lost) != []
-    assert run("fsck", "--store", url, "--repair").returncode == 0
-    assert json.loads(run("fsck", "--store", url, "--json").stdout)["clean"]
+    assert run("check", "--store", url, "--repair").returncode == 0
+    assert json.loads(run("check", "--store", url, "--json").stdout)["clean"]
     with ChromaStore(str(many)) as store:
         assert not_found(store) == []
 
 
-def test_what_fsck_cannot_make_again_counts_as_changed(many: Path) -> None:
+def test_what_check_cannot_make_again_counts_as_changed(many: Path) -> None:
     put_back_older_files(many)
     with closing(sqlite3.connect(many / DATABASE)) as db, db:
         db.execute("DELETE FROM embeddings_queue WHERE id LIKE '%id-7'")

@@ -264,7 +264,7 @@ def test_two_indexes_on_one_server_are_apart(chroma_address: str) -> None:
         one.bind("encoder 1", SPACES)
         two.bind("encoder 2", SPACES[:1])
         one.upsert([record(1)])
-        two.quarantine([Reject("id-2", "corrupt", "bad")])
+        two.reject([Reject("id-2", "corrupt", "bad")])
         assert (len(one), len(two), len(one.rejects())) == (1, 0, 0)
         with pytest.raises(IndexMismatchError):
             one.bind("encoder 2", SPACES[:1])

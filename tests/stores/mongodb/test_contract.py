@@ -4,7 +4,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from vlmsearch_mocks.contracts import QuarantineContract, StoreContract, TuningContract, WordsContract
+from vlmsearch_mocks.contracts import RejectListContract, StoreContract, TuningContract, WordsContract
 
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.mongodb.store import MongoStore
@@ -15,7 +15,7 @@ def name_for(path: Path) -> str:
     return f"t{sha256(str(path).encode()).hexdigest()[:16]}"
 
 
-class TestMongo(StoreContract, QuarantineContract, TuningContract, WordsContract):
+class TestMongo(StoreContract, RejectListContract, TuningContract, WordsContract):
     durable = True
 
     @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ class TestMongo(StoreContract, QuarantineContract, TuningContract, WordsContract
         return MongoStore(f"//{self.address}/{name_for(tmp_path)}")
 
 
-class TestMongoWithChroma(StoreContract, QuarantineContract, TuningContract, WordsContract):
+class TestMongoWithChroma(StoreContract, RejectListContract, TuningContract, WordsContract):
     durable = True
     recall = 0.95
 
@@ -38,7 +38,7 @@ class TestMongoWithChroma(StoreContract, QuarantineContract, TuningContract, Wor
         return MongoChromaStore(f"//{self.mongo}/{name_for(tmp_path)}", chroma=f"http://{self.chroma}")
 
 
-class TestMongoWithEmbeddedChroma(StoreContract, QuarantineContract, TuningContract, WordsContract):
+class TestMongoWithEmbeddedChroma(StoreContract, RejectListContract, TuningContract, WordsContract):
     durable = True
     recall = 0.95
 

@@ -29,7 +29,7 @@ from vlmsearch import (
     Record,
 )
 from vlmsearch.registry import open_store
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filters import Comparison, FilterGroup
 from vlmsearch.stores.mongodb import cache as mongo_cache
 from vlmsearch.stores.mongodb.connection import MongoOptions
@@ -219,11 +219,11 @@ def test_a_text_that_is_too_large_stops_no_run(kind: str, mongo_address: str, tm
         for _ in range(2):
             report = pipeline.index(folder)
             assert (report.unchanged, [(r.id, r.code) for r in report.rejects]) == (2, [(str(large), "too_large")])
-        assert [reject.id for reject in quarantine_of(store).rejects()] == [str(large)]
+        assert [reject.id for reject in reject_list_of(store).rejects()] == [str(large)]
         assert sorted(store.ids()) == [str(folder / "a.txt"), str(folder / "c.txt")]
         large.write_text("a star")
         assert pipeline.index(folder).added == 1
-        assert quarantine_of(store).rejects() == []
+        assert reject_list_of(store).rejects() == []
         assert pipeline.check().clean
 
 

@@ -69,7 +69,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         store.delete(["id-5", "id-6"])
         store.upsert(RECORDS[5:7])
         store.tune({"words": 0.5})
-        store.quarantine([Reject("bad.png", "corrupt", "kein Bild", Stamp("d", "s"))])
+        store.reject([Reject("bad.png", "corrupt", "kein Bild", Stamp("d", "s"))])
     return path.read_bytes()
 
 

@@ -89,11 +89,11 @@ def test_a_damaged_file_is_told_in_one_line_whatever_is_done(tmp_path: Path, who
     assert told > count
 
 
-def test_fsck_says_one_line(tmp_path: Path, whole: bytes) -> None:
+def test_check_says_one_line(tmp_path: Path, whole: bytes) -> None:
     content = bytearray(whole)
     content[5 * 8192 : 6 * 8192] = bytes(8192)
     (tmp_path / "index").write_bytes(content)
-    done = run("fsck", "--store", f"sqlite:{tmp_path / 'index'}")
+    done = run("check", "--store", f"sqlite:{tmp_path / 'index'}")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "is damaged" in done.stderr
@@ -195,7 +195,7 @@ def test_a_damaged_document_is_never_shown_and_counts_as_changed_when_it_is_repa
             lambda: store.delete(["id-45"]),
         ):
             with pytest.raises(
-                BackendError, match=r"id-45' is damaged in the index: run `vlmsearch fsck --rep|damaged"
+                BackendError, match=r"id-45' is damaged in the index: run `vlmsearch check --rep|damaged"
             ):
                 use()
         assert store.get(["id-44"]) == [RECORDS[44].document], "others are as they were"
@@ -279,16 +279,16 @@ def test_damage_in_the_index_of_ids_is_told_and_repaired(tmp_path: Path, whole: 
         assert [hit.id for hit in store.search_words(id[3:], limit=9).hits] == [id]
 
 
-def test_damage_on_the_quarantine_list_and_of_a_slot_is_told(tmp_path: Path, whole: bytes) -> None:
+def test_damage_on_the_reject_list_and_of_a_slot_is_told(tmp_path: Path, whole: bytes) -> None:
     path = tmp_path / "index"
     path.write_bytes(whole)
     with SqliteStore(str(path)) as store:
         store.bind("e", SPACES)
-        store.quarantine([Reject(id, "corrupt", "no image", Stamp("d", "s")) for id in ("a.png", "b.png")])
+        store.reject([Reject(id, "corrupt", "no image", Stamp("d", "s")) for id in ("a.png", "b.png")])
         damage(store, "UPDATE rejects SET id = 'c.png' WHERE id = 'a.png'")
-        with pytest.raises(BackendError, match=r"'c.png' on the quarantine list is damaged: run `vlmsearch fsck --rep"):
+        with pytest.raises(BackendError, match=r"'c.png' on the reject list is damaged: run `vlmsearch check --rep"):
             store.rejects()
-        assert store.check().damaged == ("c.png on the quarantine list",)
+        assert store.check().damaged == ("c.png on the reject list",)
         assert store.check(repair=True).repaired
         assert [reject.id for reject in store.rejects()] == ["b.png"], "the other is tried again"
         assert store.check().clean

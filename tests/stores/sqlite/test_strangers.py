@@ -89,7 +89,7 @@ def test_what_another_program_put_into_a_file_is_refused_in_one_line(path: Path,
         seal(db)
     with SqliteStore(str(path)) as store, pytest.raises((BackendError, ConfigError), match=message):
         store.check()
-    for command in (["search", "text", "--encoder", "mock:"], ["fsck"]):
+    for command in (["search", "text", "--encoder", "mock:"], ["check"]):
         done = run(*command, "--store", f"sqlite:{path}")
         assert_one_line(done, "")
         assert "\x1b" not in done.stderr

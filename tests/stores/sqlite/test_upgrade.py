@@ -126,10 +126,10 @@ def test_an_older_file_that_may_only_be_read_is_refused_with_what_to_run(folder:
     assert said.startswith(
         f"ConfigError: sqlite:{folder / 'index'} was written by an older vlmsearch, and may only be "
     )
-    assert f"run `vlmsearch fsck --store sqlite:{folder / 'index'}` as a user who may write to it" in said
+    assert f"run `vlmsearch check --store sqlite:{folder / 'index'}` as a user who may write to it" in said
     (folder / "index").chmod(0o644)
     folder.chmod(0o755)
-    assert run("fsck", "--store", f"sqlite:{folder / 'index'}").returncode == 1, "it tells what is to be repaired"
+    assert run("check", "--store", f"sqlite:{folder / 'index'}").returncode == 1, "it tells what is to be repaired"
     (folder / "index").chmod(0o444)
     folder.chmod(0o777 if what == "file" else 0o555)
     assert as_nobody(lambda: count(folder / "index")) == str(DOCUMENTS)

@@ -20,9 +20,9 @@ from onnx import numpy_helper
 from tests.support.checkpoints import make_clip, make_recipe
 from tests.support.tensorrt_standin import standing_in
 from tests.support.tensorrt_standin.quick import quicken
+from vlmsearch.build.bundle import build_bundle
+from vlmsearch.build.inputs import open_session
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError, QualityError
-from vlmsearch.export.bundle import build_bundle
-from vlmsearch.export.inputs import open_session
 from vlmsearch.models.bundle import Bundle, model_file, open_bundle
 from vlmsearch.models.recipe import TowerGate, read_recipe
 
@@ -431,7 +431,7 @@ def test_auto_reports_every_engine_that_was_tried(at: Any, built: tuple[Path, Pa
 
 
 def test_engines_are_judged_on_texts_in_the_lengths_that_they_get(at: Any) -> None:
-    from vlmsearch.export.inputs import run
+    from vlmsearch.build.inputs import run
     from vlmsearch.tensorrt.builder.accuracy import prepare_check
     from vlmsearch.tensorrt.engine.texts import engine_length
 

@@ -60,7 +60,7 @@ def encode(
     """
     from vlmsearch._util.machine import machine_name
     from vlmsearch.bench.encode import open_setting, ratios
-    from vlmsearch.export.progress import steps
+    from vlmsearch.build.progress import steps
 
     timings: list[EncodeTiming] = []
     with steps(f"timing {model}") as report:
@@ -121,8 +121,8 @@ def scenes(model: str, count: int, as_json: bool) -> None:
     Of a re-ranker: how often the first caption is that of the scene asked for, and how often it fits what was asked,
     before and after the first 50 that demo-minilm and words find are read again.
     """
+    from vlmsearch.build.retrieval import reranked_recall, scene_recall
     from vlmsearch.encoders.onnx import OnnxEncoder
-    from vlmsearch.export.retrieval import reranked_recall, scene_recall
     from vlmsearch.models.bundle import RERANKER, recipe_names
     from vlmsearch.models.reranker import PRECISIONS
     from vlmsearch.rerankers.onnx import OnnxReranker

@@ -38,7 +38,7 @@ function form(index, add) {
     problem.textContent = "";
     try {
       add(await start(index.name, { kind: "index", paths: [path.value.trim()], prune: prune.checked,
-        retry_failed: retry.checked, ...Object.fromEntries(kinds.map(({ option, box }) => [option, box.checked])) }));
+        retry_rejects: retry.checked, ...Object.fromEntries(kinds.map(({ option, box }) => [option, box.checked])) }));
       document.querySelector(".jobs > .state")?.remove();
       path.value = "";
     } catch (error) {
@@ -51,7 +51,7 @@ function form(index, add) {
     ...kinds.map(({ name, box }) => h("label", { class: "switch" }, box, name))),
   h("div", { class: "choices" },
     h("label", { class: "switch" }, prune, "Remove what is gone from the folder"),
-    h("label", { class: "switch" }, retry, "Try again what was left out")),
+    h("label", { class: "switch" }, retry, "Try rejects again")),
   problem);
 }
 
@@ -88,7 +88,7 @@ function result(job) {
   if (job.state === "failed") return [h("p", { class: "problem" }, job.error?.message ?? "It failed.")];
   const { result: got } = job;
   if (job.kind === "index" && got) {
-    const rejected = got.rejects?.length ?? got.failed ?? 0;
+    const rejected = got.rejects?.length ?? got.rejected ?? 0;
     const said = [[got.added, "added"], [got.updated, "updated"], [got.unchanged, "unchanged"], [got.pruned, "removed"]]
       .filter(([count]) => count).map(([count, name]) => `${number(count)} ${name}`);
     return [h("p", {}, said.join(" · ") || "Nothing to do", rejected ? " · " : "",

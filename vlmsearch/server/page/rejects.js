@@ -1,4 +1,4 @@
-// The quarantine list: what could not be indexed, and why.
+// The reject list: what could not be indexed, and why.
 
 import { call, inIndex } from "./api.js";
 import { h, many, number } from "./dom.js";
@@ -8,7 +8,7 @@ const PAGE = 200;
 export function open(main, index) {
   const body = h("div", { class: "rejects" });
   const leaving = new AbortController();
-  main.replaceChildren(h("h1", { class: "title" }, "Left out"),
+  main.replaceChildren(h("h1", { class: "title" }, "Rejects"),
     h("p", { class: "lead" }, "Files and rows that could not be indexed. They are tried again when they change."), body);
   const load = async () => {
     body.replaceChildren(h("p", { class: "soft", role: "status" }, "Loading …"));
@@ -27,7 +27,7 @@ export function open(main, index) {
 
 function draw(body, rejects) {
   if (!rejects.length) {
-    body.replaceChildren(h("div", { class: "state" }, h("h2", {}, "Nothing was left out"),
+    body.replaceChildren(h("div", { class: "state" }, h("h2", {}, "Nothing was rejected"),
       h("p", {}, "Everything that was given to this index is in it.")));
     return;
   }

@@ -33,7 +33,7 @@ from vlmsearch.server.forms import (
 from vlmsearch.server.images import Picture, image_path, original
 from vlmsearch.server.routes.search import info_json
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.stores.base import quarantine_of
+from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import documents_after
 from vlmsearch.types import Document, is_id
@@ -115,7 +115,7 @@ def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> JsonObject:
     images = {form.id: data for form in forms if is_id(form.id) and (data := _image_of(form, body.files)) is not None}
     with service.uploads.keeping(index.name, index.pipeline.store, [form.id for form in forms], images) as files:
         documents = [Document(form.id, form.text, files.get(form.id), form.metadata) for form in forms]
-        report = index.pipeline.add(documents, retry_failed=body.form.retry_failed)
+        report = index.pipeline.add(documents, retry_rejects=body.form.retry_rejects)
     found = report_json(report)
     found["rejects"] = [_without_folders(service, reject.id, reject.code, reject.message) for reject in report.rejects]
     return found
@@ -163,7 +163,7 @@ async def rejects(service: ServiceHere, index: ReadIndex) -> Json:
 
 
 def _rejects(service: Service, index: OpenIndex) -> JsonObject:
-    found = quarantine_of(index.pipeline.store).rejects()
+    found = reject_list_of(index.pipeline.store).rejects()
     return {"rejects": [_without_folders(service, each.id, each.code, each.message) for each in found]}
 
 

@@ -64,7 +64,7 @@ def _index(index: OpenIndex, wanted: IndexJob, paths: Paths) -> Work:
     def work(job: Job) -> JsonObject:
         job.total = len(paths)
         return report_json(
-            index.pipeline.index(paths, prune=wanted.prune, retry_failed=wanted.retry_failed, on_progress=job.advance)
+            index.pipeline.index(paths, prune=wanted.prune, retry_rejects=wanted.retry_rejects, on_progress=job.advance)
         )
 
     return work

@@ -232,7 +232,7 @@ class _OpenFolder:
         with self._lock.writing(broken_by=(Exception,)):
             dropped = drop_graphs(self.path, only)
         if dropped.kept:
-            why = "vector files cannot be made again, for Chroma's log lacks vectors: check it with `vlmsearch fsck`"
+            why = "vector files cannot be made again, for Chroma's log lacks vectors: check it with `vlmsearch check`"
             _log.warning("%s: %d of its %s", self._name, dropped.kept, why)
         return dropped
 

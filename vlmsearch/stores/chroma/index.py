@@ -1,4 +1,4 @@
-"""An index in Chroma: what built it, its generations, and its quarantine list.
+"""An index in Chroma: what built it, its generations, and its reject list.
 
 An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
 and, for each generation, ``name.N.documents``, one for the vectors of each field and, on a server, ``name.N.journal``.
@@ -139,17 +139,17 @@ class ChromaIndex(GenerationalStore):
         """About how many bytes a vector takes: in the graph, and in Chroma's log of it."""
         return row_bytes(dim)
 
-    # ---- the quarantine list
+    # ---- the reject list
 
     def rejects(self) -> list[Reject]:
-        """The quarantine list, by id."""
+        """The reject list, by id."""
         if self.as_opened() is None:
             return []
         rows = self._rejects.get(self._rejects.ids(), "uris")
         return [_load_reject(id, rows[id]) for id in sorted(rows)]
 
-    def quarantine(self, rejects: Sequence[Reject]) -> None:
-        """Put inputs on the quarantine list, or replace their entries."""
+    def reject(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries."""
         self.needed()
         latest = {reject.id: reject for reject in rejects}
         if latest:
@@ -162,7 +162,7 @@ class ChromaIndex(GenerationalStore):
             )
 
     def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the quarantine list; unknown ids are ignored."""
+        """Take inputs off the reject list; unknown ids are ignored."""
         if self.as_opened() is not None:
             self._rejects.delete(ids)
 

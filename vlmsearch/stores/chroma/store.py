@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from vlmsearch.errors import BackendUnavailableError, InvalidInputError, apply_to_each
 from vlmsearch.stores.base import CheckReport, changed_records, check_changes, check_records, dim_of, drawn_ids
-from vlmsearch.stores.chroma.audit import Discrepancies, State, compare, digest_version, row_names
+from vlmsearch.stores.chroma.check import Discrepancies, State, compare, digest_version, row_names
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, connect, placeholders
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.index import ChromaIndex, dump
@@ -165,7 +165,7 @@ class ChromaStore(ChromaIndex):
             time.sleep(secrets.randbelow(100) / 1000)  # of two, one comes first
         raise BackendUnavailableError(
             f"{self.name} was written to for {_PATIENCE:.0f} seconds, so no metadata were changed: try again when the "
-            "others are done; a write of a process that is gone ends with `vlmsearch fsck --repair`"
+            "others are done; a write of a process that is gone ends with `vlmsearch check --repair`"
         )
 
     def _change_under(self, version: str, changes: Sequence[MetadataChange]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the stores that keep documents in MongoDB share: the index itself, its documents, words and quarantine list.
+"""What the stores that keep documents in MongoDB share: the index itself, its documents, words and reject list.
 
 An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
 and, for each generation, ``name.N.documents``. A generation is built beside the one in use, and takes its place when
@@ -246,32 +246,32 @@ class MongoIndex(GenerationalStore):
             None if free is None else int(free),
         )
 
-    # ---- the quarantine list
+    # ---- the reject list
 
     def rejects(self) -> list[Reject]:
-        """The quarantine list, by id."""
+        """The reject list, by id."""
         if self.as_opened() is None:
             return []
         return [
-            reject_of(row) for row in self._quarantine("list failed inputs", lambda c: list(c.find({}).sort("_id", 1)))
+            reject_of(row) for row in self._reject_rows("list failed inputs", lambda c: list(c.find({}).sort("_id", 1)))
         ]
 
-    def quarantine(self, rejects: Sequence[Reject]) -> None:
-        """Put inputs on the quarantine list, or replace their entries."""
+    def reject(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries."""
         self.needed()
         rows = {reject.id: reject_row(reject) for reject in rejects}
         if rows:
             replaces = [ReplaceOne({"_id": id}, row, upsert=True) for id, row in rows.items()]
-            self._quarantine("note failed inputs", lambda c: bulk(c, replaces))
+            self._reject_rows("note failed inputs", lambda c: bulk(c, replaces))
 
     def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the quarantine list; unknown ids are ignored."""
+        """Take inputs off the reject list; unknown ids are ignored."""
         if self.as_opened() is not None:
             for some in pages(ids):
                 self._release({"_id": {"$in": some}})
 
     def _release(self, condition: Row) -> None:
-        self._quarantine("release inputs", lambda rows: rows.delete_many(condition))
+        self._reject_rows("release inputs", lambda rows: rows.delete_many(condition))
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -286,7 +286,7 @@ class MongoIndex(GenerationalStore):
     def _about(self, operation: str, call: Callable[[Rows], T]) -> T:
         return self._connection.run(f"{self._prefix}.about", operation, call)
 
-    def _quarantine(self, operation: str, call: Callable[[Rows], T]) -> T:
+    def _reject_rows(self, operation: str, call: Callable[[Rows], T]) -> T:
         return self._connection.run(f"{self._prefix}.rejects", operation, call)
 
 

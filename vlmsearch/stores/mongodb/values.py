@@ -92,13 +92,13 @@ def fields_of(row: Mapping[str, Any]) -> frozenset[Field]:
 
 
 def reject_row(reject: Reject) -> dict[str, Any]:
-    """Return what is kept of an entry of the quarantine list."""
+    """Return what is kept of an entry of the reject list."""
     stamp = {"digest": _string(reject.stamp.digest), "source": _string(reject.stamp.source)}
     return {"code": reject.code, "message": _string(reject.message), **stamp}
 
 
 def reject_of(row: Mapping[str, Any]) -> Reject:
-    """Return the entry of the quarantine list in a row."""
+    """Return the entry of the reject list in a row."""
     return Reject(row["_id"], row["code"], _text(row["message"]), stamp_of(row))
 
 

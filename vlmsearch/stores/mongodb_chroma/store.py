@@ -42,7 +42,7 @@ from vlmsearch.stores.mongodb.connection import (
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
 from vlmsearch.stores.mongodb.values import document_of, fields_of, row_of, rows_of, stamp_of
-from vlmsearch.stores.mongodb_chroma.audit import Audit
+from vlmsearch.stores.mongodb_chroma.check import Checker
 from vlmsearch.types import Field, Hit, Manifest, MetadataChange, Record, Space, Vectors
 
 _WRITES = 500
@@ -213,7 +213,7 @@ class MongoChromaStore(MongoIndex):
             except BackendError as exc:
                 if not isinstance(exc, BackendUnavailableError):
                     with suppress(BackendError):
-                        self.audit().roll_back(version, ids)
+                        self.checker().roll_back(version, ids)
                 raise
         return [record for record in records if record.document.id in lost]
 
@@ -359,11 +359,11 @@ class MongoChromaStore(MongoIndex):
 
         With ``repair``, what does not is finished or rolled back.
         """
-        return self.audit().report(repair=repair)
+        return self.checker().report(repair=repair)
 
-    def audit(self) -> Audit:
+    def checker(self) -> Checker:
         """Return what compares documents, vectors and journal."""
-        return Audit(self, self.vectors(), self._journal, self.forget)
+        return Checker(self, self.vectors(), self._journal, self.forget)
 
     def close(self) -> None:
         """Let go of the connections."""

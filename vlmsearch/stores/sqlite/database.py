@@ -371,7 +371,7 @@ class Database:
             if isinstance(exc, sqlite3.OperationalError) and "readonly" in str(exc):
                 raise ConfigError(
                     f"{self.name} was written by an older vlmsearch, and may only be read here: run "
-                    f"`vlmsearch fsck --store {self.name}` as a user who may write to it, which renews it"
+                    f"`vlmsearch check --store {self.name}` as a user who may write to it, which renews it"
                 ) from exc
             raise
         if 0 < version < VERSION:

@@ -23,7 +23,7 @@ from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_c
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
-from vlmsearch.stores.sqlite.audit import audit
+from vlmsearch.stores.sqlite.check import check_index
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
 from vlmsearch.stores.sqlite.tables import Tables, drop_tables, fields_of, kept, parsed, string, undamaged
@@ -406,36 +406,36 @@ class SqliteStore(GenerationalStore):
         size = self._database.path.stat().st_size
         with self._reading("look for the stemmer") as (db, tables):
             other = tables.other_stemmer(db)
-        words = {"words": f"{other}: run `vlmsearch fsck --repair`"} if other else {}
+        words = {"words": f"{other}: run `vlmsearch check --repair`"} if other else {}
         return {"search": "exact", "size": f"{size / 2**20:.1f} MiB", **words, **super().describe()}
 
-    # ---- the quarantine list
+    # ---- the reject list
 
     def rejects(self) -> list[Reject]:
-        """The quarantine list, by id."""
+        """The reject list, by id."""
         if self.as_opened() is None:
             return []
-        with self._reading("read the quarantine list") as (db, _):
+        with self._reading("read the reject list") as (db, _):
             found = db.execute("SELECT id, code, message, digest, source, crc FROM rejects ORDER BY id").fetchall()
         for row in found:
             if not is_whole(row):
-                raise BackendError(f"{row[0]!r} on the quarantine list is damaged: run `vlmsearch fsck --repair`")
+                raise BackendError(f"{row[0]!r} on the reject list is damaged: run `vlmsearch check --repair`")
         return [Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp, _ in found]
 
-    def quarantine(self, rejects: Sequence[Reject]) -> None:
-        """Put inputs on the quarantine list, or replace their entries."""
+    def reject(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries."""
         self.needed()
         if rejects:
             rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
-            with self._database.writing("write the quarantine list") as db:
+            with self._database.writing("write the reject list") as db:
                 db.executemany(
                     "INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
                 )
 
     def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the quarantine list; unknown ids are ignored."""
+        """Take inputs off the reject list; unknown ids are ignored."""
         if self.as_opened() is not None and ids:
-            with self._database.writing("write the quarantine list") as db:
+            with self._database.writing("write the reject list") as db:
                 db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
 
     # ---- checking
@@ -449,7 +449,7 @@ class SqliteStore(GenerationalStore):
         with transaction("check the index") as (db, tables):
             rows = [row for slot in _slots(db) if (row := _slot_row(db, slot)) is not None]
             named = {int(each["generation"]) for row in rows for each in _generations(row)}
-            report = audit(db, tables, self.name, named, repair=repair)
+            report = check_index(db, tables, self.name, named, repair=repair)
         if repair:
             self._database.shrink()
         return replace(report, unfinished=tuple(f"{slot} of `vlmsearch reindex --dry-run`" for slot in left))

@@ -14,8 +14,9 @@ Rows are numbered from 1 in the order in which they were written, and never chan
 everything up to a row and a death needs only what came after it.
 
 Documents, vectors and codes have checksums. Whoever shows a document, or writes anew what was read, looks at these
-first: what is damaged is refused, not shown and not made to look whole. Searching takes vectors and codes as they are;
-`audit` looks at everything. Attributes, words, deaths and state follow from documents, and are compared with them.
+first: what is damaged is refused, not shown and not made to look whole. Searching takes vectors and codes as they are.
+`check_index` looks at everything. Attributes, words, deaths and state follow from documents, and are compared with
+them.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Row(NamedTuple):
         """The same; BackendError where the checksum is of other values."""
         if not is_whole(self):
             raise BackendError(
-                f"the document {self.id!r} is damaged in the index: run `vlmsearch fsck --repair`, and index its "
+                f"the document {self.id!r} is damaged in the index: run `vlmsearch check --repair`, and index its "
                 "source again"
             )
         return self
@@ -249,7 +250,7 @@ class Tables:
         with undamaged():
             for row, vector, crc in found:
                 if vector_checksum(row, vector) != crc:
-                    raise ValueError(f"the vector {field} of row {row} is not what was written: run `vlmsearch fsck`")
+                    raise ValueError(f"the vector {field} of row {row} is not what was written: run `vlmsearch check`")
             table = np.frombuffer(b"".join(vector for _, vector, _ in found), "<f4").reshape(-1, self.dims[field])
         return [row for row, _, _ in found], table
 
@@ -432,7 +433,7 @@ class Tables:
         for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [most]).fetchall():
             values = db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone()
             if not is_whole(values):
-                raise BackendError(f"the codes of {field} are damaged in the index: run `vlmsearch fsck --repair`")
+                raise BackendError(f"the codes of {field} are damaged in the index: run `vlmsearch check --repair`")
             group = self._group(field, *values[:-1])
             pending.append(group if live is None else group[find(live, group.numbers)[1]])
             db.execute(f"DELETE FROM {table} WHERE last = ?", [last])

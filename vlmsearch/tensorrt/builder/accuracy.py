@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from vlmsearch.export.data import gather
-from vlmsearch.export.inputs import Feed, Feeds, image_feeds, padded_feeds, row_cosines, run, text_feeds
-from vlmsearch.export.quantize import Drift, Report, drift
+from vlmsearch.build.data import gather
+from vlmsearch.build.inputs import Feed, Feeds, image_feeds, padded_feeds, row_cosines, run, text_feeds
+from vlmsearch.build.quantize import Drift, Report, drift
 from vlmsearch.models.bundle import Bundle, Tower
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Range, Recipe, TowerGate

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from vlmsearch.build.inputs import run
+from vlmsearch.build.quantize import Drift, Report, silent
 from vlmsearch.errors import BackendError, ConfigError, QualityError
-from vlmsearch.export.inputs import run
-from vlmsearch.export.quantize import Drift, Report, silent
 from vlmsearch.models.bundle import Bundle, Precision, Tower, model_file
 from vlmsearch.models.recipe import Range, Recipe
 from vlmsearch.tensorrt.builder.accuracy import (

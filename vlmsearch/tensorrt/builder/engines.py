@@ -6,8 +6,8 @@ import dataclasses
 from contextlib import nullcontext
 from pathlib import Path
 
-from vlmsearch.export.progress import steps
-from vlmsearch.export.quantize import Report, silent
+from vlmsearch.build.progress import steps
+from vlmsearch.build.quantize import Report, silent
 from vlmsearch.models.bundle import Bundle, Tower
 from vlmsearch.models.recipe import Range, Recipe, Shapes, built_by
 from vlmsearch.tensorrt.builder.builder import EngineBuilder

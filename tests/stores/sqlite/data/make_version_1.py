@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
         store.switch(built)
         store.bind("second", SPACES)
         store.tune({"words": 0.5})
-        store.quarantine([Reject("bad.png", "corrupt", "no image", Stamp("digest", "bilder"))])
+        store.reject([Reject("bad.png", "corrupt", "no image", Stamp("digest", "bilder"))])
         killed = store.trial("third", SPACES)
         killed.__enter__().upsert(records()[:3])
         with closing(sqlite3.connect(path)) as db:

@@ -1,0 +1,72 @@
+"""``vlmsearch check``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
+from vlmsearch.registry import open_store
+from vlmsearch.stores.base import CheckReport, check_store
+from vlmsearch.wire import check_json
+
+_SHOWN = 10
+
+
+@command()
+@store_option
+@option(
+    "--repair",
+    is_flag=True,
+    help="Finish or roll back what was cut off, remove what belongs to nothing, and make again what can be.",
+)
+@json_option
+def check(store: str, repair: bool, as_json: bool) -> None:
+    """Check that documents, vectors and journal of an index agree.
+
+    Exits 0 where they do or were repaired, 1 where they do not. It can run while others read and write, unless the
+    index is in a folder.
+    """
+    with open_store(store) as opened:
+        need_manifest(opened)
+        report = check_store(opened, repair=repair)
+    if as_json:
+        print_json(check_json(report))
+    else:
+        _print(report)
+    if not report.clean and not report.repaired:
+        sys.exit(1)
+
+
+def _kinds(report: CheckReport) -> dict[str, Sequence[str]]:
+    return {
+        "orphans": report.orphans,
+        "stale": report.stale,
+        "missing": report.missing,
+        "unindexed": report.unindexed,
+        "unfinished": report.unfinished,
+        "damaged": report.damaged,
+    }
+
+
+def _print(report: CheckReport) -> None:
+    click.echo(f"store       {report.store}")
+    click.echo(f"documents   {report.documents}")
+    for field, count in report.vectors.items():
+        click.echo(f"vectors     {count} {field}")
+    for kind, found in _kinds(report).items():
+        click.echo(f"{kind:<11} {len(found) or 'none'}")
+        for line in found[:_SHOWN]:
+            click.echo(f"  {line}")
+        if len(found) > _SHOWN:
+            click.echo(f"  and {len(found) - _SHOWN} more: see --json")
+    if report.in_progress:
+        click.echo(f"in progress {report.in_progress}")
+    if report.missing and report.repaired:
+        click.echo("Documents with missing vectors count as changed: index their sources again.", err=True)
+    if report.damaged and report.repaired:
+        click.echo("What is left of damaged documents is kept: index their sources again.", err=True)
+    if not report.clean and not report.repaired:
+        click.echo("Not in order: run `vlmsearch check --repair`.", err=True)

@@ -1,0 +1,218 @@
+"""Whether the tables of a generation agree, and making again what can be."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from vlmsearch.errors import BackendError
+from vlmsearch.stores.base import CheckReport
+from vlmsearch.stores.sqlite.checksums import is_whole
+from vlmsearch.stores.sqlite.codes import Places, find, quantise, signs_of
+from vlmsearch.stores.sqlite.columns import Stored, stored
+from vlmsearch.stores.sqlite.schema import tables_by_generation
+from vlmsearch.stores.sqlite.tables import Row, Tables, drop_tables, make_ids, parsed
+from vlmsearch.stores.words import words_of
+from vlmsearch.types import Field
+
+_PAGE = 4096
+_TURNED = 4
+"""How many signs may differ where another machine computed them: those of numbers next to nothing."""
+_LINES = 100
+"""How much is listed of what SQLite finds."""
+_OF_AN_INDEX = re.compile(r"(missing from|entries in|entry in|of) index|inverted index")
+"""What SQLite says of an index, which is made again from its table."""
+
+
+@dataclass
+class _Found:
+    """What is in the table of documents."""
+
+    ids: dict[int, str] = field(default_factory=dict)
+    """By row, in order."""
+    damaged: dict[int, Row | None] = field(default_factory=dict)
+    """The rows whose values are not those that were written, with what is left of them."""
+    metadata: int = 0
+    """A sum over all keys and values: that of the table of attributes is the same where it agrees."""
+    named: dict[Field, list[int]] = field(default_factory=dict)
+    """The documents that say that they have a vector, by field."""
+
+
+def check_index(
+    db: sqlite3.Connection, tables: Tables, name: str, named: Collection[int], *, repair: bool
+) -> CheckReport:
+    """Return what is there and what does not agree; BackendError for a file that is damaged.
+
+    ``named`` are the generations that have a slot: tables of others belong to nobody. With ``repair``, the connection
+    is one that writes. Vectors of no document are removed, documents that are damaged or without theirs count as
+    changed, and all that follows from documents and vectors is made again, whether it agrees or not.
+    """
+    said = _integrity(db)
+    if not repair and not all(map(_OF_AN_INDEX.search, said)):
+        raise _damaged(name, said, "run `vlmsearch check --repair`, which puts right what it can, or ")
+    strays = sorted(set(tables_by_generation(db)) - set(named))
+    try:
+        with _with_bytes(db):
+            report = _compare(db, tables, name, has_errors=bool(said), repair=repair)
+    except (IndexError, KeyError, TypeError, ValueError) as exc:  # a table has what nobody wrote into it
+        raise sqlite3.DatabaseError(f"malformed content: {exc!r}") from exc
+    if repair:
+        for generation in strays:
+            drop_tables(db, generation)
+        if said and (left := _integrity(db)):
+            raise _damaged(name, left)
+    orphans = (*report.orphans, *(f"tables of generation {generation}" for generation in strays))
+    return replace(report, orphans=orphans, unindexed=(*report.unindexed, *said))
+
+
+def _integrity(db: sqlite3.Connection) -> list[str]:
+    """What SQLite finds wrong with the structure of the file."""
+    found = [str(said) for (said,) in db.execute(f"PRAGMA integrity_check({_LINES})")]
+    return [line for said in found if said != "ok" for line in said.splitlines() if not line.startswith("***")]
+
+
+def _damaged(name: str, said: Sequence[str], advice: str = "") -> BackendError:
+    return BackendError(
+        f"{name} is damaged: {said[-1]}; {advice}restore a copy of the file, or index again under another name"
+    )
+
+
+@contextmanager
+def _with_bytes(db: sqlite3.Connection) -> Iterator[None]:
+    """Read strings that are not UTF-8 as bytes meanwhile, where that is an error otherwise."""
+    db.text_factory = _string_or_bytes
+    try:
+        yield
+    finally:
+        db.text_factory = str
+
+
+def _string_or_bytes(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: bool, repair: bool) -> CheckReport:
+    found = _look(db, tables)
+    orphans, unindexed = list[str](), list[str]()
+    counts: dict[str, int] = {}
+    lost: dict[int, list[str]] = {}
+    for each in tables.fields:
+        named, have = np.array(found.named[each], np.int64), tables.vector_rows(db, each)
+        damaged, groups = tables.damaged_vectors(db, each), tables.whole_codes(db, each)
+        coded = np.sort(np.concatenate([np.empty(0, np.int64), *(group.numbers for group in groups)]))
+        counts[str(each)] = len(have)
+        orphans += [f"{each} of row {row}" for row in _without(have, named)]
+        unindexed += [f"{each} of row {row}" for row in _without(have, coded)]
+        if not tables.has_whole_codes(db, each):
+            unindexed.append(f"codes of {each}, which are not what was written")
+        wrong = {*damaged.tolist(), *_differing(db, tables, each, damaged)}
+        for row in (row for row in found.named[each] if row in wrong or not find(have, np.array([row]))[1][0]):
+            lost.setdefault(row, []).append(str(each))
+    for what, agrees in (
+        ("words", tables.words.agrees(db, _words(db, tables))),
+        ("metadata", _attributes_sum(db, tables) == found.metadata),
+        ("the number of documents", _state_agrees(db, tables, np.array([*found.ids], np.int64))),
+    ):
+        if not agrees:
+            unindexed.append(f"{what}, which documents do not agree with")
+    if other := tables.other_stemmer(db):
+        unindexed.append(f"words, {other}")
+    rejects = [row for row in db.execute("SELECT * FROM rejects") if not is_whole(row)]
+    if repair:
+        tables.clear(db)  # first: where something of it is damaged, SQLite makes and removes no other tables
+        if has_errors:
+            for generation in tables_by_generation(db):
+                make_ids(db, generation, found.damaged if generation == tables.generation else ())
+        tables.rebuild(db, found.damaged, lost)
+        db.executemany("DELETE FROM rejects WHERE id = ?", [row[:1] for row in rejects])
+    return CheckReport(
+        name,
+        len(found.ids),
+        counts,
+        orphans=tuple(orphans),
+        missing=tuple(f"{names} of {found.ids[row]}" for row in sorted(lost) for names in lost[row]),
+        unindexed=tuple(unindexed),
+        damaged=(*(found.ids[row] for row in found.damaged), *(f"{row[0]} on the reject list" for row in rejects)),
+        repaired=repair,
+    )
+
+
+def _look(db: sqlite3.Connection, tables: Tables) -> _Found:
+    found = _Found(named={each: [] for each in tables.fields})
+    by_name = {str(each): rows for each, rows in found.named.items()}
+    for row in tables.all(db):
+        left = row if is_whole(row) else row.legible()
+        found.ids[row.row] = str(row.id) if left is None else left.id
+        if left is not row:
+            found.damaged[row.row] = left
+        if left is not None:
+            values = left.document.metadata.items()
+            found.metadata += sum(_hash((key, row.row, stored(value))) for key, value in values)
+            for name in parsed(left.fields):
+                by_name[name].append(row.row)
+    return found
+
+
+def _attributes_sum(db: sqlite3.Connection, tables: Tables) -> int | None:
+    """The sum over all metadata in the table for filters; None where that cannot be read."""
+    try:
+        return sum(map(_hash, tables.attributes(db)))
+    except sqlite3.DatabaseError as exc:
+        if str(exc) == "interrupted":
+            raise
+        return None
+
+
+def _hash(value: tuple[str, int, Stored]) -> int:
+    return hash((*value, type(value[-1])))
+
+
+def _words(db: sqlite3.Connection, tables: Tables) -> Iterator[tuple[int, str]]:
+    """The words of all documents, or of what is left of them, by row."""
+    rows = (row if is_whole(row) else row.legible() for row in tables.all(db))
+    return ((row.row, words_of(row.document)) for row in rows if row is not None)
+
+
+def _state_agrees(db: sqlite3.Connection, tables: Tables, rows: Places) -> bool:
+    """Whether the documents are those that were there when the epoch began or came since, without the dead."""
+    state = tables.state(db)
+    try:
+        there, dead = tables.rows_of_the_epoch(db, state), tables.deaths(db)
+        return np.array_equal(np.setdiff1d(there, list(dead.values())), rows) and (
+            [*dead] == [*range(state.last_death + 1 - len(dead), state.last_death + 1)]
+        )
+    except (BackendError, OverflowError, TypeError, ValueError):
+        return False
+
+
+def _differing(db: sqlite3.Connection, tables: Tables, each: Field, damaged: Places) -> list[int]:
+    """The rows whose codes are not those of their vectors: which of the two is wrong cannot be told."""
+    found = list[int]()
+    for group in tables.whole_codes(db, each):
+        order = np.argsort(group.numbers)
+        wanted = _without(group.numbers, damaged)
+        for start in range(0, len(wanted), _PAGE):
+            rows, vectors = tables.vectors(db, each, wanted[start : start + _PAGE].tolist())
+            places = order[np.searchsorted(group.numbers, rows, sorter=order)]
+            steps, codes = quantise(vectors)
+            turned = np.unpackbits(signs_of(vectors) ^ group.signs[places], axis=1).sum(axis=1)
+            near = (
+                np.isclose(steps, group.steps[places])
+                & (np.abs(codes.astype(np.int16) - group.codes[places]).max(axis=1, initial=0) <= 1)
+                & (turned <= _TURNED)
+            )
+            found += [row for row, is_near in zip(rows, near) if not is_near]
+    return found
+
+
+def _without(rows: Places, others: Places) -> Places:
+    """Those rows that are not among the others, which are in order."""
+    return rows[~find(others, rows)[1]]
