@@ -1,0 +1,116 @@
+"""Rules of plain English that a program can check, for the docstrings, comments and names of Python files.
+
+``python -m tests.support.english vlmsearch/search`` prints what breaks them; `tests/test_english.py` holds them.
+"""
+
+import ast
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+MAX_WORDS = 25
+"""Words of a sentence."""
+NAMES = frozenset({"each", "found", "least", "most", "one", "ours", "theirs"})
+"""Names that say nothing of what they hold; ``matches``, ``field``, ``hit`` and ``max_bm25`` do."""
+NO_VERBS = frozenset(
+    "a about all an and any as at both by each every everything for how if in it its no nothing of on one only or "
+    "some that the their there these they this those to under up what when where whether which who why with".split()
+)
+"""Words that a docstring of a function does not begin with: it begins with a verb in the imperative."""
+VERBS = frozenset(
+    "answer call check collect compare count create describe do find give hold keep know let list load make map measure "
+    "name pass put read refuse report return run save say search send serve show state store take tell try use wait "
+    "work write yield".split()
+)
+"""Words that a docstring of a class does not begin with: it begins with a noun."""
+PHRASES = re.compile(
+    r"\b(of which|of whom|to whom|from whom|where that|what for|for what|theirs|ours|hers)\b", re.IGNORECASE
+)
+_CODE = re.compile(r"``[^`]*``|`[^`]*`")
+_SENTENCE = re.compile(r"(?<=[.!?:;])\s+(?=\S)|\n\s*\n|\n\s*[-*] |\n\s*(?=\w+: )")
+_SECTION = re.compile(r"^\s*(Args|Attributes|Example|Examples|Raises|Returns|Yields):\s*$", re.MULTILINE)
+
+
+class Problem(NamedTuple):
+    """A place that breaks a rule."""
+
+    line: int
+    rule: str
+    text: str
+
+
+def problems(source: str) -> Iterator[Problem]:
+    """Yield what breaks the rules in the source of a module."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        yield from _names(node)
+    for owner, text in _docstrings(tree):
+        yield from _docstring(owner, text)
+    for line, comment in _comments(source):
+        yield from _sentences(line, comment)
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Constant]]:
+    """Yield the docstrings, each with the function or class that it belongs to; an attribute's with its assignment."""
+    for node in ast.walk(tree):
+        before: ast.AST = node
+        for statement in getattr(node, "body", []) if isinstance(getattr(node, "body", None), list) else []:
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                if isinstance(statement.value.value, str):
+                    yield before, statement.value
+            before = statement
+
+
+def _docstring(owner: ast.AST, constant: ast.Constant) -> Iterator[Problem]:
+    text = str(constant.value).strip()
+    match = re.match(r"[A-Za-z]+", text)
+    first = match[0].lower() if match else ""
+    line = constant.lineno
+    if isinstance(owner, ast.FunctionDef | ast.AsyncFunctionDef):
+        if first in NO_VERBS or (first.endswith("s") and first[:-1] in VERBS):
+            yield Problem(line, "verb", text.partition("\n")[0])
+    elif isinstance(owner, ast.ClassDef):
+        if first in VERBS or first in {"what", "whether", "how", "who", "where", "why"}:
+            yield Problem(line, "noun", text.partition("\n")[0])
+    elif not isinstance(owner, ast.Module) and first in {"what", "how", "who", "where", "why"}:
+        yield Problem(line, "noun", text.partition("\n")[0])
+    yield from _sentences(line, text)
+
+
+def _sentences(line: int, text: str) -> Iterator[Problem]:
+    for match in PHRASES.finditer(text):
+        yield Problem(line, "phrase", match[0])
+    prose = text.partition("Example:\n")[0]
+    for sentence in _SENTENCE.split(_SECTION.sub("\n\n", prose)):
+        words = re.findall(r"[\w'`-]+", _CODE.sub("code", sentence))
+        if len(words) > MAX_WORDS:
+            yield Problem(line, "long", f"{len(words)} words: {' '.join(sentence.split())}")
+
+
+def _names(node: ast.AST) -> Iterator[Problem]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in NAMES:
+        yield Problem(node.lineno, "name", node.id)
+    if isinstance(node, ast.arg) and node.arg in NAMES:
+        yield Problem(node.lineno, "name", node.arg)
+
+
+def _comments(source: str) -> Iterator[tuple[int, str]]:
+    lines = iter(source.splitlines(keepends=True))
+    for token in tokenize.generate_tokens(lambda: next(lines, "")):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("#: ")
+
+
+def main() -> None:
+    """Print the problems of the files and folders that are named."""
+    for name in sys.argv[1:]:
+        for path in sorted(Path(name).rglob("*.py")) if Path(name).is_dir() else [Path(name)]:
+            for problem in problems(path.read_text(encoding="utf-8")):
+                print(f"{path}:{problem.line}: {problem.rule}: {problem.text}")
+
+
+if __name__ == "__main__":
+    main()
