@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json
+from vlmsearch.cli.common import command, json_option, need_manifest, option, print_first, print_json
 from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from vlmsearch.indexing.copy import CopyReport
     from vlmsearch.indexing.parquet import ParquetIndex
     from vlmsearch.stores.base import Store
-
-_SHOWN = 20
 
 
 @command()
@@ -58,10 +56,7 @@ def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *
         click.echo(f"{', '.join(parts)} in {done.seconds:.1f} s; {written.name} has {done.documents} documents")
         if done.rejects is None:
             click.echo("The reject list is not copied: one of the two stores keeps none.", err=True)
-        for reject in done.refused[:_SHOWN]:
-            click.echo(f"  {reject.code:<12} {reject.message}", err=True)
-        if len(done.refused) > _SHOWN:
-            click.echo(f"  and {len(done.refused) - _SHOWN} more: see --json", err=True)
+        print_first([f"{reject.code:<12} {reject.message}" for reject in done.refused])
     there, now = read.manifest(), need_manifest(written).language
     language = there.language if there else ""
     if language != now and language and now:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json
+from vlmsearch.cli.common import command, json_option, need_manifest, option, print_first, print_json
 from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from vlmsearch.indexing.diff import DiffReport
     from vlmsearch.indexing.parquet import ParquetIndex
     from vlmsearch.stores.base import Store
-
-_SHOWN = 20
 
 
 @command()
@@ -80,9 +78,6 @@ def _print(found: DiffReport) -> None:
         click.echo(f"{name:<12} of the index differs")
     for name, count in found.counts.items():
         click.echo(f"{name:<12} {count}")
-    for each in found.differences[:_SHOWN]:
-        click.echo(f"  {each.id}: {', '.join(each.what)}")
-    if len(found.differences) > _SHOWN:
-        click.echo("  and more: see --json")
+    print_first([f"{difference.id}: {', '.join(difference.what)}" for difference in found.differences], err=False)
     if found.same:
         click.echo(f"{found.documents} documents are the same")

@@ -12,19 +12,15 @@ import click
 from vlmsearch.cli.common import (
     SHARE,
     PlainText,
-    ServerIndex,
     command,
-    encoder_option,
     json_option,
-    open_here_or_there,
     option,
     print_json,
     print_table,
-    server_option,
     short_path,
-    store_option,
     where_option,
 )
+from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.types import Labelled
 from vlmsearch.wire import labelled_json
@@ -75,9 +71,7 @@ class _Tally:
     help="Only the first N documents, to try labels out. No environment variable sets it.",
 )
 @where_option
-@store_option
-@encoder_option
-@server_option
+@index_options("encoder", "server")
 @json_option
 def label(
     labels: tuple[str, ...],
@@ -90,9 +84,7 @@ def label(
     key: str,
     limit: int | None,
     where: Mapping[str, object] | None,
-    store: str,
-    encoder: str | None,
-    server: ServerIndex | None,
+    chosen: IndexChoice,
     as_json: bool,
 ) -> None:
     """Say which of some labels fit each document, without training: by text against images and texts.
@@ -113,10 +105,10 @@ def label(
     listed: list[Labelled] = []
     seen = unlabelled = written = 0
     with (
-        open_here_or_there(server, store, encoder) as pipeline,
-        progress(pipeline.count(), quiet=as_json, what="labelling") as advance,
+        chosen.open() as index,
+        progress(index.count(), quiet=as_json, what="labelling") as advance,
     ):
-        for each in pipeline.label(
+        for each in index.label(
             names,
             templates=PHOTO_TEMPLATES if photos else templates or ("{}",),
             where=where,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -57,30 +58,21 @@ def _sound(path: Path) -> bytes:
     return read_image(path)
 
 
-class Levels(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
-    """Numbers with commas between them."""
-
-    name = "numbers"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """Return the numbers of a string such as ``1,4,16``."""
-        parts = str(value).split(",")
-        if not all(part.isdecimal() and int(part) for part in parts):
-            self.fail(f"numbers with a comma between them, such as 1,4,16, not {value}", param, ctx)
-        return [int(part) for part in parts]
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a string such as ``1,4,16``, for the type of an option."""
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise click.BadParameter(f"numbers with a comma between them, such as 1,4,16, not {text}")
+    return [int(part) for part in parts]
 
 
-class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic in newer releases of click
-    """Some of a few names, with commas between them."""
+def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return a function that reads some of a few names, such as ``fp16,int8``, for the type of an option."""
 
-    name = "names"
-
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self._known = known
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """Return the names of a string such as ``fp16,int8``."""
-        names = [part.strip() for part in str(value).split(",")]
-        if unknown := [name for name in names if name not in self._known]:
-            self.fail(f"some of {', '.join(self._known)}, not {', '.join(unknown) or 'none'}", param, ctx)
+    def read(text: str) -> list[str]:
+        names = [part.strip() for part in text.split(",")]
+        if unknown := [name for name in names if name not in known]:
+            raise click.BadParameter(f"some of {', '.join(known)}, not {', '.join(unknown) or 'none'}")
         return names
+
+    return read

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.data import Levels
+from vlmsearch.cli.bench.data import numbers
 from vlmsearch.cli.common import command, json_option, option, print_json, print_table
 from vlmsearch.cli.progress import progress
 
@@ -36,7 +36,7 @@ class _Contender:
         help="JSON or JSONL with instruction, input or both in each row.")  # fmt: skip
 @option("--model", "models", multiple=True, metavar="NAME", help="A model at the URL; two are compared.")
 @option("--requests", type=click.IntRange(1), metavar="N", help="How many requests.  [default: one a row]")
-@option("--concurrency", type=Levels(), default="1,2,4,8", show_default=True, help="Requests at a time.")
+@option("--concurrency", type=numbers, metavar="N,M", default="1,2,4,8", show_default=True, help="Requests at a time.")
 @option("--max-tokens", default=128, show_default=True, type=click.IntRange(1), help="The most tokens of an answer.")
 @option("--tokenizer", type=click.Path(path_type=Path), metavar="FILE", help="A tokenizer.json to count tokens with.")
 @option("--plot", "figure", type=click.Path(path_type=Path), metavar="SVG", help="Write curves.")

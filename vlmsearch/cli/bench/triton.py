@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.data import Levels
+from vlmsearch.cli.bench.data import numbers
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @option("--texts", "as_texts", is_flag=True, help="Send texts in place of images.")
 @option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many different items.")
 @option("--items", default=1, show_default=True, type=click.IntRange(1), help="Items to a request.")
-@option("--concurrency", type=Levels(), default="1,2,4,8,16", show_default=True, help="Requests at a time.")
+@option("--concurrency", type=numbers, metavar="N,M", default="1,2,4,8,16", show_default=True, help="Requests at once.")
 @option("--seconds", default=5.0, show_default=True, type=SECONDS, help="How long each level runs in a round.")
 @option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="How often all is measured, in turns.")
 @option("--compare", metavar="URL", help="An encoder in this process, in the same rounds, such as onnx:default.")
