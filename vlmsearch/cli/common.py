@@ -17,7 +17,7 @@ from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE
 from vlmsearch.stores.filters import TOO_DEEP
-from vlmsearch.types import Leg, Manifest, Match, part_of
+from vlmsearch.types import FieldScore, Manifest, Match, part_of
 
 if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
@@ -207,9 +207,9 @@ def short_path(path: str) -> str:
     return relative if len(relative) < len(path) and not relative.startswith("../..") else path
 
 
-def found_by(match: Match) -> list[tuple[str, Leg]]:
-    """Return the legs that listed a match, by name."""
-    return [(name, leg) for name, leg in sorted(match.legs.items()) if leg.rank is not None]
+def found_by(match: Match) -> list[tuple[str, FieldScore]]:
+    """Return the fields that listed a match, by name."""
+    return [(name, field) for name, field in sorted(match.fields.items()) if field.rank is not None]
 
 
 def shown_name(match: Match) -> str:
@@ -234,8 +234,8 @@ def print_matches(matches: Sequence[Match]) -> None:
 
     rows = []
     for match in matches:
-        legs = "  ".join(f"{name} #{leg.rank} {leg.score:.2f}" for name, leg in found_by(match))
+        fields = "  ".join(f"{name} #{field.rank} {field.score:.2f}" for name, field in found_by(match))
         text = " ".join((match.document.text or "").split())
-        rows.append((f"{match.score:.3f}", shown_name(match), text[:160], Text(legs, "dim")))
+        rows.append((f"{match.score:.3f}", shown_name(match), text[:160], Text(fields, "dim")))
     names = ("score", "document", "text", "found by")
     make_console().print(make_table(names, rows, left=names[1:]) if rows else "Nothing matches.")

@@ -32,7 +32,7 @@ from vlmsearch.search.evaluation import (
 )
 from vlmsearch.search.judged import JudgedQuery, read_queries
 from vlmsearch.search.options import RankingKeywords
-from vlmsearch.search.report import evaluate, legs_of, tuning_of
+from vlmsearch.search.report import evaluate, fields_of, tuning_of
 from vlmsearch.stores.base import Tunable
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def eval(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure how well an index answers queries whose answers are known: each leg alone and all fused.
+    """Measure how well an index answers queries whose answers are known: each field alone and all fused.
 
     FILE holds lines of JSON such as {"query": "a dog", "relevant": ["ID", ...]}. Write {"ID": GRADE, ...} in place of
     the list for grades, and an empty list where nothing is an answer. "image" names a picture to search by. FILE may
@@ -117,7 +117,7 @@ def eval(
     if tuning is not None:
         result["tuning"] = asdict(tuning)
     if report is not None:
-        whole = result | {"by_query": {name: _by_query(leg, queries) for name, leg in measured.items()}}
+        whole = result | {"by_query": {name: _by_query(field, queries) for name, field in measured.items()}}
         replace_file(report, json.dumps(whole, indent=1).encode())
         click.echo(f"wrote {short_path(str(report.resolve()))}", err=True)
     print_json(result) if as_json else _print(result, differences, tuning)
@@ -136,9 +136,9 @@ def _measure(
     quiet: bool,
 ) -> tuple[dict[str, object], Mapping[str, Measured], Tuning | None]:
     """Measure a setting, and tune the index where that is asked for."""
-    legs = legs_of(pipeline, queries)
-    searches = len(queries) + sum(map(len, legs.values()))
-    searches += len(queries) * (1 + len(evaluation.lattice(list(legs)))) if tune else 0
+    fields = fields_of(pipeline, queries)
+    searches = len(queries) + sum(map(len, fields.values()))
+    searches += len(queries) * (1 + len(evaluation.lattice(list(fields)))) if tune else 0
     done = count(1)
     with progress(searches, quiet=quiet, what="searching") as advance:
 
@@ -150,7 +150,7 @@ def _measure(
         if not tune or not isinstance(pipeline.store, Tunable):
             return result, measured, None
         present = tuning_of(pipeline)
-        tuning = evaluation.tune(pipeline, queries, legs, present=present, limit=limit, on_search=on_search)
+        tuning = evaluation.tune(pipeline, queries, fields, present=present, limit=limit, on_search=on_search)
         if tuning.values:
             pipeline.store.tune(tuning.values)
     return result, measured, tuning
@@ -210,7 +210,7 @@ def _by_query(measured: Measured, queries: Sequence[JudgedQuery]) -> dict[str, o
 
 
 def _print(result: Mapping[str, Any], differences: Sequence[Difference] | None, tuning: Tuning | None) -> None:
-    measured, limit = result["legs"], result["limit"]
+    measured, limit = result["fields"], result["limit"]
     every = (*evaluation.ranking_measures(limit), SHOWN_F1, NO_MATCH_PRECISION, NO_MATCH_RECALL)
     names = [name for name in every if any(name in each["measures"] for each in measured.values())]
     rows = [(name, *(_cell(each["measures"].get(name)) for each in measured.values())) for name in names]

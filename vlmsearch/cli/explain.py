@@ -10,7 +10,7 @@ from vlmsearch.cli.common import SECONDS, command, json_option, option, print_js
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.cli.search_options import query_options, search_flags
-from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, LegEvidence, Regions
+from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, FieldEvidence, Regions
 from vlmsearch.search.options import RankingKeywords
 from vlmsearch.types import WORDS
 from vlmsearch.wire import explanation_json
@@ -64,24 +64,24 @@ def _print(found: Explanation) -> None:
     click.echo(f"Relevance {found.relevance:.3f}, shown from {found.threshold:.3f}{place}.")
     click.echo()
     print_table(
-        ("leg", "rank", "value", "usually", "evidence", "weight", "adds"),
+        ("field", "rank", "value", "usually", "evidence", "weight", "adds"),
         [
-            *(_row(name, leg, found) for name, leg in found.legs.items()),
+            *(_row(name, field, found) for name, field in found.fields.items()),
             ("any document", "", "", "", "", "", f"{found.prior:+.2f}"),
             *([("words alone", "", "", "", "", "", f"{found.words_alone:+.2f}")] if found.words_alone else []),
             ("log-odds", "", "", "", "", "", f"{found.log_odds:+.2f}"),
         ],
-        left=("leg",),
+        left=("field",),
     )
     if found.lacking:
         click.echo(f"It has nothing for {', '.join(found.lacking)}, which counts neither for nor against it.")
-    unfitted = [name for name, leg in found.legs.items() if leg.basis is not None and not leg.basis.fitted]
+    unfitted = [name for name, field in found.fields.items() if field.basis is not None and not field.basis.fitted]
     if unfitted:
         click.echo(
             f"For {', '.join(unfitted)} nothing is fitted to this query: the cosine is judged by how far it stands out."
         )
     if found.words_alone:
-        click.echo("The words match so well that they decide alone, whatever the other legs say.")
+        click.echo("The words match so well that they decide alone, whatever the other fields say.")
     for what, score in found.without:
         click.echo(f"Left out: {what} (relevance {score:.3f}).")
     if found.judged is not None:
@@ -110,14 +110,14 @@ def _print(found: Explanation) -> None:
         click.echo(line)
 
 
-def _row(name: str, leg: LegEvidence, found: Explanation) -> tuple[str, ...]:
-    value = f"{leg.value:.2f} of {found.most_words:.2f}" if name == WORDS else f"{leg.value:.3f}"
-    adds = f"{leg.weight * leg.evidence:+.2f}" if leg.counts else ""
-    basis = leg.basis
+def _row(name: str, field: FieldEvidence, found: Explanation) -> tuple[str, ...]:
+    value = f"{field.value:.2f} of {found.most_words:.2f}" if name == WORDS else f"{field.value:.3f}"
+    adds = f"{field.weight * field.evidence:+.2f}" if field.counts else ""
+    basis = field.basis
     usual = ""
     if basis is not None and basis.median is not None and basis.deviation is not None:
         usual = f"{basis.median:.2f} ± {basis.deviation:.2f}"
-    return name, str(leg.rank or "-"), value, usual, f"{leg.evidence:+.2f}", f"{leg.weight:g}", adds
+    return name, str(field.rank or "-"), value, usual, f"{field.evidence:+.2f}", f"{field.weight:g}", adds
 
 
 def _best_region(regions: Regions) -> str:

@@ -65,7 +65,7 @@ def models(available: bool, as_json: bool) -> None:
     from vlmsearch._util.console import make_console
 
     console = make_console()
-    console.print("\ncosine: fp32 to the original, the others to fp32. top-10: share of the 10 nearest that INT8 keeps.")
+    console.print("\ncosine: fp32 to the original, the others to fp32. top-10: share of the nearest 10 kept by INT8.")
     if missing:
         console.print(f"Not built: {', '.join(missing)}.")
     console.print("Build one with `vlmsearch build MODEL`; `vlmsearch models --available` is the table to choose from.")

@@ -67,7 +67,7 @@ def _weight(text: str) -> tuple[str, float]:
     try:
         return name, float(number)
     except ValueError:
-        raise click.BadParameter(f"a weight is LEG=NUMBER, such as words=0.5, not {text}") from None
+        raise click.BadParameter(f"a weight is FIELD=NUMBER, such as words=0.5, not {text}") from None
 
 
 def search_flag(declared: SearchOption) -> Callable[[Function], Function]:
@@ -77,9 +77,11 @@ def search_flag(declared: SearchOption) -> Callable[[Function], Function]:
     if declared.name == "where":
         return where_option
     if declared.name == "weights":
-        help = "How much a leg counts, such as words=0.5 or clip/image=2; 0 leaves it out. May be given several times."
+        help = (
+            "How much a field counts, such as words=0.5 or clip/image=2; 0 leaves it out. May be given several times."
+        )
         settings: dict[str, Any] = {"callback": lambda _context, _parameter, given: dict(given) or None}
-        return option("--weight", "weights", multiple=True, type=_weight, metavar="LEG=NUMBER", help=help, **settings)
+        return option("--weight", "weights", multiple=True, type=_weight, metavar="FIELD=NUMBER", help=help, **settings)
     if declared.name == "rerank":
         return option(flag, metavar="URL", help=f"{text} Such as onnx:NAME; with --server, {OWN_RERANKER}.")
     if declared.type is bool:
