@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -39,17 +40,8 @@ def copy(source: str, target: str, prune: bool, as_json: bool) -> None:
 def print_report(done: CopyReport, read: Store | ParquetIndex, written: Store, *, prune: bool, as_json: bool) -> None:
     """Print what a copy did, and exit 1 where documents were refused."""
     if as_json:
-        print_json(
-            {
-                "documents": done.documents,
-                "copied": done.copied,
-                "unchanged": done.unchanged,
-                "pruned": done.pruned,
-                "rejected": done.rejects,
-                "refused": [{"id": r.id, "message": r.message} for r in done.refused],
-                "seconds": round(done.seconds, 3),
-            }
-        )
+        form = asdict(done)
+        print_json({**form, "rejected": form.pop("rejects"), "seconds": round(done.seconds, 3)})
     else:
         parts = [f"{done.copied} copied", f"{done.unchanged} unchanged"]
         parts += [f"{done.pruned} pruned"] if prune else []

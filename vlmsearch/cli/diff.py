@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -44,15 +45,7 @@ def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -
     ):
         found = comparing.diff(one, other, tolerance=tolerance, limit=limit, on_progress=advance)
     if as_json:
-        print_json(
-            {
-                "same": found.same,
-                "documents": found.documents,
-                "index": list(found.index),
-                "counts": dict(found.counts),
-                "differences": [{"id": each.id, "what": list(each.what)} for each in found.differences],
-            }
-        )
+        print_json({"same": found.same, **asdict(found)})
     else:
         _print(found)
     if not found.same:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -29,14 +30,8 @@ def export(file: Path, chosen: IndexChoice, as_json: bool) -> None:
     with chosen.open_store() as store, progress(len(store), quiet=as_json, what="exporting") as advance:
         done = export_index(store, file, on_progress=advance)
     if as_json:
-        print_json(
-            {
-                "documents": done.documents,
-                "rejected": done.rejects,
-                "bytes": done.bytes,
-                "seconds": round(done.seconds, 3),
-            }
-        )
+        form = asdict(done)
+        print_json({**form, "rejected": form.pop("rejects"), "seconds": round(done.seconds, 3)})
         return
     click.echo(f"{done.documents} documents in {done.seconds:.1f} s; {file} has {done.bytes / 1e6:.1f} MB")
     if done.rejects is None:

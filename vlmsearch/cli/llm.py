@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from vlmsearch.cli.common import Group, json_option, option, print_json, release_option, with_flags
-from vlmsearch.cli.triton_server import ServerChoice, gpu_numbers, server_options
+from vlmsearch.cli.triton_server import ServerChoice, gpu_numbers, note, server_options
 
 if TYPE_CHECKING:
     from vlmsearch.tensorrt_llm.versions import Target
@@ -91,7 +91,6 @@ def build(
     """
     import shutil
 
-    from vlmsearch.cli.step_lines import StepLines
     from vlmsearch.tensorrt_llm.build import BuildJob, build_engine
     from vlmsearch.tensorrt_llm.checkpoint import model_folder
     from vlmsearch.tensorrt_llm.rules import make_plan
@@ -99,8 +98,7 @@ def build(
     made = make_plan(recipe, calibration=calibration is not None, **choices)
     outside = docker if docker is not None else shutil.which("trtllm-build") is None and bool(shutil.which("docker"))
     job = BuildJob(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
-    with StepLines(verbose=verbose) as lines:
-        folder = build_engine(job, say=lines.say, show=lines.show)
+    folder = build_engine(job, say=note, show=note if verbose else lambda _line: None)
     click.echo(f"{made.ranks} engine(s) in {folder}")
     click.echo(f"serve it: vlmsearch llm repo {out} --release {made.target.release} --out REPOSITORY")
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from vlmsearch.bench.llm import Level
+    from vlmsearch.bench.triton import TritonLevel
 
 
 def read_texts(path: Path | None, count: int) -> list[str]:
@@ -76,3 +81,10 @@ def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
         return names
 
     return read
+
+
+def print_errors(levels: Sequence[Level | TritonLevel], prefix: str = "") -> None:
+    """Print the errors of each level, with how often each came."""
+    for level in levels:
+        for message, times in level.errors:
+            click.echo(f"{prefix}{times} times at {level.concurrency}: {message}", err=True)
