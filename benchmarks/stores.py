@@ -22,7 +22,7 @@ from benchmarks.corpus import Condition, Corpus, ExactNearest
 from benchmarks.processes import Reading, first_answer, read_while_writing, run_search
 from vlmsearch.build.progress import steps
 from vlmsearch.build.quantize import Report
-from vlmsearch.cli.bench.data import names_of
+from vlmsearch.cli.common import names_of
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.types import Vectors

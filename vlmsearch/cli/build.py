@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from vlmsearch.cli.common import command, json_option, option, print_json, print_table
+from vlmsearch.cli.common import command, json_option, names_of, option, print_json, print_table
 from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.models.bundle import Precision
 from vlmsearch.models.recipe import Range, read_batches
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vlmsearch.models.reranker import RerankerBundle
     from vlmsearch.tensorrt.engine.plans import EnginePrecision
 
+_PRECISIONS = get_args(Precision)
 _ENGINE_PRECISIONS = ("int8", "fp16", "fp32", "auto")
 
 
@@ -32,7 +33,12 @@ def _batches(text: str) -> Range:
 @command()
 @click.argument("recipes", nargs=-1, required=True, metavar="RECIPE...")
 @option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="Build from this checkpoint.")
-@option("--precision", metavar="LIST", help="Of fp32, fp16, int8, qdq; with commas.  [default: the recipe's]")
+@option(
+    "--precision",
+    type=names_of((*_PRECISIONS, "auto")),
+    metavar="LIST",
+    help="Of fp32, fp16, int8, qdq; with commas.  [default: the recipe's]",
+)
 @option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Put bundles here.  [default: the cache]")
 @option(
     "--calibrate", multiple=True, type=click.Path(path_type=Path), metavar="PATH",
@@ -64,7 +70,7 @@ def _batches(text: str) -> Range:
 def build(
     recipes: tuple[str, ...],
     checkpoint: Path | None,
-    precision: str | None,
+    precision: list[str] | None,
     out: Path | None,
     calibrate: tuple[Path, ...],
     engine: str | None,
@@ -96,16 +102,17 @@ def build(
             raise click.UsageError(
                 "--from, --calibrate and --force are for bundles: build those first, without --engine"
             )
-        if precision not in (None, *_ENGINE_PRECISIONS):
-            known = ", ".join(_ENGINE_PRECISIONS)
-            raise click.BadParameter(f"an engine has one of {known}, not {precision!r}", param_hint="--precision")
-        _build_engines(names, out, cast("EnginePrecision", precision or "int8"), profile, level, report, as_json)
+        if len(chosen := precision or ["int8"]) > 1 or chosen[0] not in _ENGINE_PRECISIONS:
+            raise click.UsageError(f"an engine has one --precision: {', '.join(_ENGINE_PRECISIONS)}")
+        _build_engines(names, out, cast("EnginePrecision", chosen[0]), profile, level, report, as_json)
         return
     if any(given is not None for given in (profile, level, report)):
         raise click.UsageError("--profile, --level and --report are for --engine")
     if checkpoint and len(names) > 1:
         raise click.UsageError("--from is one checkpoint: give one recipe with it")
-    chosen = _precisions(precision)
+    if "auto" in (precision or ()):
+        raise click.UsageError("--precision auto is for --engine")
+    precisions = cast("list[Precision]", [name for name in _PRECISIONS if name in precision]) if precision else None
     how, whose = cast("PoolingName", pooling or ""), cast("Export", export)
     try:
         from vlmsearch.build.derive import find_or_derive
@@ -122,11 +129,13 @@ def build(
             print_json({"name": recipe.name, "recipe": text}) if as_json else click.echo(text, nl=False)
             continue
         bundle = build_with_progress(
-            name, checkpoint=checkpoint, parent=out, precisions=chosen, calibrate=calibrate, force=force,
+            name, checkpoint=checkpoint, parent=out, precisions=precisions, calibrate=calibrate, force=force,
             revision=revision, pooling=how, export=whose,
         )  # fmt: skip
         if as_json:
-            print_json({"name": bundle.name, "folder": str(bundle.folder), **_figures(bundle)})
+            figures = {name: getattr(bundle, name) for name in ("fingerprint", "quantisation", "forced", "measured")}
+            files = {name: file.size for name, file in bundle.files.items()}
+            print_json({"name": bundle.name, "folder": str(bundle.folder), "files": files, **figures})
         else:
             _print(bundle)
 
@@ -177,36 +186,16 @@ def _build_engines(
             click.echo(f"the report is in {path}")
 
 
-def _precisions(text: str | None) -> list[Precision] | None:
-    if text is None:
-        return None
-    known: tuple[Precision, ...] = get_args(Precision)
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in known:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="--precision")
-    return [precision for precision in known if precision in names]
-
-
-def _figures(bundle: Bundle | RerankerBundle) -> dict[str, object]:
-    return {
-        "fingerprint": bundle.fingerprint,
-        "files": {name: file.size for name, file in bundle.files.items()},
-        "quantisation": dict(bundle.quantisation),
-        "forced": list(bundle.forced),
-        "measured": dict(bundle.measured),
-    }
-
-
 def _print(bundle: Bundle | RerankerBundle) -> None:
     """Print the proof, as a table for a person and as lines for a pipe."""
     checks = bundle.measured["checks"]
-    rows = [
-        (name, f"{check['value']:.7g}", "" if check["gate"] is None else f"{check['gate']:g}", _verdict(check))
-        for name, check in (checks.items() if isinstance(checks, dict) else ())
-    ]
+    rows = []
+    for name, check in checks.items() if isinstance(checks, dict) else ():
+        gate, verdict = check["gate"], "passed" if check["passed"] else "MISSED"
+        gated = ("", "") if gate is None else (f"{gate:g}", verdict)
+        rows.append((bundle.name, name, f"{check['value']:.7g}", *gated))
     titles = ("model", "check", "value", "gate", "")
-    print_table(titles, [(bundle.name, *row) for row in rows], left=(*titles[:2], ""), header=False)
+    print_table(titles, rows, left=(*titles[:2], ""), header=False)
     for name, story in bundle.quantisation.items():
         excluded = story.get("excluded")
         names = ", ".join(map(str, excluded)) if isinstance(excluded, (list, tuple)) else ""
@@ -217,9 +206,3 @@ def _print(bundle: Bundle | RerankerBundle) -> None:
     for failed in bundle.forced:
         click.echo(f"forced in spite of: {failed}")
     click.echo(f"{bundle.name} is in {bundle.folder}")
-
-
-def _verdict(check: dict[str, object]) -> str:
-    if check["gate"] is None:
-        return ""
-    return "passed" if check["passed"] else "MISSED"

@@ -135,6 +135,18 @@ def _filter(text: str) -> Mapping[str, object]:
 where_option = option("--where", type=_filter, metavar="JSON", help="A filter on metadata.")
 
 
+def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return a function that reads some of a few names, such as ``fp16,int8``, for the type of an option."""
+
+    def read(text: str) -> list[str]:
+        names = [part.strip() for part in text.split(",")]
+        if unknown := [name for name in names if name not in known]:
+            raise click.BadParameter(f"some of {', '.join(known)}, not {', '.join(unknown) or 'none'}")
+        return names
+
+    return read
+
+
 def limits_option(default: ImageLimits) -> Callable[[Function], Function]:
     """Return an option for the largest images; a limit that is not given is as in ``default``."""
 

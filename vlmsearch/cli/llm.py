@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,10 +139,12 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
         from vlmsearch._util.tables import as_dataclass, convert
         from vlmsearch.triton.repository.transformers import LlmOptions, write_repository
 
-        _refuse_keys(given)
-        options = replace(as_dataclass(LlmOptions, given, "--set", convert), decoupled=choices["decoupled"])
-        if release:
-            options = replace(options, release=release)
+        settings = {
+            "decoupled": str(choices["decoupled"]).lower(),
+            **({"release": release} if release else {}),
+            **given,
+        }
+        options = as_dataclass(LlmOptions, settings, "--set", convert)
         models = list(write_repository(source, out, options).models)
     elif platform == "llmapi":
         from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
@@ -178,13 +179,6 @@ def _refuse_unused(platform: str) -> None:
         if source is ParameterSource.COMMANDLINE and platform not in platforms:
             names = "/".join([*parameter.opts, *parameter.secondary_opts])
             raise click.UsageError(f"{names} is for --platform {' and '.join(platforms)}, not {platform}")
-
-
-def _refuse_keys(given: Mapping[str, str]) -> None:
-    """Refuse settings of the Python platform that are options."""
-    for key, name in (("decoupled", "--decoupled or --unary"), ("release", "--release")):
-        if key in given:
-            raise click.UsageError(f"--set {key} is an option of its own: {name}")
 
 
 def _settings(given: Sequence[str]) -> dict[str, str]:

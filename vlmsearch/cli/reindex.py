@@ -94,7 +94,10 @@ def _forecast(
     elif only:
         print_json(result)
     if must_fit and not expected.fits:
-        raise click.ClickException(_why_not(store.name, expected))
+        raise click.ClickException(
+            f"the new index would take about {_size(expected.bytes_added)} beside the old one, and {store.name} has "
+            f"{_size(expected.bytes_free or 0)} left: make room, or begin all the same with --ignore-space"
+        )
     return result
 
 
@@ -123,14 +126,6 @@ def _described(expected: Forecast) -> str:
     parts += [f"{_size(expected.bytes_free)} free"] if expected.bytes_free is not None else []
     parts += [f"{expected.lost} of those tried cannot be encoded again"] if expected.lost else []
     return "; ".join(parts)
-
-
-def _why_not(name: str, expected: Forecast) -> str:
-    free = _size(expected.bytes_free or 0)
-    return (
-        f"the new index would take about {_size(expected.bytes_added)} beside the old one, and {name} has {free} left: "
-        "make room, or begin all the same with --ignore-space"
-    )
 
 
 def _duration(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,18 +69,6 @@ def numbers(text: str) -> list[int]:
     if not all(part.isdecimal() and int(part) for part in parts):
         raise click.BadParameter(f"numbers with a comma between them, such as 1,4,16, not {text}")
     return [int(part) for part in parts]
-
-
-def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return a function that reads some of a few names, such as ``fp16,int8``, for the type of an option."""
-
-    def read(text: str) -> list[str]:
-        names = [part.strip() for part in text.split(",")]
-        if unknown := [name for name in names if name not in known]:
-            raise click.BadParameter(f"some of {', '.join(known)}, not {', '.join(unknown) or 'none'}")
-        return names
-
-    return read
 
 
 def print_errors(levels: Sequence[Level | TritonLevel], prefix: str = "") -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.bench.data import names_of, numbers, read_images, read_texts
-from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
+from vlmsearch.cli.bench.data import numbers, read_images, read_texts
+from vlmsearch.cli.common import SECONDS, command, json_option, names_of, option, print_json, print_table
 
 if TYPE_CHECKING:
     from vlmsearch.bench.gpu import GpuTiming, LeftOut
