@@ -36,16 +36,16 @@ def _place(text: str) -> str | Path:
 @command()
 @click.argument("paths", nargs=-1, required=True, type=_place, metavar="PATHS...")
 @index_options("encoder", "image_limits", "server")
-@option("--upload", is_flag=True, help="Send files that are here to --server, which reads its own otherwise.")
-@option("--prune", is_flag=True, help="Remove what is in the index but no longer in these folders and tables.")
-@option("--prune-empty", is_flag=True, help="With --prune: also where a folder is empty, as one that is not mounted.")
+@option("--upload", is_flag=True, help="Send files of this machine to --server, which else reads its own.")
+@option("--prune", is_flag=True, help="Remove documents whose files or rows are gone from these folders and tables.")
+@option("--prune-empty", is_flag=True, help="With --prune: also if a folder is empty, as an unmounted one is.")
 @option("--retry-rejects", is_flag=True, help="Try rejected files again.")
-@option("--no-follow", is_flag=True, help="Leave out files in folders that are symbolic links.")
+@option("--no-follow", is_flag=True, help="Follow no symbolic links to files.")
 @option("--strict", is_flag=True, help="Stop at the first file that cannot be used.")
-@option("--pdf", is_flag=True, help="Take the pages of PDF files, too.")
-@option("--video", is_flag=True, help="Take a frame of each scene of films, too, with its subtitles.")
-@option("--office", is_flag=True, help="Take the text of office documents, e-books and web pages, too.")
-@option("--ocr", is_flag=True, help="Read the text in images, pages and frames that have none beside them.")
+@option("--pdf", is_flag=True, help="Index the pages of PDF files.")
+@option("--video", is_flag=True, help="Index a frame of each scene of films, with subtitles.")
+@option("--office", is_flag=True, help="Index the text of office documents, e-books and web pages.")
+@option("--ocr", is_flag=True, help="Read the text in images, pages and frames that come without text.")
 @cluster_options
 @json_option
 def index(
@@ -66,14 +66,11 @@ def index(
 ) -> None:
     """Index images and texts: folders, files, globs, and tables in JSONL, CSV, Parquet or tar, also of s3:// and gs://.
 
-    With --pdf, --video and --office also pages, films and documents; each needs the extra of that name.
+    --pdf, --video and --office each need the extra of that name. Symbolic links to files are followed, links to
+    folders are not. Unchanged files are skipped. Files that cannot be used are listed and do not stop the run. You may
+    interrupt it: the next run continues.
 
-    A file that is a symbolic link is followed, also out of the folder; a folder that is one is not.
-    Files that are in the index unchanged are skipped; files that cannot be used are listed and never stop a run.
-    Interrupt it at any time: the next run goes on from there.
-
-    With --server, PATHS are folders, files and tables of the server that its operator allowed, or with --upload those
-    that are here.
+    With --server, PATHS are paths on the server that its operator allowed; with --upload they are paths here.
     """
     from vlmsearch.indexing.items import SourceOptions
     from vlmsearch.indexing.sources import Paths

@@ -36,10 +36,10 @@ _RERANKER_COLUMNS = {
 
 
 @command()
-@option("--available", is_flag=True, help="List the models to choose from, built or not, with their published quality.")
+@option("--available", is_flag=True, help="List all models with their published quality, built or not.")
 @json_option
 def models(available: bool, as_json: bool) -> None:
-    """List the models: what is built, how large, how true to the original, how fast."""
+    """List the built models with their size, accuracy and speed."""
     if available:
         show_available(as_json=as_json)
         return
