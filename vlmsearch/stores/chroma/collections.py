@@ -87,7 +87,7 @@ class ChromaCollection:
         self.name = name
         self._connection = connection
         self._model: Model | None = None
-        self._most = 0
+        self._max_rows = 0
 
     def find(self) -> Mapping[str, Any] | None:
         """Return the collection's metadata, or None where there is no such collection."""
@@ -155,8 +155,9 @@ class ChromaCollection:
             self._rows(f"change {len(some['ids'])} rows", lambda rows, some=some: rows.update(**some), writes=True)  # type: ignore[misc]
 
     def _limit(self) -> int:
-        self._most = self._most or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
-        return self._most
+        limit = self._max_rows or self._connection.run("ask for its limits", lambda s: s.get_max_batch_size())
+        self._max_rows = limit
+        return limit
 
     def insert(self, id: str, text: str) -> None:
         """Write one row without a vector of its own, unless there is one with this id."""
@@ -317,10 +318,10 @@ class ChromaCollection:
         )
 
 
-def field_collection(connection: ChromaConnection, field: Field) -> ChromaCollection:
-    """Return where the vectors of one field are in the index that ``connection`` names."""
+def field_collection(connection: ChromaConnection, generation: str, field: Field) -> ChromaCollection:
+    """Return the collection of the vectors of one field in a generation of an index."""
     space = re.sub(r"[^A-Za-z0-9-]+", lambda odd: f"_{odd[0].encode().hex()}_", field.space)
-    return ChromaCollection(connection, f"{connection.prefix}.{space}.{field.modality}")
+    return ChromaCollection(connection, f"{connection.prefix}.{generation}.{space}.{field.modality}")
 
 
 def placeholders(ids: Sequence[str]) -> Vectors:
