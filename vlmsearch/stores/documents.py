@@ -7,18 +7,23 @@ is no index yet, stands here once.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.base import dim_of, drawn_ids
+from vlmsearch._util.batching import pages
+from vlmsearch.stores.base import check_changes, check_records, dim_of, drawn_ids
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import GenerationalStore, Slot
 from vlmsearch.stores.samples import VectorSamples
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Document, Field, Hit, Stamp, Vectors
+from vlmsearch.types import Document, Field, Hit, MetadataChange, Record, Reject, Stamp, Vectors
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,33 @@ class DatabaseStore(GenerationalStore):
     def vectors_of(self, field: Field, ids: Collection[str]) -> Iterable[NDArray[np.float32]]:
         """Read the vectors of a field that documents have, in no particular order."""
 
+    @abstractmethod
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace at least one record; all of them have passed `check_keepable`."""
+
+    @abstractmethod
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, and return their ids."""
+
+    @abstractmethod
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, and return how many were there."""
+
+    @abstractmethod
+    def read_rejects(self) -> Iterable[Reject]:
+        """Read the reject list."""
+
+    @abstractmethod
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries; ids are distinct."""
+
+    @abstractmethod
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+
+    def check_keepable(self, records: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the records that this database cannot keep."""
+
     def draw(self, field: Field, count: int) -> Iterable[NDArray[np.float32]]:
         """Read the vectors of documents that are chosen at random."""
         return self.vectors_of(field, drawn_ids(self, field, count))
@@ -84,6 +116,58 @@ class DatabaseStore(GenerationalStore):
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""
         return self.generation, self.writes_here, self.count()
+
+    # ---- writing
+
+    def upsert(self, records: Sequence[Record]) -> None:
+        """Add or replace records."""
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            self.check_keepable(records)
+            if records:
+                self.write(records)
+
+    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace the metadata of documents that are still as they were read, and return their ids."""
+        self.check_keepable(check_changes(changes))
+        if self.as_opened() is None:
+            return []
+        with self.in_use():
+            return self.change_metadata(changes)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents, and return how many were there; others may write between two pages of them."""
+        if self.as_opened() is None:
+            return 0
+        count = 0
+        for page in pages(ids):
+            with self.in_use():
+                count += self.remove(page)
+        return count
+
+    def batches(self, items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+        """Yield so many at a time, as long as the index is the one that is open here."""
+        for start in range(0, len(items), size):
+            if start:
+                self.check_in_use()
+            yield items[start : start + size]
+
+    # ---- the reject list
+
+    def rejects(self) -> list[Reject]:
+        """Return the reject list, in the order of the ids."""
+        return sorted(self.read_rejects(), key=attrgetter("id")) if self.as_opened() else []
+
+    def reject(self, rejects: Sequence[Reject]) -> None:
+        """Put inputs on the reject list, or replace their entries."""
+        self.needed()
+        if latest := {reject.id: reject for reject in rejects}:
+            self.write_rejects(list(latest.values()))
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Take inputs off the reject list; unknown ids are ignored."""
+        for page in pages(ids) if self.as_opened() else ():
+            self.remove_rejects(page)
 
     # ---- searching
 

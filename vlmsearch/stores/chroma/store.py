@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError, apply_to_each
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_changes, check_records
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.chroma.check import Discrepancies, compare, row_names
 from vlmsearch.stores.chroma.collections import (
     DEFAULT_HNSW,
@@ -156,18 +156,16 @@ class ChromaStore(ChromaVectorStore):
 
     # ---- writing
 
-    def upsert(self, records: Sequence[Record]) -> None:
+    def check_keepable(self, records: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the documents that no request to the server can hold."""
+        if self._connection.most_bytes:
+            apply_to_each(self._check_size, records)
+
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant, which is when its documents' row is written."""
-        with self.in_use(records):
-            check_records(records, self.needed().spaces)
-            if self._connection.most_bytes:
-                apply_to_each(self._check_size, records)
-            for start in range(0, len(records), _WRITES):
-                if start:
-                    self.check_in_use()
-                with self._connection.writing():
-                    some = records[start : start + _WRITES]
-                    self._write_beside_others(some) if self._connection.is_shared else self._write_alone(some)
+        for batch in self.batches(records, _WRITES):
+            with self._connection.writing():
+                self._write_beside_others(batch) if self._connection.is_shared else self._write_alone(batch)
 
     def _check_size(self, record: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
@@ -208,22 +206,13 @@ class ChromaStore(ChromaVectorStore):
             self._journal.remove([version])  # before the cleaning: of two writers, one sees what the other left
             return version
 
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, of each document at one instant.
 
         BackendUnavailableError where others keep writing to the server.
         """
-        wanted = check_changes(changes)
-        if self.as_opened() is None:
-            return []
-        changed: list[str] = []
-        with self.in_use():
-            if self._connection.most_bytes:
-                apply_to_each(self._check_size, wanted)
-            for start in range(0, len(changes), _WRITES):
-                some = changes[start : start + _WRITES]
-                changed += self._change_beside_others(some) if self._connection.is_shared else self._change_alone(some)
-        return changed
+        change = self._change_beside_others if self._connection.is_shared else self._change_alone
+        return [id for batch in self.batches(changes, _WRITES) for id in change(batch)]
 
     def _wait_for_changes(self) -> None:
         """Return when no change of metadata is under way, so that none undoes what is about to be named."""
@@ -304,11 +293,9 @@ class ChromaStore(ChromaVectorStore):
         """Return the versions that writers of other processes may be about to name; a folder has none."""
         return self._journal.versions() if self._connection.is_shared else set()
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents, then their vectors, also those that a killed process left; returns how many were there."""
-        if self.as_opened() is None:
-            return 0
-        with self.in_use(), self._connection.writing():
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, then their vectors, also those that a killed process left."""
+        with self._connection.writing():
             there = self.read_states(ids)
             self._documents.delete(there)
             self._clean(ids)
@@ -374,30 +361,19 @@ class ChromaStore(ChromaVectorStore):
 
     # ---- the reject list
 
-    def rejects(self) -> list[Reject]:
-        """The reject list, by id."""
-        if self.as_opened() is None:
-            return []
-        rows = self._rejects.get(self._rejects.ids(), "uris")
-        return [_load_reject(id, rows[id]) for id in sorted(rows)]
+    def read_rejects(self) -> list[Reject]:
+        """Read the reject list."""
+        return [_load_reject(id, content) for id, content in self._rejects.get(self._rejects.ids(), "uris").items()]
 
-    def reject(self, rejects: Sequence[Reject]) -> None:
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
         """Put inputs on the reject list, or replace their entries."""
-        self.needed()
-        latest = {reject.id: reject for reject in rejects}
-        if latest:
-            ids = list(latest)
-            self._rejects.upsert(
-                ids,
-                placeholders(ids),
-                None,
-                [dump([r.code, r.message, r.stamp.digest, r.stamp.source]) for r in latest.values()],
-            )
+        ids = [reject.id for reject in rejects]
+        contents = [dump([r.code, r.message, r.stamp.digest, r.stamp.source]) for r in rejects]
+        self._rejects.upsert(ids, placeholders(ids), None, contents)
 
-    def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the reject list; unknown ids are ignored."""
-        if self.as_opened() is not None:
-            self._rejects.delete(ids)
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+        self._rejects.delete(ids)
 
     # ---- checking
 

@@ -32,7 +32,7 @@ from vlmsearch.stores.mongodb.connection import (
     connect,
     insert_once,
 )
-from vlmsearch.stores.mongodb.values import compile_filter, document_of, reject_of, reject_row, state_of
+from vlmsearch.stores.mongodb.values import compile_filter, document_of, reject_of, reject_row, rows_of, state_of
 from vlmsearch.stores.mongodb.words import (
     LEAST_SCORE,
     WordStatistics,
@@ -45,7 +45,7 @@ from vlmsearch.stores.mongodb.words import (
     size_class,
 )
 from vlmsearch.stores.words import Term, most_score, query_words
-from vlmsearch.types import Document, Field, Hit, Reject, WordHits
+from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
 
 T = TypeVar("T")
 STATE = {"version": 1, "digest": 1, "source": 1, "fields": 1}
@@ -110,6 +110,10 @@ class MongoIndex(DatabaseStore):
             self.run("make its text index", lambda rows: create_text_index(rows, language))
 
     # ---- documents
+
+    def check_keepable(self, records: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the records that MongoDB cannot keep."""
+        rows_of(records, "")
 
     def read_states(self, ids: Collection[str]) -> dict[str, DocumentState]:
         """Read the states of documents, by id."""
@@ -241,30 +245,18 @@ class MongoIndex(DatabaseStore):
 
     # ---- the reject list
 
-    def rejects(self) -> list[Reject]:
-        """The reject list, by id."""
-        if self.as_opened() is None:
-            return []
-        return [
-            reject_of(row) for row in self._reject_rows("list failed inputs", lambda c: list(c.find({}).sort("_id", 1)))
-        ]
+    def read_rejects(self) -> list[Reject]:
+        """Read the reject list."""
+        return list(map(reject_of, self._reject_rows("list failed inputs", lambda rows: list(rows.find({})))))
 
-    def reject(self, rejects: Sequence[Reject]) -> None:
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
         """Put inputs on the reject list, or replace their entries."""
-        self.needed()
-        rows = {reject.id: reject_row(reject) for reject in rejects}
-        if rows:
-            replaces = [ReplaceOne({"_id": id}, row, upsert=True) for id, row in rows.items()]
-            self._reject_rows("note failed inputs", lambda c: bulk(c, replaces))
+        writes = [ReplaceOne({"_id": reject.id}, reject_row(reject), upsert=True) for reject in rejects]
+        self._reject_rows("note failed inputs", lambda rows: bulk(rows, writes))
 
-    def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the reject list; unknown ids are ignored."""
-        if self.as_opened() is not None:
-            for some in pages(ids):
-                self._release({"_id": {"$in": some}})
-
-    def _release(self, condition: Row) -> None:
-        self._reject_rows("release inputs", lambda rows: rows.delete_many(condition))
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+        self._reject_rows("release inputs", lambda rows: rows.delete_many({"_id": {"$in": ids}}))
 
     def close(self) -> None:
         """Let go of the connections."""

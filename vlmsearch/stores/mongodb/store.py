@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne, UpdateOne
 
-from vlmsearch._util.batching import pages
-from vlmsearch.stores.base import CheckReport, changed_records, check_changes, check_records
+from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.mongodb.atlas import VectorSearch
 from vlmsearch.stores.mongodb.cache import Changes, VectorCache
@@ -103,35 +102,28 @@ class MongoStore(MongoIndex):
         """Return about how many bytes a vector takes in its document's row."""
         return 4 * dim + _VECTOR_HEAD
 
-    def upsert(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant."""
-        with self.in_use(records):
-            check_records(records, self.needed().spaces)
-            rows = rows_of(records, new_version())
-            writes = [
-                ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
-                for record, row in zip(records, rows)
-            ]
-            with self._changes.writing() as live:
-                for start in range(0, len(writes), _WRITES):
-                    live()
-                    left = writes[start : start + _WRITES]
-                    while self._write(left) < len(left):
-                        continue  # another writer inserted one of them at the same moment
-
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
-
-        Vectors and words stay where they are.
-        """
-        rows_of(check_changes(changes), "")  # refuses what MongoDB cannot keep
-        if self.as_opened() is None:
-            return []
-        changed: list[str] = []
-        with self.in_use(), self._changes.writing() as live:
-            for start in range(0, len(changes), _WRITES):
+        version = new_version()
+        writes = [
+            ReplaceOne(
+                {"_id": record.document.id}, {**row_of(record, version), "vectors": _packed(record)}, upsert=True
+            )
+            for record in records
+        ]
+        with self._changes.writing() as live:
+            for batch in self.batches(writes, _WRITES):
                 live()
-                changed += self._change_page(changes[start : start + _WRITES], new_version())
+                while self._write(batch) < len(batch):
+                    continue  # another writer inserted one of them at the same moment
+
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, of each document at one instant; vectors and words stay where they are."""
+        changed: list[str] = []
+        with self._changes.writing() as live:
+            for batch in self.batches(changes, _WRITES):
+                live()
+                changed += self._change_page(batch, new_version())
         return changed
 
     def _change_page(self, changes: Sequence[MetadataChange], version: str) -> list[str]:
@@ -199,19 +191,10 @@ class MongoStore(MongoIndex):
             self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
         return [_record_of(rows[id], manifest.fingerprint) for id in ids if id in rows]
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents with their vectors; returns how many were there."""
-        if self.as_opened() is None:
-            return 0
-        count = 0
-        with self.in_use(), self._changes.writing() as live:
-            for some in pages(ids):
-                live()
-                count += self._delete({"_id": {"$in": some}})
-        return count
-
-    def _delete(self, condition: Row) -> int:
-        return self.run("delete documents", lambda rows: rows.delete_many(condition)).deleted_count
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents with their vectors."""
+        with self._changes.writing():
+            return self.run("delete documents", lambda rows: rows.delete_many({"_id": {"$in": ids}})).deleted_count
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Return what there is, and writes that were cut off; a document and its vectors are one row, so they agree."""

@@ -20,7 +20,7 @@ from pymongo.operations import UpdateOne
 
 from vlmsearch._util.batching import pages
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_changes, check_records
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions
 from vlmsearch.stores.chroma.collections import connect as connect_chroma
 from vlmsearch.stores.chroma.connection import ChromaConnection
@@ -34,7 +34,7 @@ from vlmsearch.stores.mongodb.connection import (
 )
 from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.mongodb.journal import Journal
-from vlmsearch.stores.mongodb.values import row_of, rows_of
+from vlmsearch.stores.mongodb.values import row_of
 from vlmsearch.stores.mongodb_chroma.check import Checker
 from vlmsearch.types import Manifest, MetadataChange, Record, Space
 
@@ -116,35 +116,24 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
 
     # ---- writing
 
-    def upsert(self, records: Sequence[Record]) -> None:
-        """Add or replace records, each at one instant; when this returns, all can be found."""
-        with self.in_use(records):
-            check_records(records, self.needed().spaces)
-            rows_of(records, "")  # refuses what MongoDB cannot keep
-            for start in range(0, len(records), _WRITES):
-                if start:
-                    self.check_in_use()
-                left = list(records[start : start + _WRITES])
-                while left:
-                    left = self._write(left)
+    def write(self, records: Sequence[Record]) -> None:
+        """Add or replace records, each at one instant."""
+        for batch in self.batches(records, _WRITES):
+            left = list(batch)
+            while left:
+                left = self._write(left)
 
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, each at one instant; returns their ids.
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, of each document at one instant.
 
         It is a write of the same vectors, which is committed only where the version is the one that was compared.
         """
-        rows_of(check_changes(changes), "")  # refuses what MongoDB cannot keep
-        if self.as_opened() is None:
-            return []
         changed: list[str] = []
-        with self.in_use():
-            for start in range(0, len(changes), _WRITES):
-                some = changes[start : start + _WRITES]
-                versions = self._versions([change.document.id for change in some])  # before the records are read
-                there = [change.document.id for change in some if change.document.id in versions]
-                records = changed_records(self.records(there), some)
-                lost = {record.document.id for record in (self._write(records, versions) if records else ())}
-                changed += [record.document.id for record in records if record.document.id not in lost]
+        for batch in self.batches(changes, _WRITES):
+            versions = self._versions([change.document.id for change in batch])  # before the records are read
+            records = changed_records(self.records(list(versions)), batch)
+            lost = {record.document.id for record in (self._write(records, versions) if records else ())}
+            changed += [record.document.id for record in records if record.document.id not in lost]
         return changed
 
     def _versions(self, ids: Sequence[str]) -> dict[str, str]:
@@ -222,14 +211,8 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
     def _bury(self, condition: Row) -> None:
         self.run("end a delete", lambda rows: rows.delete_many(condition))
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents, then their vectors; returns how many were there."""
-        if self.as_opened() is None:
-            return 0
-        with self.in_use():
-            return sum(self._delete(some) for some in pages(ids))
-
-    def _delete(self, ids: Sequence[str]) -> int:
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, then their vectors."""
         before = self.rows(ids, {"version": 1})
         gone: dict[str, str] = {}
         while before:

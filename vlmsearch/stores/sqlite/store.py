@@ -18,7 +18,7 @@ import numpy as np
 from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records, check_changes, check_records
+from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, DocumentState
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
@@ -169,54 +169,46 @@ class SqliteStore(DatabaseStore):
 
     # ---- writing
 
-    def upsert(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, all of them in one transaction."""
-        with self.in_use(records):
-            manifest = self.needed()
-            check_records(records, manifest.spaces)
-            if records:
-                with self._writing("write documents") as (db, tables):
-                    is_first = not tables.state(db).last_row
-                    tables.write(db, records)
-                    tables.tidy(db)
-                if is_first:
-                    self._database.write_back()
+        with self._writing("write documents") as (db, tables):
+            is_first = not tables.state(db).last_row
+            tables.write(db, records)
+            tables.tidy(db)
+        if is_first:
+            self._database.write_back()
 
-    def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
-        """Replace the metadata of documents that are still as they were read, in one transaction; returns their ids.
+    def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
+        """Replace metadata, in one transaction.
 
         A changed document gets another row, with its vectors bit for bit: rows never change.
         """
-        check_changes(changes)
-        if self.as_opened() is None:
-            return []
-        with self.in_use(), self._writing("change metadata") as (db, tables):
-            there = self._records(db, tables, [change.document.id for change in changes])
-            changed = changed_records(there, changes)
+        with self._writing("change metadata") as (db, tables):
+            changed = changed_records(self._records(db, tables, [change.document.id for change in changes]), changes)
             if changed:
                 tables.write(db, changed)
                 tables.tidy(db)
         return [record.document.id for record in changed]
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents with all that belongs to them; returns how many were there.
-
-        A thousand go in one transaction, and others may write between two. Where many pages of the file are not used
-        any more, it becomes smaller.
-        """
-        if self.as_opened() is None:
-            return 0
-        count, is_large, turns = 0, False, Turns()
-        for some in pages(ids):
-            with self.in_use(), self._writing("delete documents") as (db, tables):
-                removed = tables.remove(db, some)
-                tables.tidy(db)
-                is_large |= bool(removed) and is_sparse(db)
-            count += removed
+        """Remove documents; where many pages of the file are not used any more, it becomes smaller."""
+        count, turns = 0, Turns()
+        for page in pages(ids):
+            count += super().delete(page)
             turns.pause()
-        if is_large:
+        if count:
             with suppress(BackendError):  # they are deleted, and the file can become smaller at another time
-                self._database.shrink()
+                with self._database.reading("measure the file") as db:
+                    is_large = is_sparse(db)
+                if is_large:
+                    self._database.shrink()
+        return count
+
+    def remove(self, ids: list[str]) -> int:
+        """Remove some documents, in one transaction."""
+        with self._writing("delete documents") as (db, tables):
+            count = tables.remove(db, ids)
+            tables.tidy(db)
         return count
 
     # ---- searching
@@ -373,32 +365,27 @@ class SqliteStore(DatabaseStore):
 
     # ---- the reject list
 
-    def rejects(self) -> list[Reject]:
-        """The reject list, by id."""
-        if self.as_opened() is None:
-            return []
+    def read_rejects(self) -> list[Reject]:
+        """Read the reject list."""
         with self._reading("read the reject list") as (db, _):
-            found = db.execute("SELECT id, code, message, digest, source, crc FROM rejects ORDER BY id").fetchall()
-        for row in found:
+            rows = db.execute("SELECT id, code, message, digest, source, crc FROM rejects").fetchall()
+        for row in rows:
             if not is_whole(row):
                 raise BackendError(f"{row[0]!r} on the reject list is damaged: run `vlmsearch check --repair`")
-        return [Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp, _ in found]
+        return [Reject(id, code, string(message), Stamp(*map(string, stamp))) for id, code, message, *stamp, _ in rows]
 
-    def reject(self, rejects: Sequence[Reject]) -> None:
+    def write_rejects(self, rejects: Sequence[Reject]) -> None:
         """Put inputs on the reject list, or replace their entries."""
-        self.needed()
-        if rejects:
-            rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
-            with self._database.writing("write the reject list") as db:
-                db.executemany(
-                    "INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
-                )
+        rows = [(r.id, r.code, *map(kept, (r.message, r.stamp.digest, r.stamp.source))) for r in rejects]
+        with self._database.writing("write the reject list") as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO rejects VALUES (?, ?, ?, ?, ?, ?)", ((*row, checksum(*row)) for row in rows)
+            )
 
-    def release(self, ids: Sequence[str]) -> None:
-        """Take inputs off the reject list; unknown ids are ignored."""
-        if self.as_opened() is not None and ids:
-            with self._database.writing("write the reject list") as db:
-                db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
+    def remove_rejects(self, ids: list[str]) -> None:
+        """Take some inputs off the reject list."""
+        with self._database.writing("write the reject list") as db:
+            db.executemany("DELETE FROM rejects WHERE id = ?", [(id,) for id in ids])
 
     # ---- checking
 

@@ -107,7 +107,8 @@ class Views:
 
 def _drawing_numbers(rows: Places) -> NDArray[np.uint64]:
     """Return a number for each row by which samples are drawn (the finaliser of splitmix64)."""
-    mixed: NDArray[np.uint64] = rows.astype(np.uint64)
+    mixed = rows.astype(np.uint64)
     for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
         mixed = (mixed ^ mixed >> np.uint64(31)) * np.uint64(factor)
-    return np.bitwise_xor(mixed, mixed >> np.uint64(31))
+    numbers: NDArray[np.uint64] = mixed ^ mixed >> np.uint64(31)
+    return numbers
