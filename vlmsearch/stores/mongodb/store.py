@@ -104,12 +104,10 @@ class MongoStore(MongoIndex):
 
     def write(self, records: Sequence[Record]) -> None:
         """Add or replace records, each at one instant."""
-        version = new_version()
+        rows = rows_of(records, new_version())
         writes = [
-            ReplaceOne(
-                {"_id": record.document.id}, {**row_of(record, version), "vectors": _packed(record)}, upsert=True
-            )
-            for record in records
+            ReplaceOne({"_id": record.document.id}, {**row, "vectors": _packed(record)}, upsert=True)
+            for record, row in zip(records, rows)
         ]
         with self._changes.writing() as live:
             for batch in self.batches(writes, _WRITES):
