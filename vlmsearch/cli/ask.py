@@ -35,19 +35,9 @@ if TYPE_CHECKING:
 @image_option
 @search_flags(RankingKeywords, limit=SOURCES)
 @index_options("encoder", "generator", "image_limits", "server")
-@option(
-    "--stream/--no-stream",
-    "stream",
-    default=None,
-    help="Print the answer as it comes.  [default: on a terminal]",
-)
+@option("--stream/--no-stream", "stream", default=None, help="Print the answer as it comes.  [default: on a terminal]")
 @option("--max-tokens", type=int, metavar="N", help="Maximum tokens of the answer.  [default: 256]")
-@option(
-    "--temperature",
-    type=float,
-    metavar="T",
-    help="0 takes the likeliest tokens, 1 samples freely.  [default: 0]",
-)
+@option("--temperature", type=float, metavar="T", help="0 takes the likeliest tokens, 1 samples freely.  [default: 0]")
 @option("--top-p", type=float, metavar="P", help="Sample from the likeliest tokens that make up this probability.")
 @option("--top-k", type=int, metavar="K", help="Sample from the K likeliest tokens.")
 @option("--seed", type=int, metavar="N", help="Seed of the sampling.")
@@ -56,7 +46,7 @@ if TYPE_CHECKING:
     multiple=True,
     type=PlainText(),
     metavar="TEXT",
-    help="End the answer before this text. May be given several times.",
+    help="End the answer before this text; may be repeated.",
 )
 @option("--template", type=click.Path(path_type=Path), metavar="FILE", help="A prompt with $sources and $question.")
 @json_option

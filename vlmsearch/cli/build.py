@@ -49,25 +49,18 @@ def _batches(text: str) -> Range:
     "--profile",
     type=_batches,
     metavar="MIN,OPT,MAX",
-    help="Batch sizes of an engine.  [default: the recipe's, and several profiles]",
+    help="Batch sizes of an engine.  [default: the recipe's]",
 )
 @option("--level", type=click.IntRange(0, 5), help="TensorRT's optimization level.  [default: TensorRT's own]")
-@option(
-    "--report",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A folder for the report of an engine.  [default: the recipe's]",
-)
+@option("--report", type=click.Path(path_type=Path), metavar="DIR", help="Folder of an engine's report.")
 @option("--revision", default="", metavar="REV", help="A branch, tag or commit on the hub.  [default: main]")
-@option(
-    "--pooling", type=click.Choice(["mean", "cls", "max", "last"]),
-    help="Pooling of tokens, if the repository does not say.",
-)  # fmt: skip
+@option("--pooling", type=click.Choice(["mean", "cls", "max", "last"]), help="Pooling, if the repository names none.")
 @option(
     "--export",
     type=click.Choice(["own", "theirs"]),
     default="own",
-    help="Write ONNX graphs, or take the repository's.  [default: own]",
+    show_default=True,
+    help="Source of the ONNX graphs.",
 )
 @option("--show", is_flag=True, help="Print the recipe and build nothing.")
 @option("--force", is_flag=True, help="Write a bundle even if it misses its gates. The bundle records that.")

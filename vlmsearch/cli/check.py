@@ -21,11 +21,7 @@ from vlmsearch.wire import check_json
 
 @command()
 @index_options()
-@option(
-    "--repair",
-    is_flag=True,
-    help="Finish or roll back interrupted writes, remove orphans, and rebuild damaged parts where possible.",
-)
+@option("--repair", is_flag=True, help="Finish interrupted writes, remove orphans, rebuild damaged parts.")
 @json_option
 def check(chosen: IndexChoice, repair: bool, as_json: bool) -> None:
     """Check that the documents, vectors and journal of an index agree.

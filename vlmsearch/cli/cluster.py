@@ -21,11 +21,7 @@ def cluster_options(function: Callable[..., object]) -> Callable[..., object]:
     """Add the options of a Ray cluster. The function gets RayOptions or None as ``cluster``."""
 
     @option("--on", type=_address, metavar="ray[:ADDRESS]", help="Run on the Ray cluster at ADDRESS, or a local one.")
-    @option(
-        "--workers",
-        type=click.IntRange(1),
-        help="Number of encoders.  [default: one for each GPU or machine]",
-    )
+    @option("--workers", type=click.IntRange(1), help="Number of encoders.  [default: one for each GPU or machine]")
     @option("--worker-cpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray CPUs of an encoder.")
     @option("--worker-gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray GPUs of an encoder.")
     @option("--writers", type=click.IntRange(1), default=4, show_default=True, help="Number of writers to the stores.")

@@ -20,6 +20,7 @@ from vlmsearch.stores.filters import TOO_DEEP
 from vlmsearch.types import FieldScore, Manifest, Match, part_of
 
 if TYPE_CHECKING:
+    from vlmsearch.indexing.parquet import ParquetIndex
     from vlmsearch.stores.base import Store
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -166,7 +167,7 @@ def limits_option(default: ImageLimits) -> Callable[[Function], Function]:
     )
 
 
-def need_manifest(store: Store) -> Manifest:
+def need_manifest(store: Store | ParquetIndex) -> Manifest:
     """Return the manifest of an index; raise ClickException if there is no index."""
     manifest = store.manifest()
     if manifest is None:

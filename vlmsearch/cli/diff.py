@@ -28,13 +28,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Tolerance of the numbers in vectors. 0 asks for the same bits.",
 )
-@option(
-    "--limit",
-    type=click.IntRange(0),
-    default=1000,
-    show_default=True,
-    help="Maximum differences in --json.",
-)
+@option("--limit", type=click.IntRange(0), default=1000, show_default=True, help="Maximum differences in --json.")
 @json_option
 def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -> None:
     """Compare two indexes: documents, metadata, vectors, stamps, reject lists and tuning.
@@ -45,10 +39,12 @@ def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -
     from vlmsearch.indexing import diff as comparing
 
     with (
-        _opened(first) as first_index,
-        _opened(second) as second_index,
+        _open(first) as first_index,
+        _open(second) as second_index,
         progress(None, quiet=as_json, what="comparing") as advance,
     ):
+        for index in (first_index, second_index):
+            need_manifest(index)
         report = comparing.diff(first_index, second_index, tolerance=tolerance, limit=limit, on_progress=advance)
     if as_json:
         print_json({"same": report.same, **asdict(report)})
@@ -58,18 +54,10 @@ def diff(first: str, second: str, tolerance: float, limit: int, as_json: bool) -
         sys.exit(1)
 
 
-def _opened(url: str) -> Store | ParquetIndex:
+def _open(url: str) -> Store | ParquetIndex:
     from vlmsearch.indexing.parquet import ParquetIndex, is_parquet
 
-    if is_parquet(url):
-        return ParquetIndex(url)
-    store = open_store(url)
-    try:
-        need_manifest(store)
-    except BaseException:
-        store.close()
-        raise
-    return store
+    return ParquetIndex(url) if is_parquet(url) else open_store(url)
 
 
 def _print(report: DiffReport) -> None:

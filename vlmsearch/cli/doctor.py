@@ -169,16 +169,12 @@ def _architecture(device: diagnosis.Device) -> str:
 
 def _onnx_on_gpu() -> CheckResult:
     """Check ``onnx:...?device=cuda:0`` with the demo model."""
-
-    def encode() -> str:
+    try:
         from vlmsearch.encoders.onnx import OnnxEncoder
 
         with OnnxEncoder("demo", device="cuda:0") as encoder:
             encoder.encode_texts(["a red circle"])
-            return f"onnx:demo runs on {encoder.providers[0]}"
-
-    try:
-        return CheckResult("onnx on gpu", True, encode())
+            return CheckResult("onnx on gpu", True, f"onnx:demo runs on {encoder.providers[0]}")
     except ModelUnavailableError:
         return CheckResult("onnx on gpu", False, *diagnosis.gpu_fault("cuda", 0))
     except Exception as exc:  # noqa: BLE001 - every failure is a result

@@ -32,7 +32,7 @@ from vlmsearch.wire import duplicates_json
     default=0.5,
     show_default=True,
     metavar="COSINE",
-    help="Compare images whose vectors have this cosine or more.",
+    help="Minimum cosine of candidates.",
 )
 @where_option
 @index_options("encoder", "image_limits", "server")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +20,9 @@ from vlmsearch.cli.opening import IndexChoice, index_options, usual_encoder
 from vlmsearch.cli.progress import print_report, progress
 from vlmsearch.cli.upload import upload_files
 from vlmsearch.media.remote import remote_url
-from vlmsearch.types import IndexReport
 from vlmsearch.wire import report_json
 
 if TYPE_CHECKING:
-    from vlmsearch.indexing.sources import Paths
     from vlmsearch.integrations.ray import RayOptions
 
 
@@ -96,8 +93,22 @@ def index(
                 remote = stack.enter_context(chosen.connect())
                 report = upload_files(remote, source, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
             elif cluster is not None:
+                from vlmsearch.integrations.ray import index as index_on_ray
+                from vlmsearch.registry import open_store
+
+                with open_store(chosen.store) as store:
+                    url = chosen.encoder or usual_encoder(store.name, store.manifest())
                 stack.enter_context(redirect_stdout(sys.stderr))  # Ray writes there
-                report = _index_on_ray(source, chosen, cluster, prune, retry_rejects, advance)
+                report = index_on_ray(
+                    source,
+                    encoder=url,
+                    store=chosen.store,
+                    prune=prune,
+                    retry_rejects=retry_rejects,
+                    on_progress=advance,
+                    image_limits=chosen.image_limits,
+                    options=cluster,
+                )
             else:
                 pipeline = stack.enter_context(chosen.open_here(create=True))
                 report = pipeline.index(
@@ -107,28 +118,3 @@ def index(
         print_json(report_json(report))
     else:
         print_report(report)
-
-
-def _index_on_ray(
-    source: Paths,
-    chosen: IndexChoice,
-    cluster: RayOptions,
-    prune: bool,
-    retry_rejects: bool,
-    on_progress: Callable[[int], None] | None,
-) -> IndexReport:
-    from vlmsearch.integrations.ray import index as index_on_ray
-    from vlmsearch.registry import open_store
-
-    with open_store(chosen.store) as store:
-        encoder = chosen.encoder or usual_encoder(store.name, store.manifest())
-    return index_on_ray(
-        source,
-        encoder=encoder,
-        store=chosen.store,
-        prune=prune,
-        retry_rejects=retry_rejects,
-        on_progress=on_progress,
-        image_limits=chosen.image_limits,
-        options=cluster,
-    )

@@ -114,13 +114,7 @@ def build(
 )
 @release_option("The Triton release.  [default: the engine's]")
 @option("--templates", type=_FOLDER, metavar="DIR", help="NVIDIA's templates.  [default: the container's]")
-@option(
-    "--set",
-    "values",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A value for KEY or MODEL.KEY; may be repeated.",
-)
+@option("--set", "values", multiple=True, metavar="KEY=VALUE", help="A value for KEY or MODEL.KEY; may be repeated.")
 @option("--decoupled/--unary", default=True, show_default=True, help="Stream answers, or send each as one response.")
 @option(
     "--models",
@@ -220,13 +214,7 @@ def _built_for(folder: str) -> str:
 @option("--orchestrator", is_flag=True, help="Run several instances or models from one process.")
 @option("--no-spawn", is_flag=True, help="Start the ranks with mpirun, not from the orchestrator.")
 @option("--gpus", default="", metavar="N,M", help="Numbers of the GPUs.  [default: all]")
-@option(
-    "--load-model",
-    "load",
-    multiple=True,
-    metavar="NAME",
-    help="Load only this model; may be repeated.",
-)
+@option("--load-model", "load", multiple=True, metavar="NAME", help="Load only this model; may be repeated.")
 @server_options(seconds=1800.0, flag="--release", release="The container's release.")
 def serve(
     folder: Path,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from vlmsearch.cli.common import Group, json_option, option, print_json, print_table
 from vlmsearch.server.caller import Right
-from vlmsearch.server.tokens import ROLES, Token, TokenFile
+from vlmsearch.server.tokens import ROLES, TokenFile
 
 _tokens_option = option(
     "--tokens",
@@ -31,13 +32,7 @@ def token() -> None:
 @click.argument("name")
 @_tokens_option
 @option("--role", type=click.Choice(ROLES), default="read", show_default=True, help="What the holder may do.")
-@option(
-    "--index",
-    "indexes",
-    multiple=True,
-    metavar="NAME",
-    help="An index that the holder may use. May be given several times.  [default: all]",
-)
+@option("--index", "indexes", multiple=True, metavar="NAME", help="An index to use; may be repeated.  [default: all]")
 def add(name: str, tokens: Path, role: Right, indexes: tuple[str, ...]) -> None:
     """Create a token for its holder NAME and print it. It is not stored and cannot be shown again."""
     click.echo(TokenFile(tokens).add(name, role=role, indexes=indexes or None))
@@ -50,7 +45,8 @@ def list_(tokens: Path, as_json: bool) -> None:
     """List the tokens with their holders, roles and indexes."""
     entries = TokenFile(tokens).read()
     if as_json:
-        print_json({"tokens": [_shown(entry) for entry in entries]})
+        forms = [{name: value for name, value in asdict(entry).items() if name != "sha256"} for entry in entries]
+        print_json({"tokens": forms})
         return
     rows = [[entry.name, entry.role, ", ".join(entry.indexes or ["all"]), entry.created] for entry in entries]
     print_table(("name", "role", "indexes", "created"), rows, left=("name", "role", "indexes", "created"))
@@ -63,8 +59,3 @@ def remove(name: str, tokens: Path) -> None:
     """Remove the token of NAME. A running server refuses it at once."""
     TokenFile(tokens).remove(name)
     click.echo(f"{name} removed")
-
-
-def _shown(entry: Token) -> dict[str, object]:
-    indexes = None if entry.indexes is None else list(entry.indexes)
-    return {"name": entry.name, "role": entry.role, "indexes": indexes, "created": entry.created}

@@ -30,13 +30,7 @@ def triton() -> None:
 
 
 @triton.command()
-@option(
-    "--models",
-    default="default",
-    show_default=True,
-    metavar="NAMES",
-    help="A profile, or bundles: A,B.",
-)
+@option("--models", default="default", show_default=True, metavar="NAMES", help="A profile, or bundles: A,B.")
 @option("--reranker", default="", metavar="NAME", help="Also serve a re-ranker, at triton://HOST:8001/reranker.")
 @option(
     "--platform",
@@ -58,60 +52,24 @@ def triton() -> None:
 )
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
 @option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
-@option(
-    "--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Device that decodes JPEGs."
-)
+@option("--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Decoder of JPEGs.")
 @option("--gpus", metavar="N,M", default="", help="Numbers of the GPUs.  [default: all]")
-@option(
-    "--plans",
-    type=click.Path(path_type=Path, exists=True),
-    metavar="DIR",
-    help="A folder with TensorRT plans.",
-)
+@option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="A folder with TensorRT plans.")
 @option("--accelerate", type=click.Choice(["FP32", "FP16", "BF16", "INT8"]), help="Use TensorRT inside ONNX Runtime.")
 @option("--max-batch-size", default=64, show_default=True, help="Maximum items of a request and of a batch.")
-@option(
-    "--preferred-batch-size",
-    "preferred",
-    multiple=True,
-    type=int,
-    help="A preferred batch size; may be repeated.",
-)
-@option(
-    "--queue-delay-us",
-    "delay_us",
-    default=0,
-    show_default=True,
-    help="Microseconds that a batch waits for more.",
-)
+@option("--preferred-batch-size", "preferred", multiple=True, type=int, help="A preferred batch size; may be repeated.")
+@option("--queue-delay-us", "delay_us", default=0, show_default=True, help="Microseconds that a batch waits for more.")
 @option("--queue-limit", "limit", default=1024, show_default=True, help="Maximum queued requests; 0 for no limit.")
-@option(
-    "--queue-timeout-ms",
-    "timeout_ms",
-    default=0,
-    show_default=True,
-    help="Milliseconds that a request may wait; 0: forever.",
-)
+@option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="Maximum wait of a request; 0: none.")
 @option("--priorities", default=0, show_default=True, help="Number of priority levels; 0 for none.")
 @option("--instances", type=int, help="Instances of a tower on a device.  [default: 1; 3 if it decodes on a GPU]")
 @option("--threads", default=0, show_default=True, help="Threads of a tower on the CPU; 0 for all cores.")
 @option("--warmup/--no-warmup", default=True, show_default=True, help="Warm up each model before it is ready.")
 @option("--response-cache", is_flag=True, help="Cache responses. Serve with --cache-mib.")
-@option(
-    "--versions",
-    default="latest:1",
-    show_default=True,
-    metavar="POLICY",
-    help="Versions to serve: latest:N, all or specific:N,M.",
-)
+@option("--versions", default="latest:1", show_default=True, metavar="POLICY", help="latest:N, all or specific:N,M.")
 @option("--model-version", "version", default=1, show_default=True, help="Version number of the written models.")
 @option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="Use CUDA graphs for TensorRT plans.")
-@option(
-    "--max-inflight",
-    default=0,
-    show_default=True,
-    help="Maximum requests in the ensemble; 0 for no limit. From 25.11 on.",
-)
+@option("--max-inflight", default=0, show_default=True, help="Maximum requests in the ensemble, from 25.11 on.")
 @limits_option(SERVER_LIMITS)
 @option("--max-text-kib", "max_text_bytes", default=256, show_default=True, help="Maximum size of a request's texts.")
 @json_option

@@ -111,7 +111,7 @@ def server_options(
         option(
             "--install",
             is_flag=True,
-            help="If there is no tritonserver, install one to try out. It is unpatched and serves this machine only.",
+            help="Install a server if there is none: unpatched, for this machine only.",
         ),
         option("--docker", is_flag=True, help="Run NVIDIA's container."),
         release_option(release, flag),

@@ -34,9 +34,7 @@ bench.add_command(bench_serve)
 
 @bench.command()
 @click.argument("model")
-@option(
-    "--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="The checkpoint it was built from."
-)
+@option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR", help="The original checkpoint.")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
 @option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEG files.")
 @option("--count", default=256, show_default=True, type=click.IntRange(1), help="Maximum number of images or texts.")
