@@ -65,8 +65,8 @@ def test_indexing_says_how_many_labels_are_gone_and_remove_takes_them_off(folder
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "name the labels with --as"),
-        (("--as", "cat", "--remove"), 2, "name the labels with --as"),
+        ((), 2, "name labels with --as"),
+        (("--as", "cat", "--remove"), 2, "name labels with --as"),
         (("--as", "cat", "--photos", "--template", "a {}"), 2, "give --photos or --template"),
         (("--as", "cat", "--template", "a photo"), 1, "--template has {} once"),
         (("--as", "cat", "--key", "$x"), 1, "under --key '$x'"),
