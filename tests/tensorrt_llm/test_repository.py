@@ -12,6 +12,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.support.cli import ok, run
 from tests.support.llm_templates import RELEASES, built, options, templates, write_llmapi, write_templates
+from tests.support.triton_check import faults
 from vlmsearch.errors import ConfigError
 from vlmsearch.tensorrt_llm.llmapi import model_yaml, write_llmapi_repository
 from vlmsearch.tensorrt_llm.repository import read_repository, write_llm_repository
@@ -45,6 +46,7 @@ def test_a_repository_of_each_version(tmp_path: Path, kind: str) -> None:
     assert tokenizer == str(tmp_path / "built" / "tokenizer")
     for model in models:
         assert (out / model / "1" / "model.py").read_text().startswith(f'"""Stands for {model}."""\n')
+    assert not faults([config_of(out, model) for model in models])
     kinds = {tensor.name: tensor.data_type for tensor in [*core.input, *core.output]}
     assert kinds["context_logits"] == pb.TYPE_FP32
     assert kinds.get("encoder_input_features") == (pb.TYPE_BF16 if kind in ("0.19", "1.0", "1.x") else None)
@@ -89,7 +91,6 @@ def test_values_with_commas_colons_and_quotes_are_put_in_as_they_are(tmp_path: P
         ({"enable_kv_cache_reuse": "true"}, "needs an engine that was built with use_paged_context_fmha"),
         ({"gpu_device_ids": "0,x"}, "gpu_device_ids is groups of numbers like 0,1;2,3, not '0,x'"),
         ({"gpu_device_ids": "0,1"}, "must be 1 group(s) of 1"),
-        ({"tensorrt_llm.triton_max_batch_size": "8"}, "it takes batches of 16, and its step tensorrt_llm only 8"),
         ({"enable_trt_overlap": "true"}, "no template asks for 'enable_trt_overlap'"),
     ],
 )
@@ -177,16 +178,6 @@ def test_engines_of_another_version_or_with_ranks_missing_are_refused(tmp_path: 
     (tmp_path / "built" / "engine" / "config.json").write_text("{}")
     with refused("is not an engine's configuration"):
         write_llm_repository(tmp_path / "R", options(tmp_path))
-
-
-def test_a_template_that_does_not_fit_together_is_refused(tmp_path: Path) -> None:
-    chosen = options(tmp_path)
-    path = tmp_path / "templates" / "postprocessing" / "config.pbtxt"
-    path.write_text(
-        path.read_text().replace('"TOKENS_BATCH" data_type: TYPE_INT32', '"TOKENS_BATCH" data_type: TYPE_INT64')
-    )
-    with refused("tensorrt_llm gives INT32 [-1, -1], and postprocessing's input TOKENS_BATCH is INT64 [-1, -1]"):
-        write_llm_repository(tmp_path / "R", chosen)
 
 
 def test_instances_and_their_gpus(tmp_path: Path) -> None:
@@ -322,7 +313,7 @@ def test_the_python_baseline_is_written_by_the_same_command(tmp_path: Path) -> N
         ("python", ["--tokenizer-dir", "/x"], "--tokenizer-dir is for"),
         ("python", ["--templates", "/x"], "--templates is for --platform tensorrtllm and llmapi, not python"),
         ("python", ["--set", "decoupled=false"], "--set decoupled is an option of its own: --decoupled or --unary"),
-        ("python", ["--set", "release=24.10"], "--set release is an option of its own: --release"),
+        ("python", ["--release", "24.10"], "--release is for --platform tensorrtllm and llmapi, not python"),
         ("llmapi", ["--engine-dir", "/x"], "--engine-dir is for --platform tensorrtllm, not llmapi"),
         ("llmapi", ["--instances", "1"], "--instances is for"),
     ],

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PLATFORMS = {
-    "templates": ("tensorrtllm", "llmapi"),
+    **dict.fromkeys(("release", "templates"), ("tensorrtllm", "llmapi")),
     **dict.fromkeys(("models", "instances", "gpu_groups", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
 }
 """The options of ``llm repo`` that only some platforms use."""
@@ -145,8 +145,6 @@ def repo(source: str, out: Path, platform: str, release: str | None, as_json: bo
 
         _refuse_keys(given)
         options = replace(as_dataclass(LlmOptions, given, "--set", convert), decoupled=choices["decoupled"])
-        if release:
-            options = replace(options, release=release)
         models = list(write_repository(source, out, options).models)
     elif platform == "llmapi":
         from vlmsearch.tensorrt_llm.llmapi import write_llmapi_repository
@@ -183,10 +181,9 @@ def _refuse_unused(platform: str) -> None:
 
 
 def _refuse_keys(given: Mapping[str, str]) -> None:
-    """Refuse settings of the Python platform that are options."""
-    for key, name in (("decoupled", "--decoupled or --unary"), ("release", "--release")):
-        if key in given:
-            raise click.UsageError(f"--set {key} is an option of its own: {name}")
+    """Refuse the setting of the Python platform that is an option."""
+    if "decoupled" in given:
+        raise click.UsageError("--set decoupled is an option of its own: --decoupled or --unary")
 
 
 def _settings(given: Sequence[str]) -> dict[str, str]:

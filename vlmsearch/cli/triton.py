@@ -53,33 +53,21 @@ def triton() -> None:
     "The release it is for.  [default: for python the one that `triton install` brings, else the newest]", "--triton"
 )
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
-@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
+@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt gpu]")
 @option(
     "--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where JPEGs are decoded."
 )
 @option("--gpus", metavar="N,M", default="", help="Which GPUs.  [default: all]")
 @option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="TensorRT plans: MODEL.plan.")
-@option("--accelerate", type=click.Choice(["FP32", "FP16", "BF16", "INT8"]), help="TensorRT inside ONNX Runtime.")
 @option("--max-batch-size", default=64, show_default=True, help="Items in a request or a batch.")
 @option("--preferred-batch-size", "preferred", multiple=True, type=int, help="May be given several times.")
 @option("--queue-delay-us", "delay_us", default=0, show_default=True, help="How long a batch may wait for more.")
 @option("--queue-limit", "limit", default=1024, show_default=True, help="Requests that may wait; 0: any number.")
 @option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="How long one may wait; 0: for ever.")
-@option("--priorities", default=0, show_default=True, help="Levels of priority; 0: none.")
 @option("--instances", type=int, help="Of each tower, on each device.  [default: 1; of one that decodes on a GPU 3]")
 @option("--threads", default=0, show_default=True, help="Of a tower on the CPU; 0: all cores.")
 @option("--warmup/--no-warmup", default=True, show_default=True, help="Run each model before it is ready.")
 @option("--response-cache", is_flag=True, help="Keep answers; serve with --cache-mib.")
-@option(
-    "--versions",
-    default="latest:1",
-    show_default=True,
-    metavar="POLICY",
-    help="latest:N, all or specific:N,M: what is served.",
-)
-@option("--model-version", "version", default=1, show_default=True, help="The only one that is written.")
-@option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="For TensorRT plans.")
-@option("--max-inflight", default=0, show_default=True, help="Of the ensemble; 0: no limit. From 25.11 on.")
 @limits_option(SERVER_LIMITS)
 @option("--max-text-kib", "max_text_bytes", default=256, show_default=True, help="The most of all texts of a request.")
 @json_option
@@ -88,9 +76,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     from vlmsearch.triton.repository.options import Queue, RepoOptions
     from vlmsearch.triton.repository.writer import write_repository
 
-    queue = Queue(
-        **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
-    )
+    queue = Queue(**{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms")})
     gpus = gpu_numbers(choices.pop("gpus"))
     longest = choices.pop("max_text_bytes") * 2**10
     options = RepoOptions(queue=queue, gpus=gpus, max_text_bytes=longest, **choices)

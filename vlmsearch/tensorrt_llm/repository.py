@@ -25,9 +25,7 @@ from vlmsearch.tensorrt_llm.templates import (
     read_templates,
 )
 from vlmsearch.tensorrt_llm.versions import Target, same_version
-from vlmsearch.triton.repository.check import check_repository
-from vlmsearch.triton.repository.options import INT32, check_numbers
-from vlmsearch.triton.repository.releases import Release
+from vlmsearch.triton.repository.options import check_numbers
 
 Models = Literal["bls", "ensemble", "engine"]
 _MODELS: Mapping[Models, tuple[str, ...]] = {"bls": MODELS, "ensemble": MODELS[:-1], "engine": ("tensorrt_llm",)}
@@ -64,7 +62,7 @@ def write_llm_repository(out: Path, options: LlmRepoOptions) -> list[str]:
 
     ConfigError for a value that is missing, unknown or wrong, and for an engine that this release cannot run.
     """
-    check_numbers((("instances", options.instances, 1, INT32),))
+    check_numbers(("instances", options.instances, 1))
     source = find_templates(options.templates, options.target)
     configs = make_llm_configs(source, options)
     _check_target(out)
@@ -99,7 +97,6 @@ def make_llm_configs(source: Path, options: LlmRepoOptions) -> dict[str, pb.Mode
     faults = [*_faults(core, engine, options)]
     if faults:
         raise ConfigError(f"this engine and these values do not fit: {'; '.join(faults)}")
-    check_repository(list(configs.values()), release=Release(options.target.release, ""))
     return configs
 
 

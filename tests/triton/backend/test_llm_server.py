@@ -28,6 +28,7 @@ from tests.support.llm_servers import (
     prompts,
     stream_raw,
 )
+from tests.support.triton_check import faults
 from tests.support.triton_server import Running
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
@@ -392,6 +393,7 @@ def test_the_configurations_have_the_tensors_of_tensorrt_llm(tmp_path: Path) -> 
     for name in made.models:
         file = made.folder / name / "config.pbtxt"
         configs[name] = text_format.Parse(file.read_text(), pb.ModelConfig())
+    assert not faults(list(configs.values()))
     inputs = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in configs["ensemble"].input}
     assert inputs["text_input"] == (pb.TYPE_STRING, [1])
     assert inputs["seed"] == (pb.TYPE_UINT64, [1])

@@ -219,7 +219,7 @@ def test_a_plan_that_takes_no_single_item_is_refused(tmp_path: Path) -> None:
     clip = find_bundles("demo-clip")[0]
     build(clip, "image", batches=((8, 16, 32),))
     build(clip, "text")
-    with pytest.raises(ConfigError, match="clip_image: batches are of 1 to 32, and its plan takes 8 to 32"):
+    with pytest.raises(ConfigError, match="clip_image: Triton sends batches of 1 to 32, and the plan takes 8 to 32"):
         write_repository("demo-clip", tmp_path / "R", IN_TRITON)
 
 

@@ -14,9 +14,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from vlmsearch._util.files import folder_in_the_making, publish
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.generator import generator_folder
-from vlmsearch.triton.repository.check import check_repository
-from vlmsearch.triton.repository.options import INT32, Device, check_numbers
-from vlmsearch.triton.repository.releases import DEFAULT_RELEASE, find_release
+from vlmsearch.triton.repository.options import Device, check_numbers
 from vlmsearch.triton.repository.writer import CONFIG, Repository, write_model, write_requirements
 
 ENSEMBLE, PREPROCESSING, MODEL, POSTPROCESSING = "ensemble", "preprocessing", "tensorrt_llm", "postprocessing"
@@ -49,7 +47,6 @@ class LlmOptions:
     exclude_input: bool = True
     add_special_tokens: bool = True
     legacy_names: bool = False
-    release: str = DEFAULT_RELEASE
 
 
 def write_repository(model: str, out: Path, options: LlmOptions | None = None) -> Repository:
@@ -59,14 +56,12 @@ def write_repository(model: str, out: Path, options: LlmOptions | None = None) -
     """
     chosen = options or LlmOptions()
     check_numbers(
-        (
-            ("gpu", chosen.gpu, 0, INT32),
-            ("max_batch", chosen.max_batch, 1, INT32),
-            ("max_sequences", chosen.max_sequences, 1, INT32),
-            ("max_beam_width", chosen.max_beam_width, 1, INT32),
-            ("max_text_bytes", chosen.max_text_bytes, 1, INT32),
-            ("tokenizer_instances", chosen.tokenizer_instances, 1, INT32),
-        )
+        ("gpu", chosen.gpu, 0),
+        ("max_batch", chosen.max_batch, 1),
+        ("max_sequences", chosen.max_sequences, 1),
+        ("max_beam_width", chosen.max_beam_width, 1),
+        ("max_text_bytes", chosen.max_text_bytes, 1),
+        ("tokenizer_instances", chosen.tokenizer_instances, 1),
     )
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / ENSEMBLE / CONFIG).exists())):
         raise ConfigError(f"{out} is there and is not a repository of a language model: choose another `out`")
@@ -94,14 +89,13 @@ def requirements() -> list[str]:
 
 
 def make_configs(model: str, options: LlmOptions) -> Mapping[str, pb.ModelConfig]:
-    """Return the checked configuration of every model, by name, the ensemble last."""
-    made = [
+    """Return the configuration of every model, by name, the ensemble last."""
+    made = (
         _preprocessing(model, options),
         _language_model(model, options),
         _postprocessing(model, options),
         _ensemble(options),
-    ]
-    check_repository(made, release=find_release(options.release))
+    )
     return {config.name: config for config in made}
 
 
