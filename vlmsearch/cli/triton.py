@@ -121,7 +121,6 @@ def install(python: str | None) -> None:
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
 @option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Memory for the response cache.")
-@option("--client-shm", is_flag=True, help="Let clients of this machine hand over shared memory; trust them all.")
 @server_options(seconds=600.0)
 @option("--docker", is_flag=True, help="Run NVIDIA's container.")
 @release_option("The container's release.  [default: the newest]", "--triton")
@@ -135,7 +134,6 @@ def serve(
     metrics_port: int,
     control: str,
     cache_mib: int,
-    client_shm: bool,
     install: bool,
     docker: bool,
     release: str | None,
@@ -155,14 +153,12 @@ def serve(
         flags.append("--load-model=*")
     if docker:
         check_docker(install=install)
-        if client_shm:
-            raise click.UsageError("--client-shm is for a server without --docker: a container has memory of its own")
         command = docker_command(folder, ends, _release_image(release), gpu=gpu, cache_mib=cache_mib, extra=flags)
         click.echo(shlex.join(command), err=True)
         run_server(command, ends, {}, **how)
         return
     binary = find_server(ends, install=install, dry_run=how["dry_run"])
-    command = server_command(binary, folder, ends, cache_mib=cache_mib, client_shm=client_shm, extra=flags)
+    command = server_command(binary, folder, ends, cache_mib=cache_mib, extra=flags)
     run_server(command, ends, dict(binary.environment), **how)
 
 

@@ -104,11 +104,10 @@ def test_a_killed_server_costs_no_answer_unless_the_deadline_ends_the_wait(
     location, expected = private.url.removeprefix("triton:"), local.encode_images(pictures)["clip"]
     with (
         TritonEncoder(location) as encoder,
-        TritonEncoder(location, shared_memory=True) as sharing,
         TritonEncoder(location, deadline=2) as impatient,
     ):
         impatient.encode_images(pictures[:3])
-        loads = [Load(encoder, pictures, expected, 2), Load(sharing, pictures, expected, 2)]
+        loads = [Load(encoder, pictures, expected, 2)]
         for load in loads:
             load.settle()
         private.kill()

@@ -72,13 +72,12 @@ def server_command(
     ends: Endpoints,
     *,
     cache_mib: int = 0,
-    client_shm: bool = False,
     extra: Sequence[str] = (),
 ) -> list[str]:
     """Return the command that serves a repository; ``cache_mib`` is for responses, ``extra`` are flags of the server.
 
-    Unless ``client_shm``, clients cannot hand over shared memory. From 26.05 on Triton itself does not let them; older
-    servers would let them register any, also that of the Python models where they do not refuse its name.
+    Clients cannot hand over shared memory. From 26.05 on Triton itself does not let them; older servers would let them
+    register any, also that of the Python models where they do not refuse its name.
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; make a repository with `vlmsearch triton repo --out {folder}`")
@@ -88,9 +87,8 @@ def server_command(
     command.append(f"--backend-config=python,stub-timeout-seconds={_STUB_SECONDS}")
     if binary.backends:
         command.append(f"--backend-directory={binary.backends}")
-    if not client_shm:
-        needed = f"shared-memory:vlmsearch={secrets.token_hex()}"  # nobody is told
-        command += [f"--grpc-restricted-protocol={needed}", f"--http-restricted-api={needed}"]
+    needed = f"shared-memory:vlmsearch={secrets.token_hex()}"  # nobody is told
+    command += [f"--grpc-restricted-protocol={needed}", f"--http-restricted-api={needed}"]
     if cache_mib:
         command.append(f"--cache-config=local,size={cache_mib * 2**20}")
         if binary.caches:
