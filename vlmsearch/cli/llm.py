@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _PLATFORMS = {
     **dict.fromkeys(("release", "templates"), ("tensorrtllm", "llmapi")),
-    **dict.fromkeys(("models", "instances", "gpu_groups", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
+    **dict.fromkeys(("models", "engine_dir", "tokenizer_dir"), ("tensorrtllm",)),
 }
 """The options of ``llm repo`` that only some platforms use."""
 _OF_THE_RECIPE = "The Triton release.  [default: the recipe's]"
@@ -34,7 +34,6 @@ def llm() -> None:
 tp_option = option("--tp", type=int, help="Tensor parallelism.  [default: the recipe's]")
 pp_option = option("--pp", type=int, help="Pipeline parallelism.  [default: the recipe's]")
 dtype_option = option("--dtype", type=click.Choice(["float16", "bfloat16"]), help="[default: the recipe's]")
-gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GPU: h100, a100, l4, ...")
 
 
 @llm.command()
@@ -43,7 +42,6 @@ gpu_option = option("--gpu", metavar="NAME", help="Check that it runs on this GP
 @tp_option
 @pp_option
 @dtype_option
-@gpu_option
 @option("--own-calibration", "calibration", is_flag=True, help="Calibrate with texts of your own.")
 @json_option
 def plan(recipe: str, as_json: bool, **choices: Any) -> None:
@@ -73,7 +71,6 @@ def plan(recipe: str, as_json: bool, **choices: Any) -> None:
 @tp_option
 @pp_option
 @dtype_option
-@gpu_option
 @option("--verbose", is_flag=True, help="Show what the steps print.")
 def build(
     recipe: str,
@@ -122,13 +119,11 @@ def build(
 @option("--decoupled/--unary", default=True, show_default=True, help="Whether answers can be streamed.")
 @option(
     "--models",
-    type=click.Choice(["bls", "ensemble", "engine"]),
+    type=click.Choice(["bls", "ensemble"]),
     default="bls",
     show_default=True,
-    help="The ensemble with tensorrt_llm_bls, without it, or tensorrt_llm alone, for clients that send tokens.",
+    help="The ensemble with tensorrt_llm_bls, or without it.",
 )
-@option("--instances", default=1, show_default=True, type=click.IntRange(1), help="Of the engine.")
-@option("--gpu-groups", default="", metavar="0,1;2,3", help="The GPUs of each instance.")
 @option("--engine-dir", default="", metavar="PATH", help="Where the server finds the engines.  [default: as here]")
 @option("--tokenizer-dir", default="", metavar="PATH", help="Where it finds the tokenizer.  [default: as here]")
 @json_option
@@ -222,10 +217,7 @@ def _built_for(folder: str) -> str:
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as it was built]")
-@option("--orchestrator", is_flag=True, help="One process that runs several instances or models.")
-@option("--no-spawn", is_flag=True, help="The orchestrator does not start the ranks: mpirun does.")
 @option("--gpus", default="", metavar="N,M", help="Which GPUs.  [default: all]")
-@option("--load-model", "load", multiple=True, metavar="NAME", help="Load only this; several times.  [default: all]")
 @server_options(seconds=1800.0)
 @option("--docker", is_flag=True, help="Run the release's container.")
 @release_option("The container's release.")
@@ -233,10 +225,7 @@ def serve(
     folder: Path,
     extra: tuple[str, ...],
     world_size: int | None,
-    orchestrator: bool,
-    no_spawn: bool,
     gpus: str,
-    load: tuple[str, ...],
     host: str,
     http_port: int,
     grpc_port: int,
@@ -246,18 +235,15 @@ def serve(
     release: str | None,
     **how: Any,
 ) -> None:
-    """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so.
-
-    With --load-model Triton is under explicit model control: every client that reaches it may load and unload models.
-    """
+    """Serve a repository until Ctrl-C, with a process for each rank of its engine; ready when it says so."""
     from vlmsearch.cli.triton import check_docker, gpu_numbers, run_server
     from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
     from vlmsearch.tensorrt_llm.serve import Ranks, ranks_docker_command
     from vlmsearch.triton.server.commands import Endpoints
 
-    served = ServedEngine(world_size, 1, ()) if world_size and not docker else read_repository(folder)
+    served = ServedEngine(world_size, ()) if world_size and not docker else read_repository(folder)
     ends = Endpoints(host, http_port, grpc_port, metrics_port)
-    ranks = Ranks(world_size or served.ranks, orchestrator, not no_spawn, gpu_numbers(gpus), load)
+    ranks = Ranks(world_size or served.ranks, gpu_numbers(gpus))
     if docker:
         check_docker(install=install)
         image = _target(_given(release)).image
@@ -284,6 +270,6 @@ def _here(
     from vlmsearch.tensorrt_llm.serve import find_mpirun, ranks_command
 
     binary = find_server(ends, install=install, dry_run=dry_run)
-    mpirun = find_mpirun() if ranks.processes > 1 and not dry_run else "mpirun"
+    mpirun = find_mpirun() if ranks.count > 1 and not dry_run else "mpirun"
     command = ranks_command(binary, folder, ends, ranks, mpirun=mpirun, extra=extra)
     return command, {**hub_tokens(), **binary.environment, **ranks.environment}  # for models that are a hub id
