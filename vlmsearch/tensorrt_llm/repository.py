@@ -102,24 +102,19 @@ class ServedEngine:
 
 
 def read_repository(folder: Path) -> ServedEngine:
-    """Return a repository as it was written; ConfigError if it has no engine that can be read from here."""
-    path = folder / "tensorrt_llm" / CONFIG
-    try:
-        core = parse(path.read_text(encoding="utf-8"), "tensorrt_llm")
-    except OSError as exc:
-        raise ConfigError(f"{folder} serves no language model: {path}: {exc.strerror}; `vlmsearch llm repo`") from exc
-    configs = [core]
-    other = folder / "preprocessing" / CONFIG
-    if other.is_file():
-        configs.append(parse(other.read_text(encoding="utf-8"), "preprocessing"))
-    given = [value.string_value for config in configs for value in config.parameters.values()]
+    """Return a repository as it was written; ConfigError if it has no language model that can be read from here."""
+    found = {name: folder / name / CONFIG for name in ("tensorrt_llm", "preprocessing", "ensemble")}
+    configs = {name: parse(path.read_text(encoding="utf-8"), name) for name, path in found.items() if path.is_file()}
+    if not configs.keys() & {"tensorrt_llm", "ensemble"}:
+        raise ConfigError(f"{folder} serves no language model: it has no {found['tensorrt_llm']}; `vlmsearch llm repo`")
+    given = [value.string_value for config in configs.values() for value in config.parameters.values()]
     folders = tuple(dict.fromkeys(Path(text) for text in given if text.startswith("/") and Path(text).is_dir()))
-    place = core.parameters["gpt_model_path"].string_value if "gpt_model_path" in core.parameters else ""
+    engine = configs["tensorrt_llm"].parameters if "tensorrt_llm" in configs else {}
+    place = engine["gpt_model_path"].string_value if "gpt_model_path" in engine else ""
     if not place:
         return ServedEngine(1, folders)
     mapping = read_engine(Path(place))["pretrained_config"]["mapping"]
-    ranks = mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1
-    return ServedEngine(ranks, folders)
+    return ServedEngine(mapping["tp_size"] * mapping["pp_size"] if isinstance(mapping, dict) else 1, folders)
 
 
 def engine_folder(folder: Path) -> Path:
