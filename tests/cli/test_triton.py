@@ -8,7 +8,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.support.cli import assert_one_line, ok, run
-from tests.support.terminal import on_a_terminal
 from tests.support.triton_server import CACHE, Running, free_ports, serving, stubs
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.pipeline import Pipeline
@@ -184,13 +183,6 @@ def test_status_shows_models_and_counts(triton: Running) -> None:
     done = run("triton", "status", "127.0.0.1:1")
     assert done.returncode == 1
     assert "Triton at 127.0.0.1:1" in done.stderr
-
-
-def test_status_is_followed_live(triton: Running) -> None:
-    parts = (b"the last 2 s", b"items/s")
-    address = f"127.0.0.1:{triton.ends.grpc}"
-    seen = on_a_terminal("triton", "status", address, "--follow", until=parts, environment={"COLUMNS": "160"})
-    assert all(part in seen for part in parts)
 
 
 def test_the_load_generator_reports_and_draws(triton: Running, tmp_path: Path) -> None:

@@ -144,19 +144,16 @@ def serve(
 @triton.command()
 @click.argument("url", default="127.0.0.1:8001", metavar="[URL]")
 @option("--tls", is_flag=True, help="Encrypt; certificates come from VLMSEARCH_TRITON_CA and so on.")
-@option("--follow", is_flag=True, help="Show a live table, every two seconds.")
 @json_option
-def status(url: str, tls: bool, follow: bool, as_json: bool) -> None:
+def status(url: str, tls: bool, as_json: bool) -> None:
     """Show a server's models, versions, queues and batches; URL is HOST:PORT of its gRPC endpoint."""
-    from vlmsearch.triton.client.status import ServerStatus, follow_server
+    from vlmsearch.triton.client.status import read_status
 
-    with ServerStatus(url, tls=tls) as server:
-        if follow:
-            follow_server(server)
-        elif as_json:
-            print_json(server.read().to_json())
-        else:
-            _show(server.read())
+    found = read_status(url, tls=tls)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _show(found)
 
 
 def _show(found: Status) -> None:

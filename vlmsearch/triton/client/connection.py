@@ -24,6 +24,7 @@ from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError
 from vlmsearch.triton.client.security import Security
@@ -48,7 +49,7 @@ class _TooSlowError(BackendUnavailableError):
     """An attempt took all the time that it had; another one would add to the server's load."""
 
 
-class Connection:
+class Connection(Closable):
     """One server. May be used from several threads.
 
     ``timeout`` is how long one attempt may take, ``deadline`` how long a request with all its attempts, in seconds.
