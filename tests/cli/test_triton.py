@@ -158,11 +158,11 @@ def test_the_command_for_docker_is_exact(repository: Path) -> None:
     flags = ["--docker", "--triton", "26.07", "--gpu", "--dry-run", "--grpc-port", "9001", "--", "--log-verbose=1"]
     command = ok("triton", "serve", str(repository), *flags)
     for part in (
-        "docker run --rm --init --shm-size=1g",
+        "docker run --rm --init --shm-size=2g",
         "--gpus all",
         "-p 127.0.0.1:9001:8001",
-        f"-v {repository}:/models:ro nvcr.io/nvidia/tritonserver:26.07-py3",
-        "pip install --quiet -r /models/requirements.txt && exec tritonserver --model-repository=/models",
+        f"-v {repository}:{repository}:ro nvcr.io/nvidia/tritonserver:26.07-py3",
+        f"pip install --quiet -r {repository}/requirements.txt && exec tritonserver --model-repository={repository}",
         "--log-verbose=1",
     ):
         assert part in command

@@ -215,7 +215,8 @@ def serve(
     from vlmsearch._util.credentials import hub_tokens
     from vlmsearch.errors import ConfigError
     from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
-    from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command, ranks_docker_command
+    from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command
+    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command
 
     served = ServedEngine(world_size, ()) if world_size and not server.docker else read_repository(folder)
     ranks = Ranks(world_size or served.ranks, gpu_numbers(gpus))
@@ -223,7 +224,9 @@ def serve(
         if server.release is None:
             raise ConfigError("--docker needs --release, the one that the engine was built for")
         image = _target(server.release).image
-        server.run(ranks_docker_command(image, folder, server.ends, ranks, folders=served.folders, extra=extra))
+        command = ranks_command(Binary("tritonserver"), folder, INSIDE, ranks, extra=extra)
+        places = [folder, *served.folders]
+        server.run(docker_command(image, server.ends, command, places, gpu=True, environment=ranks.environment))
         return
     binary = server.find()
     mpirun = find_mpirun() if ranks.count > 1 and not server.dry_run else "mpirun"

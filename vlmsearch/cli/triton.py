@@ -125,14 +125,15 @@ def serve(
     the one that --install or `vlmsearch triton install` has installed.
     """
     from vlmsearch.triton.repository.releases import NEWEST_RELEASE, find_release
-    from vlmsearch.triton.server.commands import docker_command, server_command
+    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command, server_command
 
     flags = [*([] if control == "none" else [f"--model-control-mode={control}"]), *extra]
     if control == "explicit":
         flags.append("--load-model=*")
     if server.docker:
         image = find_release(server.release or NEWEST_RELEASE).image
-        command = docker_command(folder, server.ends, image, gpu=gpu, cache_mib=cache_mib, extra=flags)
+        inside = server_command(Binary("tritonserver"), folder, INSIDE, cache_mib=cache_mib, extra=flags)
+        command = docker_command(image, server.ends, inside, [folder], gpu=gpu)
         note(shlex.join(command))
         server.run(command)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,30 +42,6 @@ def ranks_command(
     for rank in range(ranks.count):
         command += ["-n", "1", *_rank_command(binary, folder, ends, rank, extra), ":"]
     return command
-
-
-def ranks_docker_command(
-    image: str, folder: Path, ends: Endpoints, ranks: Ranks, *, folders: Sequence[Path] = (), extra: Sequence[str] = ()
-) -> list[str]:
-    """Return the ``docker run`` that serves a repository, with the ``folders`` it reads where they are outside.
-
-    What a ``requirements.txt`` in the repository names is installed first.
-    """
-    inside = Endpoints("0.0.0.0")  # noqa: S104 - in the container; outside it is what was asked for
-    ports = ((ends.http, inside.http), (ends.grpc, inside.grpc), (ends.metrics, inside.metrics))
-    places = dict.fromkeys(one.absolute() for one in (folder, *folders))
-    serve = ranks_command(Binary("tritonserver"), folder, inside, ranks, extra=extra)
-    needed = folder.absolute() / "requirements.txt"
-    if needed.is_file():
-        serve = ["bash", "-c", f"pip install --quiet -r {shlex.quote(str(needed))} && exec {shlex.join(serve)}"]
-    return [
-        *("docker", "run", "--rm", "--init", "--gpus", "all", "--shm-size=2g", "--ulimit", "memlock=-1"),
-        *(part for name, value in ranks.environment.items() for part in ("-e", f"{name}={value}")),
-        *(part for outer, inner in ports for part in ("-p", f"{ends.host}:{outer}:{inner}")),
-        *(part for one in places for part in ("-v", f"{one}:{one}:ro")),
-        image,
-        *serve,
-    ]
 
 
 def find_mpirun() -> str:
