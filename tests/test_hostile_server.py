@@ -34,7 +34,7 @@ class HostileServer:
         """A piece of the body that every answer repeats 300 times in place of what it should be."""
 
     def answer(self, path: str) -> bytes:
-        match = {**self.document, "score": 0.9, "legs": {}, "parts": []}
+        match = {**self.document, "score": 0.9, "legs": {}, "parts": {}}
         answers: dict[str, object] = {
             "search": {"matches": [match], "cursor": None, "threshold": 0.3},
             "search_many": {"results": [{"matches": [match], "cursor": None, "threshold": 0.3}]},
@@ -45,7 +45,7 @@ class HostileServer:
             return self.picture
         if verb == "documents" and "?" in path:
             return json.dumps({"documents": [self.document], "missing": [], "after": None}).encode()
-        counts = dict.fromkeys(("added", "updated", "unchanged", "pruned", "rejected", "unlabelled", "seconds"), 0)
+        counts = dict.fromkeys(("added", "updated", "unchanged", "pruned", "unlabelled", "seconds"), 0)
         return json.dumps(answers.get(verb, {**counts, "added": 1, "rejects": []})).encode()
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from http import HTTPStatus
 from http.client import HTTPResponse, IncompleteRead
 from io import BytesIO
@@ -58,17 +58,18 @@ from vlmsearch.types import (
 )
 from vlmsearch.wire import (
     ERROR_TYPES,
+    Deleted,
+    DocumentPage,
+    ErrorAnswer,
+    ErrorDetail,
+    Event,
+    IndexList,
+    LabelReport,
+    ManyMatches,
     Origin,
-    answer_from,
-    check_from,
-    document_from,
-    duplicates_from,
-    explanation_from,
-    labelled_from,
-    match_from,
-    matches_from,
-    reject_from,
-    report_from,
+    RejectList,
+    from_json,
+    to_json,
 )
 
 if TYPE_CHECKING:
@@ -135,6 +136,20 @@ def connect(
     return RemotePipeline(url, index=index, token=token, timeout=timeout, allow_plain_http=allow_plain_http)
 
 
+@dataclass(frozen=True)
+class DocumentCount:
+    """The part of `Index.info` that a client counts by."""
+
+    documents: int
+
+
+@dataclass(frozen=True)
+class JobId:
+    """The part of a job that a client follows it by."""
+
+    id: str
+
+
 class RemotePipeline(Index):
     """Index, search and ask on a server, as `Pipeline` does here; see `connect` for the arguments.
 
@@ -188,15 +203,15 @@ class RemotePipeline(Index):
         **options: Unpack[SearchKeywords],
     ) -> Matches:
         form = {**self._query_form(text, image, like, without), **_options_form(SearchKeywords, options)}
-        return matches_from(self._post("search", form), self._origin)
+        return self._post(Matches, "search", form)
 
     @override
     def search_many(self, queries: Iterable[str | Query], **options: Unpack[ManyKeywords]) -> list[Matches]:
         if isinstance(queries, (str, Query)):
             raise TypeError("search_many takes a list of queries; `search` takes one")
         given = [{"text": query} if isinstance(query, str) else self._form_of(query) for query in queries]
-        answer = self._post("search_many", {"queries": given, **_options_form(ManyKeywords, options)})
-        return [matches_from(result, self._origin) for result in answer["results"]]
+        form = {"queries": given, **_options_form(ManyKeywords, options)}
+        return list(self._post(ManyMatches, "search_many", form).results)
 
     @override
     def explain(
@@ -212,14 +227,11 @@ class RemotePipeline(Index):
         on_progress: Callable[[int], None] | None = None,
         **options: Unpack[RankingKeywords],
     ) -> Explanation:
-        form = {
-            **self._query_form(text, image, like, without),
-            **_options_form(RankingKeywords, options),
-            "id": id,
-            "parts": parts,
-            "seconds": seconds,
-        }
-        return explanation_from(self._post("explain", form), self._origin)
+        from vlmsearch.search.explanation import Explanation
+
+        query = self._query_form(text, image, like, without)
+        more = {"id": id, "parts": parts, "seconds": seconds}
+        return self._post(Explanation, "explain", {**query, **_options_form(RankingKeywords, options), **more})
 
     @overload
     def ask(
@@ -264,9 +276,10 @@ class RemotePipeline(Index):
             **_options_form(RankingKeywords, search),
         }
         if stream:
-            events = self._events("POST", self._path("ask"), {**form, "stream": True}, most=_JSON_BYTES)
-            return RemoteAnswerStream(events, self._origin)
-        return answer_from(self._post("ask", form), self._origin)
+            return RemoteAnswerStream(
+                self._events("POST", self._path("ask"), {**form, "stream": True}, most=_JSON_BYTES)
+            )
+        return self._post(Answer, "ask", form)
 
     # ----------------------------------------------------------------------------------------------------- documents
 
@@ -284,7 +297,7 @@ class RemotePipeline(Index):
             whole = _sum(whole, IndexReport(rejects=tuple(rejects)))
             if batch and not (strict and rejects):
                 form = {"documents": batch, "retry_rejects": retry_rejects}
-                whole = _sum(whole, report_from(self._post("documents", form)))
+                whole = _sum(whole, self._post(IndexReport, "documents", form))
             _strictly(whole, strict=strict)
             if on_progress is not None:
                 on_progress(whole.seen)
@@ -307,29 +320,30 @@ class RemotePipeline(Index):
         taken = asdict(getattr(paths, "options", options))
         del taken["follow_links"]  # never, there
         form = {"paths": [str(path) for path in given], "prune": prune, "retry_rejects": retry_rejects, **taken}
-        return _strictly(report_from(self._job("index", form, on_progress)), strict=strict)
+        return _strictly(self._job(IndexReport, "index", form, on_progress), strict=strict)
 
     @override
     def delete(self, ids: str | Iterable[str]) -> int:
         given = [ids] if isinstance(ids, str) else list(ids)
-        return int(self._post("documents/delete", {"ids": given})["deleted"])
+        return self._post(Deleted, "documents/delete", {"ids": given}).deleted
 
     @override
     def get(self, ids: str | Iterable[str]) -> list[Document]:
         given = [ids] if isinstance(ids, str) else list(ids)
         found: dict[str, Document] = {}
         for batch in _chunks(given, _BATCH_IDS):
-            forms = self._get("documents", [("id", id) for id in batch])["documents"]
-            found |= {form["id"]: document_from(form, self._origin) for form in forms}
+            page = self._get(DocumentPage, "documents", [("id", id) for id in batch])
+            found |= {document.id: document for document in page.documents}
         return [found[id] for id in given if id in found]
 
     @override
     def documents(self) -> Iterator[Document]:
         after: str | None = None
         while True:
-            page = self._get("documents", [("limit", str(_PAGE)), *([("after", after)] if after is not None else [])])
-            yield from [document_from(form, self._origin) for form in page["documents"]]
-            after = page["after"]
+            query = [("limit", str(_PAGE)), *([("after", after)] if after is not None else [])]
+            page = self._get(DocumentPage, "documents", query)
+            yield from page.documents
+            after = page.after
             if after is None:
                 return
 
@@ -346,11 +360,12 @@ class RemotePipeline(Index):
             ConfigError: The document is not there, or has no image.
             VlmsearchError: The server refused, or cannot be reached.
         """
-        return self._fetch(self._path("image"), [("id", id)], MAX_FILE_BYTES)
+        return self._send("GET", _with_query(self._path("image"), [("id", id)]), most=MAX_FILE_BYTES)
 
     @override
     def thumbnail(self, id: str, *, size: int = 256) -> bytes:
-        return self._fetch(self._path("thumbnail"), [("id", id), ("size", str(size))], _THUMBNAIL_BYTES)
+        target = _with_query(self._path("thumbnail"), [("id", id), ("size", str(size))])
+        return self._send("GET", target, most=_THUMBNAIL_BYTES)
 
     # --------------------------------------------------------------------------------------------------- whole index
 
@@ -380,11 +395,11 @@ class RemotePipeline(Index):
             "key": key,
             "limit": limit,
         }
-        found = {each["id"]: each for each in self._job("label", form, on_progress)["documents"]}
-        for ids in _chunks(list(found), _BATCH_IDS):
-            documents = {document.id: document for document in self.get(ids)}
-            for id in ids:
-                yield labelled_from(found[id], documents.get(id, Document(id)))
+        for batch in _chunks(self._job(LabelReport, "label", form, on_progress).documents, _BATCH_IDS):
+            documents = {document.id: document for document in self.get([labelled.id for labelled in batch])}
+            for labelled in batch:
+                document = documents.get(labelled.id, Document(labelled.id))
+                yield Labelled(document, labelled.labels, labelled.written)
 
     @override
     def duplicates(
@@ -394,8 +409,7 @@ class RemotePipeline(Index):
         where: Mapping[str, object] | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Duplicates:
-        found = self._job("duplicates", {"threshold": threshold, "where": where}, on_progress)
-        return duplicates_from(found, self._origin)
+        return self._job(Duplicates, "duplicates", {"threshold": threshold, "where": where}, on_progress)
 
     @override
     def evaluate(
@@ -415,23 +429,22 @@ class RemotePipeline(Index):
             }
             for each in queries
         ]
-        found: Mapping[str, Any] = self._job(
-            "eval", {"queries": judged, "limit": limit, "rerank": _is_reranked(rerank)}, on_progress
-        )
-        return found
+        form = {"queries": judged, "limit": limit, "rerank": _is_reranked(rerank)}
+        return self._job(dict, "eval", form, on_progress)
 
     @override
     def check(self, *, repair: bool = False) -> CheckReport:
-        return check_from(self._job("check", {"repair": repair}, None))
+        from vlmsearch.stores.base import CheckReport
+
+        return self._job(CheckReport, "check", {"repair": repair}, None)
 
     @override
     def count(self) -> int:
-        return int(self.info()["documents"])
+        return self._get(DocumentCount, "").documents
 
     @override
     def info(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._get("", [])
-        return found
+        return self._get(dict, "")
 
     def indexes(self) -> list[Mapping[str, Any]]:
         """Return what indexes the server has.
@@ -442,11 +455,11 @@ class RemotePipeline(Index):
         Raises:
             VlmsearchError: The server refused, or cannot be reached.
         """
-        return list(self._json("GET", f"{_API}/indexes")["indexes"])
+        return list(map(to_json, self._read(IndexList, "GET", f"{_API}/indexes").indexes))
 
     @override
     def rejects(self) -> list[Reject]:
-        return [reject_from(form) for form in self._get("rejects", [])["rejects"]]
+        return list(self._get(RejectList, "rejects").rejects)
 
     # ---------------------------------------------------------------------------------------------------------- forms
 
@@ -484,7 +497,8 @@ class RemotePipeline(Index):
     def _encoded(self, image: ImageSource | RemoteImage) -> str:
         """Return an image in Base64: the bytes of its file, here or on this server, or a PNG of what is decoded."""
         if isinstance(image, RemoteImage) and image.server == self._server.url:
-            return _base64(self._fetch(self._path("image", image.index), [("id", image.id)], _RESENT_BYTES))
+            target = _with_query(self._path("image", image.index), [("id", image.id)])
+            return _base64(self._send("GET", target, most=_RESENT_BYTES))
         return _encoded(local_image(image))
 
     def _document_form(self, document: Document) -> dict[str, object]:
@@ -528,17 +542,23 @@ class RemotePipeline(Index):
     def _path(self, verb: str, index: str | None = None) -> str:
         return f"{_API}/indexes/{quote(index or self._index, safe='')}" + (f"/{verb}" if verb else "")
 
-    def _post(self, verb: str, form: Mapping[str, object]) -> Any:
-        return self._json("POST", self._path(verb), form)
+    def _post(self, kind: type[T], verb: str, form: Mapping[str, object]) -> T:
+        return self._read(kind, "POST", self._path(verb), form)
 
-    def _get(self, verb: str, query: Sequence[tuple[str, str]]) -> Any:
-        return self._json("GET", _with_query(self._path(verb), query))
+    def _get(self, kind: type[T], verb: str, query: Sequence[tuple[str, str]] = ()) -> T:
+        return self._read(kind, "GET", _with_query(self._path(verb), query))
 
-    def _fetch(self, path: str, query: Sequence[tuple[str, str]], most: int) -> bytes:
-        return self._send("GET", _with_query(path, query), most=most)
-
-    def _json(self, method: str, target: str, form: Mapping[str, object] | None = None, **options: bool) -> Any:
-        return _parsed(self._send(method, target, form, most=_JSON_BYTES, **options), self._server.url)
+    def _read(
+        self,
+        kind: type[T],
+        method: str,
+        target: str,
+        form: Mapping[str, object] | None = None,
+        *,
+        is_repeatable: bool = True,
+    ) -> T:
+        """Send a request and return the value of the answer."""
+        return _parse(kind, self._send(method, target, form, is_repeatable=is_repeatable), self._origin)
 
     def _send(
         self,
@@ -546,36 +566,32 @@ class RemotePipeline(Index):
         target: str,
         form: Mapping[str, object] | None = None,
         *,
-        most: int,
+        most: int | None = None,
         is_repeatable: bool = True,
     ) -> bytes:
-        """Return the body of the answer, after as many attempts as it takes; the server's error where there is one.
+        """Send a request, several times if need be, and return the body of the answer.
 
-        BackendError for more than ``most`` bytes.
+        BackendError for more than ``most`` bytes, by default those of a page of documents.
         """
 
         def attempt() -> bytes:
             with self._exchange(method, target, form) as response:
-                return _body(response, most, self._server.url)
+                return _body(response, _JSON_BYTES if most is None else most, self._server.url)
 
         return self._retrying(attempt, is_repeatable=is_repeatable)
 
-    def _exchange(
-        self, method: str, target: str, form: Mapping[str, object] | None = None
-    ) -> AbstractContextManager[HTTPResponse]:
+    @contextmanager
+    def _exchange(self, method: str, target: str, form: Mapping[str, object] | None = None) -> Iterator[HTTPResponse]:
+        """Yield the answer, unread; raise the error that it stands for."""
         body = None if form is None else json.dumps(form, separators=(",", ":")).encode()
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
-        return self._checked(method, target, body, headers)
-
-    @contextmanager
-    def _checked(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Iterator[HTTPResponse]:
-        """Give the answer, unread; the error that it stands for."""
         with self._server.exchange(method, target, body=body, headers=headers) as response:
             if response.status >= HTTPStatus.BAD_REQUEST:
                 said = response.headers.get("Retry-After", "")
                 wait = float(said) if said.isdecimal() else None
-                body = _body(response, _ERROR_BYTES, self._server.url)
-                error = _error(response.status, body, self._server.url, wait or 0.0)
+                error = _error(
+                    response.status, _body(response, _ERROR_BYTES, self._server.url), self._origin, wait or 0.0
+                )
                 raise error if wait is None else _RefusedError(error, wait, response.status)
             yield response
 
@@ -597,33 +613,37 @@ class RemotePipeline(Index):
 
     def _events(self, method: str, target: str, form: Mapping[str, object] | None = None, *, most: int) -> _Events:
         def attempt() -> _Events:
-            return _Events(self._exchange(method, target, form), most, self._server.url)
+            return _Events(self._exchange(method, target, form), most, self._origin)
 
         return self._retrying(attempt, is_repeatable=True)
 
-    def _job(self, kind: str, form: Mapping[str, object], on_progress: Callable[[int], None] | None) -> Any:
-        """Return the result of a job, which is cancelled where this is given up."""
-        job = self._json("POST", self._path("jobs"), {"kind": kind, **form}, is_repeatable=False)["id"]
-        path = f"{_API}/jobs/{quote(job, safe='')}"
+    def _job(
+        self, kind: type[T], name: str, form: Mapping[str, object], on_progress: Callable[[int], None] | None
+    ) -> T:
+        """Run a job and return its result; cancel it when the call is interrupted."""
+        job = self._read(JobId, "POST", self._path("jobs"), {"kind": name, **form}, is_repeatable=False)
+        path = f"{_API}/jobs/{quote(job.id, safe='')}"
         try:
-            return self._follow(path, on_progress)
+            return _value(kind, self._follow(path, on_progress), self._origin)
         except BaseException:
             with suppress(VlmsearchError):
-                self._send("DELETE", path, most=_JSON_BYTES)
+                self._send("DELETE", path)
             raise
 
-    def _follow(self, path: str, on_progress: Callable[[int], None] | None) -> Any:
+    def _follow(self, path: str, on_progress: Callable[[int], None] | None) -> object:
+        """Return the JSON of the result of a job."""
         while True:
             with self._events("GET", f"{path}/events", most=_RESULT_BYTES) as events:
-                for kind, data in events:
-                    if kind == "progress" and on_progress is not None:
-                        on_progress(data["done"])
-                    elif kind == "done":
-                        return data["result"]
-                    elif kind == "failed":
-                        raise _error_of(data["error"])
-                    elif kind == "cancelled":
+                for name, data in events:
+                    if name == "done":
+                        return data.get("result")
+                    if name == "cancelled":
                         raise BackendError("the job was cancelled on the server; what it did until then stays")
+                    event = _value(Event, data, self._origin)
+                    if event.error is not None:
+                        raise _error_of(event.error)
+                    if on_progress is not None:
+                        on_progress(event.done)
             time.sleep(1)  # the connection was closed, by a proxy for example
 
 
@@ -645,9 +665,8 @@ class RemoteAnswerStream(AnswerParts):
         BackendUnavailableError
     """
 
-    def __init__(self, events: _Events, origin: Origin) -> None:
+    def __init__(self, events: _Events) -> None:
         self._events = events
-        self._origin = origin
         self.matches: tuple[Match, ...] = ()
         self._text: list[str] = []
         self._answer: Answer | None = None
@@ -671,21 +690,22 @@ class RemoteAnswerStream(AnswerParts):
 
     def _run(self) -> Iterator[str | Citation]:
         length = 0
-        for kind, data in self._events:
-            if kind == "matches":
-                self.matches = tuple(match_from(match, self._origin) for match in data["matches"])
-            elif kind == "token":
-                self._text.append(data["text"])
-                length += len(data["text"])
-                if length > _TEXT_CHARS:
-                    raise BackendError(f"{self._origin.server} answers with a text that does not end")
-                yield data["text"]
-            elif kind == "answer":
-                self._answer = answer_from(data, self._origin)
+        for name, data in self._events:
+            if name == "answer":
+                self._answer = _value(Answer, data, self._events.origin)
                 yield from self._answer.citations
                 return
-            elif kind == "error":
-                raise _error_of(data["error"])
+            event = _value(Event, data, self._events.origin)
+            if event.error is not None:
+                raise _error_of(event.error)
+            if name == "matches":
+                self.matches = event.matches
+            elif name == "token":
+                self._text.append(event.text)
+                length += len(event.text)
+                if length > _TEXT_CHARS:
+                    raise BackendError(f"{self._events.origin.server} answers with a text that does not end")
+                yield event.text
         raise BackendUnavailableError("the server went away in the middle of the answer")
 
     def close(self) -> None:
@@ -694,31 +714,31 @@ class RemoteAnswerStream(AnswerParts):
         self._events.close()
 
 
-class _Events(Closable, Iterator[tuple[str, Any]]):
+class _Events(Closable, Iterator[tuple[str, dict[str, Any]]]):
     """The server-sent events of an answer: what each is, and its data.
 
     As the WHATWG's HTML standard has them (9.2), from a server that writes an event's data on one line.
     """
 
-    def __init__(self, exchange: AbstractContextManager[HTTPResponse], most: int, url: str) -> None:
+    def __init__(self, exchange: AbstractContextManager[HTTPResponse], most: int, origin: Origin) -> None:
         self._most = most
-        self._url = url
+        self.origin = origin
         self._entered = ExitStack()
         self._response = self._entered.enter_context(exchange)
 
-    def __next__(self) -> tuple[str, Any]:
+    def __next__(self) -> tuple[str, dict[str, Any]]:
         kind = ""
         with ExitStack() as stack:  # an error ends the exchange, which says what it was about
             stack.push(self._entered.__exit__)
             while line := self._response.readline(self._most + 1):
                 if len(line) > self._most:
-                    raise _too_long(self._url, self._most)
+                    raise _too_long(self.origin.server, self._most)
                 name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
                 if name == "event":
                     kind = value.strip()
                 elif name == "data":
                     stack.pop_all()
-                    return kind, _parsed(value, self._url)
+                    return kind, _parse(dict, value, self.origin)
         raise StopIteration
 
     def close(self) -> None:
@@ -747,11 +767,23 @@ def _too_long(url: str, most: int) -> BackendError:
     return BackendError(f"{url} answers with more than {most:,} bytes, the most that is read of such an answer")
 
 
-def _parsed(said: str | bytes, url: str) -> Any:
+def _parse(kind: type[T], text: str | bytes, origin: Origin) -> T:
+    """Return the value of JSON; BackendError where it is none."""
     try:
-        return json.loads(said)
+        parsed = json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise BackendError(f"{url} answers with something else than JSON: is it vlmsearch?") from exc
+        raise BackendError(f"{origin.server} answers with something else than JSON: is it vlmsearch?") from exc
+    return _value(kind, parsed, origin)
+
+
+def _value(kind: type[T], parsed: object, origin: Origin) -> T:
+    if kind is dict and isinstance(parsed, dict):
+        return cast("T", parsed)
+    try:
+        return from_json(kind, parsed, origin)
+    except ValueError as exc:
+        message = f"{origin.server} answers in another form, {exc}: is it another version of vlmsearch?"
+        raise BackendError(message) from exc
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
@@ -806,7 +838,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _chunks(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
@@ -840,22 +872,23 @@ class _RefusedError(Exception):
         self.status = status
 
 
-def _error(status: int, body: bytes, url: str, seconds: float) -> VlmsearchError:
+def _error(status: int, body: bytes, origin: Origin, seconds: float) -> VlmsearchError:
     """Return the error that an answer stands for."""
     try:
-        return _error_of(json.loads(body)["error"], seconds)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return _error_of(_parse(ErrorAnswer, body, origin).error, seconds)
+    except BackendError:
         kind = BackendUnavailableError if status in (429, 502, 503, 504) else BackendError
-        return kind(f"{url} answers {status}, and not as vlmsearch does: is it something else, or a proxy before it?")
+        return kind(
+            f"{origin.server} answers {status}, and not as vlmsearch does: is it something else, or a proxy before it?"
+        )
 
 
-def _error_of(detail: Mapping[str, Any], seconds: float = 0.0) -> VlmsearchError:
+def _error_of(error: ErrorDetail, seconds: float = 0.0) -> VlmsearchError:
     """Return the error that the server names; ``seconds`` is after how many it says to come back."""
-    kind, message, code = detail["type"], detail["message"], detail.get("code")
-    if kind in _BUSY:
-        return OverloadedError(message, retry_after=seconds)
-    if kind == "too_large":
-        return InvalidInputError("too_large", message)
-    if code in _CODES:
-        return InvalidInputError(cast("RejectCode", code), message)
-    return _KINDS.get(kind, ConfigError)(message)
+    if error.type in _BUSY:
+        return OverloadedError(error.message, retry_after=seconds)
+    if error.type == "too_large":
+        return InvalidInputError("too_large", error.message)
+    if error.code in _CODES:
+        return InvalidInputError(cast("RejectCode", error.code), error.message)
+    return _KINDS.get(error.type, ConfigError)(error.message)

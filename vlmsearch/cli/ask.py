@@ -32,7 +32,7 @@ from vlmsearch.cli.common import (
 from vlmsearch.index import SOURCES
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.options import RankingKeywords, search_options
-from vlmsearch.wire import answer_json
+from vlmsearch.wire import to_json
 
 if TYPE_CHECKING:
     from vlmsearch.generators.base import GenerationOptions, Generator
@@ -93,7 +93,7 @@ def ask(
         else:
             answer = ask()
             if as_json:
-                print_json(answer_json(answer))
+                print_json(to_json(answer))
             else:
                 print_answer(answer)
         _note(answer, writer)

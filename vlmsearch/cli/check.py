@@ -10,7 +10,7 @@ import click
 from vlmsearch.cli.common import command, json_option, need_manifest, option, print_json, store_option
 from vlmsearch.registry import open_store
 from vlmsearch.stores.base import CheckReport, check_store
-from vlmsearch.wire import check_json
+from vlmsearch.wire import to_json
 
 _SHOWN = 10
 
@@ -33,7 +33,7 @@ def check(store: str, repair: bool, as_json: bool) -> None:
         need_manifest(opened)
         report = check_store(opened, repair=repair)
     if as_json:
-        print_json(check_json(report))
+        print_json({**to_json(report), "clean": report.clean})
     else:
         _print(report)
     if not report.clean and not report.repaired:

@@ -29,7 +29,7 @@ from vlmsearch.cli.duplicates_page import marks, write_duplicates, written_on
 from vlmsearch.cli.progress import progress
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import Document, DuplicateGroup
-from vlmsearch.wire import duplicates_json
+from vlmsearch.wire import to_json
 
 _SHOWN = 20
 
@@ -76,7 +76,7 @@ def duplicates(
     if html is not None:
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
-        print_json({**duplicates_json(found), "seconds": round(time.monotonic() - begun, 3)})
+        print_json({**to_json(found), "seconds": round(time.monotonic() - begun, 3)})
         return
     rows = [row for number, group in enumerate(found.groups, 1) for row in _rows(number, group)]
     if rows:

@@ -37,7 +37,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.explanation import LEAST_FALL, WINDOWS, Explanation, LegEvidence
 from vlmsearch.search.options import RankingKeywords
 from vlmsearch.types import WORDS
-from vlmsearch.wire import explanation_json
+from vlmsearch.wire import to_json
 
 _MOST_PASSAGES = 5
 
@@ -109,7 +109,7 @@ def explain(
         write_explanation(html, found, " + ".join(part for part in given if part))
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
-        print_json(explanation_json(found))
+        print_json(to_json(found))
     else:
         _print(found)
 

@@ -18,7 +18,7 @@ from vlmsearch.cli.common import (
     store_option,
 )
 from vlmsearch.types import Reject
-from vlmsearch.wire import reject_json
+from vlmsearch.wire import to_json
 
 _Found: TypeAlias = tuple[Mapping[str, Any], Sequence[Reject], str]
 """What `index_info` says, the reject list, and whether it is up to the index or the store to rank words."""
@@ -33,7 +33,7 @@ def info(store: str, server: ServerIndex | None, rejects: bool, as_json: bool) -
     """Show what is in an index and what built it."""
     found, listed, ranker = _of_server(server, rejects) if server else _of_store(store, rejects)
     if as_json:
-        print_json({**found, **({"rejects": [reject_json(each) for each in listed]} if rejects else {})})
+        print_json({**found, **({"rejects": [to_json(each) for each in listed]} if rejects else {})})
     else:
         _print(found, listed, ranker)
 

@@ -26,8 +26,7 @@ from vlmsearch.cli.common import (
     where_option,
 )
 from vlmsearch.cli.progress import progress
-from vlmsearch.types import Labelled
-from vlmsearch.wire import labelled_json
+from vlmsearch.wire import LabelledId, LabelReport, to_json
 
 _EXAMPLES = 3
 
@@ -110,7 +109,7 @@ def label(
         raise click.UsageError("give --photos or --template")
     begun = time.monotonic()
     tallies = {name: _Tally() for name in names}
-    listed: list[Labelled] = []
+    listed: list[LabelledId] = []
     seen = unlabelled = written = 0
     with (
         open_here_or_there(server, store, encoder) as pipeline,
@@ -131,16 +130,10 @@ def label(
             for name, relevance in each.labels.items():
                 tallies[name].add(each.document.id, relevance)
             if as_json:
-                listed.append(each)
+                listed.append(LabelledId(each.document.id, each.labels, each.written))
     if as_json:
-        print_json(
-            {
-                "labels": {name: tally.documents for name, tally in tallies.items()},
-                "documents": [labelled_json(each) for each in listed],
-                "written": written,
-                "seconds": round(time.monotonic() - begun, 3),
-            }
-        )
+        counts = {name: tally.documents for name, tally in tallies.items()}
+        print_json(to_json(LabelReport(counts, tuple(listed), written, time.monotonic() - begun)))
         return
     if names:
         rows = [(name, str(tally.documents), _examples(tally)) for name, tally in tallies.items()]

@@ -33,7 +33,7 @@ from vlmsearch.cli.common import (
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.options import LONGEST_PAGE, SearchKeywords
 from vlmsearch.types import Matches
-from vlmsearch.wire import matches_json
+from vlmsearch.wire import to_json
 
 
 @command()
@@ -98,7 +98,7 @@ def search(
         write_sheet(html, [Section(" + ".join(part for part in given if part), shown, image)])
         click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
     if as_json:
-        print_json(matches_json(matches))
+        print_json(to_json(matches))
     else:
         _print(matches, page)
 

@@ -28,23 +28,21 @@ from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
 from vlmsearch.generators.base import CountsTokens, GenerationOptions, Generator
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.models.inputs import cut_vectors
-from vlmsearch.schema import Entries, Items, Name, Where
+from vlmsearch.schema import Entries, Items, Name, Where, model_of
 from vlmsearch.search.options import LONGEST_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
-from vlmsearch.server.errors import ApiError, api_error, error_json, request_id
+from vlmsearch.server.errors import ApiError, api_error, error_of, json_line, request_id
 from vlmsearch.server.events import EventStream
 from vlmsearch.server.forms import (
     EncodedImage,
     LongText,
-    MatchAnswer,
     Stops,
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.types import Answer, ImageSource, Match, Role, Space, Vectors
-from vlmsearch.wire import match_json
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 MOST_INPUTS = 2048
@@ -387,7 +385,9 @@ class ChatAnswer(BaseModel):
     model: str
     choices: list[ChoiceAnswer]
     usage: Union[ChatUsageAnswer, None] = Field(description="None where the generator does not count tokens.")
-    matches: list[MatchAnswer] = Field(description="The sources, best first; not of OpenAI's interface.")
+    matches: list[model_of(Match)] = Field(  # type: ignore[valid-type]
+        description="The sources, best first; not of OpenAI's interface."
+    )
 
 
 _CHUNKS: dict[int | str, dict[str, Any]] = {
@@ -421,7 +421,7 @@ async def chat(
     reply = _Reply(form, index, parts, f"{request.base_url}api/v1/indexes/{index.name}")
     if form.stream:
         return EventStream(reply.chunks(service, request_id(request)))
-    data = await service.call(lambda: json.dumps(reply.whole(parts.answer())).encode())
+    data = await service.call(lambda: json_line(reply.whole(parts.answer())).encode())
     return Response(data, media_type="application/json")
 
 
@@ -486,7 +486,7 @@ class _Reply:
             **self._head("chat.completion"),
             "choices": [choice],
             "usage": self._usage(answer),
-            "matches": list(map(match_json, answer.matches)),
+            "matches": answer.matches,
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
@@ -499,13 +499,13 @@ class _Reply:
                         yield self._chunk({"content": part})
                 answer = await stream.answer()
                 last = {"annotations": self._annotations(answer)}
-                yield self._chunk(last, "stop", matches=list(map(match_json, answer.matches)))
+                yield self._chunk(last, "stop", matches=answer.matches)
                 if self._form.stream_options and self._form.stream_options.include_usage:
                     usage = await service.call(self._usage, answer)
                     yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
                 yield b"data: [DONE]\n\n"
             except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
-                yield _data(error_json(api_error(exc), request))
+                yield _data(error_of(api_error(exc), request))
 
     def _head(self, kind: str) -> dict[str, object]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._form.model}
@@ -547,4 +547,4 @@ class _Reply:
 
 
 def _data(value: object) -> bytes:
-    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+    return f"data: {json_line(value)}\n\n".encode()
