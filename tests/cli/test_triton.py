@@ -186,10 +186,10 @@ def test_status_shows_models_and_counts(triton: Running) -> None:
     assert "Triton at 127.0.0.1:1" in done.stderr
 
 
-def test_status_is_watched_live(triton: Running) -> None:
+def test_status_is_followed_live(triton: Running) -> None:
     parts = (b"the last 2 s", b"items/s")
     address = f"127.0.0.1:{triton.ends.grpc}"
-    seen = on_a_terminal("triton", "status", address, "--watch", until=parts, environment={"COLUMNS": "160"})
+    seen = on_a_terminal("triton", "status", address, "--follow", until=parts, environment={"COLUMNS": "160"})
     assert all(part in seen for part in parts)
 
 

@@ -175,7 +175,7 @@ def test_the_other_kinds_of_jobs_give_what_the_commands_give(service: RunningSer
     requests: list[tuple[dict[str, object], str]] = [
         ({"kind": "label", "labels": ["dog"], "write": True}, "labels"),
         ({"kind": "duplicates"}, "groups"),
-        ({"kind": "eval", "queries": [{"query": "a dog", "relevant": ["a"]}]}, "legs"),
+        ({"kind": "eval", "queries": [{"query": "a dog", "relevant": ["a"]}]}, "fields"),
         ({"kind": "check"}, "clean"),
     ]
     for request, key in requests:
@@ -267,7 +267,7 @@ def test_indexes_take_turns() -> None:
     with closing(Jobs()) as jobs:
 
         def work(job: Job) -> Json:
-            order.append(f"{job.index}{job.paths[0]}")
+            order.append("".join((job.index, *(job.paths or ()))))
             return {}
 
         first = [jobs.start("check", index, "x", "read", until(end), None) for index in ("a", "c")]
@@ -285,9 +285,9 @@ def test_indexes_take_turns() -> None:
 
 def test_what_one_token_did_is_not_forgotten_for_another() -> None:
     with closing(Jobs()) as jobs:
-        kept = jobs.start("check", "a", "modest", "read", lambda job: {}, {})
+        kept = jobs.start("check", "a", "modest", "read", lambda job: {}, None)
         for _ in range(300):
-            job = jobs.start("check", "a", "greedy", "read", lambda job: {}, {})
+            job = jobs.start("check", "a", "greedy", "read", lambda job: {}, None)
             while not job.is_over:
                 time.sleep(0.001)
         assert jobs.get(kept.id) is kept

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from vlmsearch.triton.server.commands import Binary, Endpoints
 
 
-@click.group(cls=Group, short_help="Make, serve and watch Triton model repositories.")
+@click.group(cls=Group, short_help="Make, serve and monitor Triton model repositories.")
 def triton() -> None:
-    """Make model repositories for NVIDIA Triton, serve them, and watch a server."""
+    """Make model repositories for NVIDIA Triton, serve them, and monitor a server."""
 
 
 @triton.command()
@@ -265,15 +265,15 @@ def _note(step: str) -> None:
 @triton.command()
 @click.argument("url", default="127.0.0.1:8001", metavar="[URL]")
 @option("--tls", is_flag=True, help="Encrypt; certificates come from VLMSEARCH_TRITON_CA and so on.")
-@option("--watch", is_flag=True, help="A live table, every two seconds.")
+@option("--follow", is_flag=True, help="Show a live table, every two seconds.")
 @json_option
-def status(url: str, tls: bool, watch: bool, as_json: bool) -> None:
+def status(url: str, tls: bool, follow: bool, as_json: bool) -> None:
     """Show a server's models, versions, queues and batches; URL is HOST:PORT of its gRPC endpoint."""
-    from vlmsearch.triton.client.status import ServerStatus, watch_server
+    from vlmsearch.triton.client.status import ServerStatus, follow_server
 
     with ServerStatus(url, tls=tls) as server:
-        if watch:
-            watch_server(server)
+        if follow:
+            follow_server(server)
         elif as_json:
             print_json(server.read().to_json())
         else:

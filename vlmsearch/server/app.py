@@ -17,10 +17,10 @@ from vlmsearch.server.access import add_access
 from vlmsearch.server.endings import Endings
 from vlmsearch.server.errors import Json, add_handlers
 from vlmsearch.server.metrics import Metrics
+from vlmsearch.server.monitoring import Monitoring
 from vlmsearch.server.routes import answers, documents, health, jobs, metrics, openai, rerank, search, session
 from vlmsearch.server.routes.page import add_page
 from vlmsearch.server.service import Service
-from vlmsearch.server.watching import Watching
 from vlmsearch.wire import ErrorAnswer
 
 BODIES: tuple[type[BaseModel], ...] = (
@@ -69,7 +69,7 @@ def create_app(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # `Watching` has the spans, without queries
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # `Monitoring` has the spans, without queries
     )
     app.state.service = service
     app.state.metrics = Metrics(service)
@@ -94,7 +94,7 @@ def add_middleware(app: FastAPI, service: Service) -> None:
     """Put what every request passes around the routes: what is added last is outermost."""
     app.add_middleware(Endings)
     add_access(app, service.settings)
-    app.add_middleware(Watching, metrics=app.state.metrics)
+    app.add_middleware(Monitoring, metrics=app.state.metrics)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def _since(now: ModelStatus, before: ModelStatus | None) -> ModelStatus:
     )
 
 
-def watch_server(server: ServerStatus) -> None:
+def follow_server(server: ServerStatus) -> None:
     """Show a live table until Ctrl-C; a server that is away for a while is waited for."""
     before = server.read()
     with Live(table(before), console=make_console(), auto_refresh=False) as live:

@@ -20,7 +20,7 @@ _CLIENT_GONE = 499
 """What nginx calls a request whose client went before there was an answer."""
 
 
-class Watching:
+class Monitoring:
     """ASGI middleware, the outermost one.
 
     The id of a request is the one that its client sends as ``X-Request-ID``, where that can be written into a log, and
