@@ -146,7 +146,7 @@ def test_the_image_of_a_server_is_given_to_no_other_server_and_to_no_pipeline_he
         assert (reject.code, hostile.url in reject.message) == ("unreadable", True)
         here.add(Document("a", text="a dog"))
         with pytest.raises(InvalidInputError, match="is on http"):
-            here.search(image=image)  # type: ignore[arg-type]
+            here.search(image=image)
     assert not any("a secret" in said for said in hostile.got)
 
 
@@ -166,7 +166,7 @@ def test_the_command_shows_pictures_of_the_server_and_none_of_the_client(
 def test_no_answer_takes_more_memory_than_one_of_its_kind(
     verb: str, hostile: HostileServer, remote: RemotePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = ("_JSON_BYTES", "_RESULT_BYTES", "_THUMBNAIL_BYTES", "_RESENT_BYTES", "MAX_FILE_BYTES", "_TEXT_CHARS")
+    limits = ("_MAX_BYTES", "_MAX_TEXT_CHARS")
     for name in limits:
         assert getattr(vlmsearch.client, name) <= 512 * MIB
         monkeypatch.setattr(vlmsearch.client, name, 8 * MIB)
@@ -205,3 +205,14 @@ def test_nested_json_and_wrong_bytes_are_errors_of_the_server(hostile: HostileSe
             remote.search("dog")
         with pytest.raises(BackendError):
             list(remote.ask("which?", stream=True))
+
+
+def test_an_answer_of_another_form_is_an_error_that_names_the_field(
+    hostile: HostileServer, remote: RemotePipeline
+) -> None:
+    for wrong in ([], {"matches": [{"id": "a", "score": "high", "fields": {}}], "threshold": 0.3}):
+        hostile.answer = lambda _, said=wrong: json.dumps(said).encode()  # type: ignore[method-assign, misc]
+        with pytest.raises(BackendError, match="another version of vlmsearch"):
+            remote.search("dog")
+    with pytest.raises(BackendError, match="score: .* not 'high'"):
+        remote.search("dog")

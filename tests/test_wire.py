@@ -102,3 +102,30 @@ def test_checks_are_read_back(pipeline: Pipeline) -> None:
     with pipeline:
         report = pipeline.check()
     assert from_json(CheckReport, sent(to_json(report)), ORIGIN) == report
+
+
+MATCHES = to_json(Matches((Match(Document("a", text="x"), 0.5, {}),), facets={"n": {1: 2}}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"threshold": "high"}, "threshold"),
+        ({"threshold": None}, "threshold"),
+        ({"total": True}, "total"),
+        ({"facets": {"n": [[1]]}}, "facets: 2 values"),
+        ({"facets": []}, "facets"),
+        ({"matches": {}}, "matches"),
+        ({"matches": [{"id": "a"}]}, "matches: .*'score'"),
+        ({"matches": [{"id": "a", "score": 1, "fields": {}, "image": {"server": "http://elsewhere"}}]}, "image"),
+        ({"matches": [{"id": 1, "score": 1, "fields": {}, "image": "/etc/passwd"}]}, "id: .* not 1"),
+    ],
+)
+def test_what_is_read_has_the_types_of_the_fields(wrong: dict[str, object], place: str) -> None:
+    assert from_json(Matches, sent(MATCHES), ORIGIN)
+    with pytest.raises(ValueError, match=place):
+        from_json(Matches, sent({**MATCHES, **wrong}), ORIGIN)
+
+
+def test_what_is_no_field_is_ignored() -> None:
+    assert from_json(Matches, sent({**MATCHES, "new": 1}), ORIGIN) == from_json(Matches, sent(MATCHES), ORIGIN)

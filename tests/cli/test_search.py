@@ -10,6 +10,7 @@ from PIL import Image
 from tests.support.cli import ok, run
 from tests.support.terminal import on_a_terminal
 from vlmsearch.search.relevance import THRESHOLD
+from vlmsearch.wire import Json
 
 SETTINGS = {"VLMSEARCH_STORE": "sqlite:index", "VLMSEARCH_ENCODER": "mock:"}
 COLOURS = ("red", "green", "blue")
@@ -89,7 +90,8 @@ def test_nothing_matches_and_how_to_see_the_rest(folder: Path) -> None:
         done = run("search", *arguments, cwd=folder, **SETTINGS)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
     assert len(found(folder, "elephants", "--all", "--limit", "20")) == 12
-    assert answer(folder, "elephants") == {"matches": [], "cursor": None, "threshold": THRESHOLD}
+    nothing: Json = {"matches": [], "cursor": None, "threshold": THRESHOLD, "total": None, "facets": {}}
+    assert answer(folder, "elephants") == nothing
     assert answer(folder, "star", "--min-score", "0.5")["threshold"] == 0.5
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.answers.prompts import default_options
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
@@ -24,7 +24,7 @@ from vlmsearch.server.events import EventStream, event
 from vlmsearch.server.forms import AskForm, EvalAnswer, EvalForm, LabelForm, image_bytes
 from vlmsearch.server.routes.search import check_reranker, search_arguments
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import Answer
+from vlmsearch.types import Answer, AnswerParts
 from vlmsearch.wire import LabelledId, LabelReport
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["answers"])
@@ -47,7 +47,7 @@ async def ask(
     if not form.stream:
         return await service.answer(lambda: index.pipeline.ask(**ask_arguments(index, form)))
     parts = await service.threads.run(
-        lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerStream.close
+        lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerParts.close
     )
     return EventStream(_events(service, parts, request_id(request)))
 
@@ -70,7 +70,7 @@ def _options(index: OpenIndex, form: AskForm) -> GenerationOptions | None:
     return replace(default_options(generator), **given) if given and generator is not None else None
 
 
-async def _events(service: Service, parts: AnswerStream, request: str | None) -> AsyncIterator[bytes]:
+async def _events(service: Service, parts: AnswerParts, request: str | None) -> AsyncIterator[bytes]:
     """Yield the events of an answer; a client that goes stops the generator."""
     async with AsyncAnswerStream(parts, service.threads) as stream:
         try:

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.answers.prompts import default_options
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.encoders.base import Encoder, TokenizesTexts, prepared_image
 from vlmsearch.encoders.batching import BatchingEncoder
@@ -42,7 +42,7 @@ from vlmsearch.server.forms import (
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import Answer, ImageSource, Match, Role, Space, Vectors
+from vlmsearch.types import Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 MOST_INPUTS = 2048
@@ -416,7 +416,7 @@ async def chat(
         lambda: index.pipeline.ask(
             question, image=image, limit=form.limit, where=form.where, options=options, stream=True
         ),
-        unwanted=AnswerStream.close,
+        unwanted=AnswerParts.close,
     )
     reply = _Reply(form, index, parts, f"{request.base_url}api/v1/indexes/{index.name}")
     if form.stream:
@@ -465,7 +465,7 @@ def _options(form: ChatForm, generator: Generator) -> GenerationOptions | None:
 class _Reply:
     """The forms of one answer."""
 
-    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerStream, where: str) -> None:
+    def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerParts, where: str) -> None:
         self._form = form
         self._generator = index.pipeline.generator
         self._parts = parts
