@@ -210,9 +210,10 @@ def test_nested_json_and_wrong_bytes_are_errors_of_the_server(hostile: HostileSe
 def test_an_answer_of_another_form_is_an_error_that_names_the_field(
     hostile: HostileServer, remote: RemotePipeline
 ) -> None:
-    for wrong in ([], {"matches": [{"id": "a", "score": "high", "fields": {}}], "threshold": 0.3}):
+    answers: list[object] = [[], {"matches": [{"id": "a", "score": "high", "fields": {}}], "threshold": 0.3}]
+    for wrong in answers:
         hostile.answer = lambda _, said=wrong: json.dumps(said).encode()  # type: ignore[method-assign, misc]
         with pytest.raises(BackendError, match="another version of vlmsearch"):
             remote.search("dog")
-    with pytest.raises(BackendError, match="score: .* not 'high'"):
+    with pytest.raises(BackendError, match=r"score: .* not 'high'"):
         remote.search("dog")

@@ -57,6 +57,11 @@ class Index(Closable, ABC):
     `Pipeline` is an index in this process, `RemotePipeline` one behind a service. `AsyncPipeline` has the same verbs,
     awaited. `vlmsearch.connect` and `Pipeline.open` make one.
 
+    Two verbs are local:
+
+    - `Pipeline.watch` listens to this machine's file system. On a server, `vlmsearch watch` runs beside the service.
+    - `vlmsearch.indexing.parquet.export_index` reads a store with its vectors, which a service does not send.
+
     Example:
         >>> from vlmsearch import Document, Index, Pipeline
         >>> def count_dogs(index: Index) -> int:
