@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Ids
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -169,19 +169,17 @@ class ChromaCollection:
 
     def get(self, ids: Ids[str], include: Literal["metadatas", "uris"]) -> dict[str, Any]:
         """Return the metadata or the texts of those ids that are there."""
-        found: dict[str, Any] = {}
-        for some in pages(ids):
-            answer = self._get(ids=some, include=[include])
-            found.update(zip(answer["ids"], answer[include]))
-        return found
+        answers = self._answers(ids, [include])
+        return {id: value for answer in answers for id, value in zip(answer["ids"], answer[include])}
 
     def get_both(self, ids: Ids[str]) -> dict[str, tuple[Mapping[str, Any], str]]:
         """Return the metadata and the texts of those ids that are there, both as they were at one moment."""
-        found: dict[str, tuple[Mapping[str, Any], str]] = {}
-        for some in pages(ids):
-            answer = self._get(ids=some, include=["metadatas", "uris"])
-            found.update(zip(answer["ids"], zip(answer["metadatas"], answer["uris"])))
-        return found
+        answers = self._answers(ids, ["metadatas", "uris"])
+        return {
+            id: (metadata, text)
+            for answer in answers
+            for id, metadata, text in zip(answer["ids"], answer["metadatas"], answer["uris"])
+        }
 
     def ids(self, where: Where | None = None) -> list[str]:
         """Return all ids, or those whose metadata pass ``where``, as they are at one moment.
@@ -193,7 +191,10 @@ class ChromaCollection:
 
     def there(self, ids: Ids[str]) -> set[str]:
         """Return those of ``ids`` that there are rows of."""
-        return {id for some in pages(ids) for id in self._get(ids=some, include=[])["ids"]}
+        return {id for answer in self._answers(ids, []) for id in answer["ids"]}
+
+    def _answers(self, ids: Ids[str], include: list[str], where: Where | None = None) -> Iterator[Any]:
+        return (self._get(ids=page, where=where, include=include) for page in pages(ids))
 
     def _get(self, **options: Any) -> Any:
         return self._rows("read rows", lambda rows: rows.get(**options))
@@ -266,8 +267,7 @@ class ChromaCollection:
         """Return the cosines with each vector of those rows among ``ids`` that are there and pass."""
         found: dict[str, list[float]] = {}
         norms = np.linalg.norm(vectors, axis=1)
-        for some in pages(ids):
-            answer = self._get(ids=some, where=where, include=["embeddings"])
+        for answer in self._answers(ids, ["embeddings"], where):
             if answer["ids"]:
                 rows = np.asarray(answer["embeddings"], np.float32)
                 cosines = rows @ vectors.T / np.outer(np.linalg.norm(rows, axis=1), norms)
@@ -276,11 +276,11 @@ class ChromaCollection:
 
     def vectors(self, ids: Ids[str]) -> dict[str, NDArray[np.float32]]:
         """Return the vectors of those ids that are there."""
-        found: dict[str, NDArray[np.float32]] = {}
-        for some in pages(ids):
-            answer = self._get(ids=some, include=["embeddings"])
-            found.update(zip(answer["ids"], np.asarray(answer["embeddings"], np.float32)))
-        return found
+        return {
+            id: np.asarray(vector, np.float32)
+            for answer in self._answers(ids, ["embeddings"])
+            for id, vector in zip(answer["ids"], answer["embeddings"])
+        }
 
     def delete(self, ids: Ids[str]) -> None:
         """Remove rows; unknown ids are ignored."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -57,10 +56,12 @@ def check_index(
         raise _damaged(name, said, "run `vlmsearch check --repair`, which puts right what it can, or ")
     strays = sorted(set(tables_by_generation(db)) - set(named))
     try:
-        with _with_bytes(db):
-            report = _compare(db, tables, name, has_errors=bool(said), repair=repair)
+        db.text_factory = _string_or_bytes
+        report = _compare(db, tables, name, has_errors=bool(said), repair=repair)
     except (IndexError, KeyError, TypeError, ValueError) as exc:  # a table has what nobody wrote into it
         raise sqlite3.DatabaseError(f"malformed content: {exc!r}") from exc
+    finally:
+        db.text_factory = str
     if repair:
         for generation in strays:
             drop_tables(db, generation)
@@ -82,17 +83,8 @@ def _damaged(name: str, said: Sequence[str], advice: str = "") -> BackendError:
     )
 
 
-@contextmanager
-def _with_bytes(db: sqlite3.Connection) -> Iterator[None]:
-    """Read strings that are not UTF-8 as bytes meanwhile, where that is an error otherwise."""
-    db.text_factory = _string_or_bytes
-    try:
-        yield
-    finally:
-        db.text_factory = str
-
-
 def _string_or_bytes(value: bytes) -> str | bytes:
+    """Return a string that is not UTF-8 as bytes, where that is an error otherwise."""
     try:
         return value.decode()
     except UnicodeDecodeError:
