@@ -125,8 +125,8 @@ class MemoryStore(Store):
 
     def _table(self, field: Field) -> tuple[list[str], Vectors]:
         if field not in self._tables:
-            found = {id: record.vectors[field] for id, record in self._records.items() if field in record.vectors}
-            self._tables[field] = list(found), np.array(list(found.values()), dtype=np.float32)
+            vectors = {id: record.vectors[field] for id, record in self._records.items() if field in record.vectors}
+            self._tables[field] = list(vectors), np.array(list(vectors.values()), dtype=np.float32)
         return self._tables[field]
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
@@ -140,8 +140,8 @@ class MemoryStore(Store):
         """Return the documents that pass a filter and share words with a query, best first, then by id."""
         with self._lock:
             names = {self._rows[id]: id for id in ids if id in self._rows and self._passes(id, where)}
-            found = self._words.search(self._database, query)
-            hits = [Hit(names[row], score) for row, score in found if row in names]
+            ranked = self._words.search(self._database, query)
+            hits = [Hit(names[row], score) for row, score in ranked if row in names]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
     def _passes(self, id: str, where: Filter | None) -> bool:
@@ -155,11 +155,11 @@ class MemoryStore(Store):
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are there, in the order of ``ids``."""
         with self._lock:
-            found = [self._records[id] for id in ids if id in self._records]
+            records = [self._records[id] for id in ids if id in self._records]
         made_by = self._manifest.fingerprint if self._manifest else ""
         return [
             replace(record, document=_plain(record.document), vectors=dict(record.vectors), fingerprint=made_by)
-            for record in found
+            for record in records
         ]
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:

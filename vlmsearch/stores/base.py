@@ -286,7 +286,7 @@ def check_manifest(name: str, manifest: Manifest, fingerprint: str, spaces: Sequ
 def space_of(name: object, dim: object, modalities: object) -> Space:
     """Return the space that a manifest describes; ValueError where that is none."""
     every: tuple[Modality, ...] = ("image", "text")
-    known = [each for each in every if isinstance(modalities, list) and each in modalities]
+    known = [modality for modality in every if isinstance(modalities, list) and modality in modalities]
     if not isinstance(name, str) or not name or not isinstance(dim, int) or not 0 < dim <= _MAX_DIM or not known:
         raise ValueError(f"no space of vectors: {[name, dim, modalities]!r:.200}")
     return Space(name, dim, frozenset(known))
@@ -314,7 +314,7 @@ def drawn_ids(store: Store, field: Field, count: int) -> list[str]:
 
 def dim_of(name: str, spaces: Sequence[Space], field: Field) -> int:
     """Return the length of the vectors of a field; ConfigError where the index ``name`` has no such field."""
-    dims = {each: space.dim for space in spaces for each in space.fields}
+    dims = {known: space.dim for space in spaces for known in space.fields}
     if field not in dims:
         raise ConfigError(f"{name} has no field {field}; it has {', '.join(map(str, dims))}")
     return dims[field]
@@ -372,13 +372,13 @@ def changed_records(records: Iterable[Record], changes: Sequence[MetadataChange]
         Those whose documents are still as they were read for a change, with other metadata and digests.
     """
     wanted = {change.document.id: change for change in changes}
-    found: list[Record] = []
+    changed: list[Record] = []
     for record in records:
         change = wanted[record.document.id]
         if record.stamp == change.stamp and record.document.metadata == change.document.metadata:
             document = replace(record.document, metadata=dict(change.metadata))
-            found.append(replace(record, document=document, stamp=replace(record.stamp, digest=change.digest)))
-    return found
+            changed.append(replace(record, document=document, stamp=replace(record.stamp, digest=change.digest)))
+    return changed
 
 
 @runtime_checkable
@@ -457,8 +457,8 @@ def check_tuning(name: str, values: Mapping[str, float], spaces: Sequence[Space]
         if key not in (*names, MIN_SCORE):
             raise ConfigError(f"{name} has no {key!r} to tune; there are {', '.join(names)} and {MIN_SCORE}")
         if not 0 <= value <= (1 if key == MIN_SCORE else sys.float_info.max):
-            most = "from 0 to 1" if key == MIN_SCORE else "a number of at least 0"
-            raise ConfigError(f"{key} is {most}, not {value}")
+            limit = "from 0 to 1" if key == MIN_SCORE else "a number of at least 0"
+            raise ConfigError(f"{key} is {limit}, not {value}")
 
 
 @runtime_checkable

@@ -64,8 +64,8 @@ class Comparison:
         if self.operator in _ORDER:
             return type(have) is float and type(self.value) is float and _ORDER[self.operator](have, self.value)
         wanted = self.value if isinstance(self.value, tuple) else (self.value,)
-        found = any(type(have) is type(value) and have == value for value in wanted)
-        return found == (self.operator in ("$eq", "$in"))
+        is_among = any(type(have) is type(value) and have == value for value in wanted)
+        return is_among == (self.operator in ("$eq", "$in"))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _check_depth(where: object) -> None:
     """ConfigError where objects and lists nest too deep to be taken apart, or for ever."""
     level = [where]
     for _ in range(_DEEPEST + 1):
-        inner = [part for each in level for part in _parts(each)]
+        inner = [part for container in level for part in _parts(container)]
         level = list({id(part): part for part in inner}.values())
         if not level:
             return

@@ -221,15 +221,15 @@ class GenerationalStore(Store):
 
         Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
         """
-        now, found, run = self._still_open(), self.read_slot("next"), secrets.token_hex(8)
-        if found is None:
+        now, row, run = self._still_open(), self.read_slot("next"), secrets.token_hex(8)
+        if row is None:
             self.fill_slot("next", {**self._begin(fingerprint, spaces), "run": run})
-        elif found["generation"] != now["generation"] and self._is_of(found, fingerprint, spaces):
-            self._change("next", found, {**found, "run": run})
+        elif row["generation"] != now["generation"] and self._is_of(row, fingerprint, spaces):
+            self._change("next", row, {**row, "run": run})
         else:
-            replaced = [_generation_of(found)] if found["generation"] != now["generation"] else []
-            garbage = [*found.get("garbage", ()), *replaced]
-            self._change("next", found, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
+            replaced = [_generation_of(row)] if row["generation"] != now["generation"] else []
+            garbage = [*row.get("garbage", ()), *replaced]
+            self._change("next", row, {**self._begin(fingerprint, spaces), "run": run, "garbage": garbage})
         self.thaw()
         self._still_open()  # from here on, only this run can switch, so what it has replaced may go
         self.prepare(spaces, (self.read_slot("next") or now)["generation"])
@@ -243,8 +243,8 @@ class GenerationalStore(Store):
 
     def unfinished(self, fingerprint: str, spaces: Sequence[Space]) -> Store | None:
         """The index for another encoder that is being built beside this one, to look at; None where there is none."""
-        now, found = self._still_open(), self.read_slot("next")
-        if found is None or found["generation"] == now["generation"] or not self._is_of(found, fingerprint, spaces):
+        now, row = self._still_open(), self.read_slot("next")
+        if row is None or row["generation"] == now["generation"] or not self._is_of(row, fingerprint, spaces):
             return None
         other = self.over("next")
         with suppress(ConfigError):  # it has a row, and its parts are not made yet
@@ -347,7 +347,7 @@ class GenerationalStore(Store):
     def sweep(self) -> bool:
         """Remove the generations that nobody may use any more; False where there are none."""
         row, now = self.read_slot(self._slot) or {}, self.read_slot("index") or {}
-        used = {each["generation"] for each in (now, now.get("old")) if each}
+        used = {named["generation"] for named in (now, now.get("old")) if named}
         for old in row.get("garbage", ()):
             if old["generation"] not in used:
                 self.drop(old["generation"], self._read(old).spaces)
@@ -431,7 +431,7 @@ class GenerationalStore(Store):
         row = self.read_slot(self._slot) or {}
         self.needed()
         usable = (row, row.get("old") or {}) if or_old else (row,)
-        if all(_identity(each) != _identity(self._row or {}) for each in usable):
+        if all(_identity(candidate) != _identity(self._row or {}) for candidate in usable):
             raise IndexMismatchError(
                 f"the index {self.name} has been built anew with {row.get('fingerprint', 'another model')} since it "
                 "was opened: open it again with that encoder"
@@ -445,8 +445,8 @@ class GenerationalStore(Store):
         )
 
     def _next_generation(self) -> str:
-        found = [row for row in (self.read_slot("index"), self.read_slot("next")) if row]
-        rows = [each for row in found for each in (row, *row.get("garbage", ()), row.get("old") or row)]
+        slots = [row for row in (self.read_slot("index"), self.read_slot("next")) if row]
+        rows = [named for row in slots for named in (row, *row.get("garbage", ()), row.get("old") or row)]
         return str(max((int(row["generation"]) for row in rows), default=0) + 1)
 
     def _is_of(self, row: Mapping[str, Any], fingerprint: str, spaces: Sequence[Space]) -> bool:

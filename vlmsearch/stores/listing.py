@@ -38,12 +38,12 @@ def documents_after(store: Store, id: str, count: int, where: Filter | None = No
     """
     if isinstance(store, Listed):
         return store.documents_after(id, count, where)
-    remaining = (each for each in store.ids() if each > id)
+    remaining = (other for other in store.ids() if other > id)
     if where is None:
         return _in_order(store, heapq.nsmallest(count, remaining))
     ids = sorted(remaining)
     some = (_in_order(store, ids[at : at + _PAGE]) for at in range(0, len(ids), _PAGE))
-    return list(islice((one for page in some for one in page if where.matches(one.metadata)), count))
+    return list(islice((document for page in some for document in page if where.matches(document.metadata)), count))
 
 
 def _in_order(store: Store, ids: list[str]) -> list[Document]:

@@ -51,7 +51,7 @@ def compare_again(
 
     ``is_full``: there may be more documents than hits, so that nobody knows the rank of one that comes after the last.
     """
-    least = hits[-1].score if is_full else -math.inf
+    min_score = hits[-1].score if is_full else -math.inf
     kept = [hit for hit in hits if hit.id not in changed]
-    kept += [hit for hit in compare(changed) if hit.score >= least]
+    kept += [hit for hit in compare(changed) if hit.score >= min_score]
     return sorted(kept, key=lambda hit: (-hit.score, hit.id))

@@ -260,11 +260,11 @@ def query_words(query: str, language: str) -> dict[str, list[str]]:
         >>> query_words("the dog and dogs", "en")
         {'dog': ['dog', 'dogs']}
     """
-    found: dict[str, list[str]] = {}
+    stems: dict[str, list[str]] = {}
     for word, times in _counted(plain_words(query), language).items():
         if stem := plain_stem(word, language):
-            found.setdefault(stem, []).extend([word] * times)
-    return found
+            stems.setdefault(stem, []).extend([word] * times)
+    return stems
 
 
 def _counted(words: Sequence[str], language: str) -> dict[str, int]:
@@ -311,12 +311,12 @@ def spans_of(text: str, terms: Mapping[str, str], language: str) -> list[tuple[i
     """
     if language == "parts":
         words = "|".join(sorted((re.escape(word) for term in terms for word in _WORD.findall(term)), key=len)[::-1])
-        return [found.span() for found in re.finditer(words, text, re.IGNORECASE)] if words else []
+        return [match.span() for match in re.finditer(words, text, re.IGNORECASE)] if words else []
     stems = set(terms.values())
     return [
-        found.span()
-        for found in _WORD.finditer(text)
-        if any(plain_stem(word, language) in stems for word in plain_words(found[0]))
+        match.span()
+        for match in _WORD.finditer(text)
+        if any(plain_stem(word, language) in stems for word in plain_words(match[0]))
     ]
 
 
@@ -400,18 +400,18 @@ class FullText:
         command = f"""INSERT INTO "{self.table}" ("{self.table}", rowid, body) VALUES ('delete', ?, ?)"""  # noqa: S608
         db.executemany(command, encoded)
 
-    def search(self, db: sqlite3.Connection, query: str, *, least: int | None = None) -> Iterator[tuple[int, float]]:
+    def search(self, db: sqlite3.Connection, query: str, *, wanted: int | None = None) -> Iterator[tuple[int, float]]:
         """Find the rows that share words with a query: what `ranked` gives for its `terms`.
 
         Args:
             db: The database.
             query: Any string; quotes and operators in it mean nothing.
-            least: How many rows are wanted; None for all that share a word.
+            wanted: How many rows are wanted; None for all that share a word.
 
         Returns:
             The rows with their scores, best first.
         """
-        return self.ranked(db, self.terms(db, query), least=least)
+        return self.ranked(db, self.terms(db, query), wanted=wanted)
 
     def terms(self, db: sqlite3.Connection, query: str) -> list[Term]:
         """Return the terms of a query as FTS5 is asked for them, each with the number of rows that hold it.
@@ -446,18 +446,18 @@ class FullText:
             yield from self._ranked(db, _any_of(asked.items()), within, json.dumps(list(rows)))
 
     def ranked(
-        self, db: sqlite3.Connection, terms: Iterable[Term], *, least: int | None = None
+        self, db: sqlite3.Connection, terms: Iterable[Term], *, wanted: int | None = None
     ) -> Iterator[tuple[int, float]]:
         """Find the rows that hold terms of a query.
 
         Where the terms are in more than `MAX_SCORED` rows together, the most frequent ones only add to the scores of
-        rows that hold a rarer one, if ``least`` rows do: rows that hold none would mostly come behind those, and
+        rows that hold a rarer one, if ``wanted`` rows do: rows that hold none would mostly come behind those, and
         scoring them is what takes time.
 
         Args:
             db: The database.
             terms: What `terms` gave.
-            least: How many rows are wanted; None for all that hold a term.
+            wanted: How many rows are wanted; None for all that hold a term.
 
         Returns:
             The rows with their scores, which are above 0: best first, and equal scores in the order of the rows.
@@ -465,7 +465,7 @@ class FullText:
         held = sorted((term for term in terms if term.holding), key=lambda term: term.holding)
         if not held:
             return
-        rare = len(held) if least is None else self._rare(db, held, least)
+        rare = len(held) if wanted is None else self._rare(db, held, wanted)
         base = _any_of((term.text, term.times) for term in held[:rare])
         if rare == len(held):
             yield from self._ranked(db, base, "ORDER BY rank, rowid")
@@ -476,14 +476,14 @@ class FullText:
             for row, score in self._ranked(db, f"({base}) AND {term.text}"):
                 if row in alone:  # another connection may have committed since
                     scores[row] += term.times * (score - alone[row])
-        yield from sorted(scores.items(), key=lambda found: (-found[1], found[0]))
+        yield from sorted(scores.items(), key=lambda scored: (-scored[1], scored[0]))
 
-    def _rare(self, db: sqlite3.Connection, terms: list[Term], least: int) -> int:
+    def _rare(self, db: sqlite3.Connection, terms: list[Term], wanted: int) -> int:
         """How many of the terms, the rarest first, bring rows of their own."""
         rare, scored = 1, terms[0].holding
         while rare < len(terms) and (
             scored + terms[rare].holding <= MAX_SCORED
-            or self._count(db, _any_of((term.text, 1) for term in terms[:rare])) < least
+            or self._count(db, _any_of((term.text, 1) for term in terms[:rare])) < wanted
         ):
             scored += terms[rare].holding
             rare += 1
@@ -502,7 +502,7 @@ class FullText:
         query = well_formed(query)
         if self.language == "parts":
             parts = (part for code in _CODE.findall(_folded(query)) for part in _part_terms(code))
-            return dict.fromkeys(_distinct(parts, most=MAX_QUERY_PARTS), 1)
+            return dict.fromkeys(islice(dict.fromkeys(parts), MAX_QUERY_PARTS), 1)
         stemmed = self.language not in ("en", "none")  # FTS5 stems English itself
         asked = Counter[str]()
         for word, times in _counted(
@@ -575,23 +575,13 @@ class FullText:
 _VOCABULARY = "temp.vocabulary"
 
 
-def _have_equal(one: sqlite3.Connection, other: sqlite3.Connection, query: str) -> bool:
-    return all(row == same for row, same in zip_longest(one.execute(query), other.execute(query)))
+def _have_equal(first: sqlite3.Connection, second: sqlite3.Connection, query: str) -> bool:
+    return all(row == same for row, same in zip_longest(first.execute(query), second.execute(query)))
 
 
 def _any_of(terms: Iterable[tuple[str, int]]) -> str:
     """What FTS5 is asked for to find rows that hold any of the terms: it counts one as often as it stands there."""
     return " OR ".join(text for text, times in terms for _ in range(times))
-
-
-def _distinct(terms: Iterable[str], *, most: int) -> list[str]:
-    """The first of them, each once."""
-    found: dict[str, None] = {}
-    for term in terms:
-        found[term] = None
-        if len(found) == most:
-            break
-    return list(found)
 
 
 @cache

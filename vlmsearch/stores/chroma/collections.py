@@ -153,7 +153,7 @@ class ChromaCollection:
         for text_column in filter(None, (columns["uris"], columns["metadatas"])):
             texts = (value if isinstance(value, str) else json.dumps(value) for value in text_column)
             sizes = [size + len(text) for size, text in zip(sizes, texts)]
-        for part in groups(range(len(sizes)), sizes, total=_REQUEST_BYTES, most=self._limit()):
+        for part in groups(range(len(sizes)), sizes, total=_REQUEST_BYTES, max_items=self._limit()):
             some = {name: [values[i] for i in part] for name, values in columns.items() if values is not None}
             self._rows(f"write {len(part)} rows", partial(_call, verb, some), writes=True)
 
@@ -186,8 +186,8 @@ class ChromaCollection:
 
         They are read at once: between pages by their offset, a delete would move others to where none is read.
         """
-        found: list[str] = self._get(where=where, include=[])["ids"]
-        return found
+        ids: list[str] = self._get(where=where, include=[])["ids"]
+        return ids
 
     def there(self, ids: Ids[str]) -> set[str]:
         """Return those of ``ids`` that there are rows of."""
@@ -201,10 +201,10 @@ class ChromaCollection:
 
     def nearest(self, vectors: Vectors, count: int, where: Where | None) -> list[list[tuple[str, float]]]:
         """For each vector, ids and cosines of its ``count`` nearest rows, best first; fewer only where no more pass."""
-        found = self._query(vectors, count, where)
-        if any(len(rows) < count for rows in found):
-            self._add_unlinked(found, vectors, where)
-        cut = [((id, min(1.0, max(-1.0, cosine))) for id, cosine in rows.items()) for rows in found]
+        cosines = self._query(vectors, count, where)
+        if any(len(rows) < count for rows in cosines):
+            self._add_unlinked(cosines, vectors, where)
+        cut = [((id, min(1.0, max(-1.0, cosine))) for id, cosine in rows.items()) for rows in cosines]
         return [sorted(rows, key=best_first)[:count] for rows in cut]
 
     def lost(self) -> set[str]:
@@ -239,9 +239,9 @@ class ChromaCollection:
         for count in (_SAME, EXACT_UP_TO):  # with many equal vectors, it is some of them that are found
             if ids:
                 near = self._query(vectors, count, None)
-                found = [{id for id, cosine in page.items() if cosine > _OWN} for page in near]
-                lost |= {id for id, own in zip(ids, found) if id not in own and len(own) < count}
-                many = [i for i, own in enumerate(found) if len(own) == count and ids[i] not in own]
+                same = [{id for id, cosine in page.items() if cosine > _OWN} for page in near]
+                lost |= {id for id, own in zip(ids, same) if id not in own and len(own) < count}
+                many = [i for i, own in enumerate(same) if len(own) == count and ids[i] not in own]
                 ids, vectors = [ids[i] for i in many], vectors[many]
         return lost
 
@@ -254,25 +254,25 @@ class ChromaCollection:
             dict(zip(ids, (1.0 - d for d in distances))) for ids, distances in zip(answer["ids"], answer["distances"])
         ]
 
-    def _add_unlinked(self, found: Sequence[dict[str, float]], vectors: Vectors, where: Where | None) -> None:
+    def _add_unlinked(self, near: Sequence[dict[str, float]], vectors: Vectors, where: Where | None) -> None:
         """Add the rows that pass and that HNSW did not come to: its graph may leave some without a link to them."""
-        if where is None and len(self) <= min(map(len, found)):
+        if where is None and len(self) <= min(map(len, near)):
             return
         passing = self.ids(where)
-        cosines = self.cosines([id for id in passing if any(id not in rows for rows in found)], vectors)
-        for i, rows in enumerate(found):
-            rows.update((id, each[i]) for id, each in cosines.items() if id not in rows)
+        cosines = self.cosines([id for id in passing if any(id not in rows for rows in near)], vectors)
+        for i, rows in enumerate(near):
+            rows.update((id, values[i]) for id, values in cosines.items() if id not in rows)
 
     def cosines(self, ids: Ids[str], vectors: Vectors, where: Where | None = None) -> dict[str, list[float]]:
         """Return the cosines with each vector of those rows among ``ids`` that are there and pass."""
-        found: dict[str, list[float]] = {}
+        cosines_by_id: dict[str, list[float]] = {}
         norms = np.linalg.norm(vectors, axis=1)
         for answer in self._answers(ids, ["embeddings"], where):
             if answer["ids"]:
                 rows = np.asarray(answer["embeddings"], np.float32)
                 cosines = rows @ vectors.T / np.outer(np.linalg.norm(rows, axis=1), norms)
-                found.update(zip(answer["ids"], np.clip(cosines, -1.0, 1.0).tolist()))
-        return found
+                cosines_by_id.update(zip(answer["ids"], np.clip(cosines, -1.0, 1.0).tolist()))
+        return cosines_by_id
 
     def vectors(self, ids: Ids[str]) -> dict[str, NDArray[np.float32]]:
         """Return the vectors of those ids that are there."""

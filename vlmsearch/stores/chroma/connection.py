@@ -249,7 +249,7 @@ def translate(exc: BaseException, name: str, operation: str, *, secret: str = ""
     ``name`` is the database, ``secret`` what is not repeated.
     """
     status = getattr(getattr(exc.__context__, "response", None), "status_code", None)
-    said = redact(str(exc), [secret], most=300) or type(exc).__name__
+    said = redact(str(exc), [secret], max_chars=300) or type(exc).__name__
     if isinstance(exc, (AuthorizationError, ChromaAuthError)) or status in _REFUSED:
         return BackendError(f"{name} refused to {operation}: put its token into {TOKEN_VARIABLE}")
     if isinstance(exc, httpx.TimeoutException):

@@ -84,7 +84,7 @@ class EmbeddedChroma(ChromaConnection):
         """Make the folder; ConfigError where there is a file or a folder with other things in it."""
         try:
             self._path.mkdir(parents=True, exist_ok=True)
-            others = sorted(each.name for each in self._path.iterdir() if not each.name.startswith("."))
+            others = sorted(path.name for path in self._path.iterdir() if not path.name.startswith("."))
         except OSError as exc:
             raise ConfigError(f"{self.name} cannot be made: {exc.strerror}: {str(exc.filename)!r}") from exc
         if others and DATABASE not in others and others != [_LOCK]:

@@ -74,18 +74,20 @@ def _compile_comparison(where: Comparison) -> Where:
 
 def _join(operator: str, parts: list[Where]) -> Where:
     """Return the parts as one condition: nested ones of the same kind are taken in, values of one key become a list."""
-    one, several = ("$eq", "$in") if operator == "$or" else ("$ne", "$nin")
+    single, several = ("$eq", "$in") if operator == "$or" else ("$ne", "$nin")
     lists: dict[tuple[str, type], list[str | int | bool]] = {}
     others: list[Where] = []
     for part in parts:
         for inner in part.get(operator, [part]):
             ((key, condition),) = inner.items()
-            if isinstance(condition, dict) and (one in condition or several in condition):
-                for value in condition.get(several) or [condition[one]]:
+            if isinstance(condition, dict) and (single in condition or several in condition):
+                for value in condition.get(several) or [condition[single]]:
                     lists.setdefault((key, type(value)), []).append(value)
             else:
                 others.append(inner)
-    merged = [{key: {several: found} if len(found) > 1 else {one: found[0]}} for (key, _), found in lists.items()]
+    merged = [
+        {key: {several: values} if len(values) > 1 else {single: values[0]}} for (key, _), values in lists.items()
+    ]
     return _pack(operator, [*merged, *others])
 
 

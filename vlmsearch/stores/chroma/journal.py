@@ -61,7 +61,7 @@ class ChromaJournal:
 
     def others(self, version: str) -> bool:
         """Return whether a process that may still be there has another entry."""
-        return any(each.version != version and each.life != "gone" for each in self.entries())
+        return any(entry.version != version and entry.life != "gone" for entry in self.entries())
 
     def changes(self) -> list[WriteEntry]:
         """Return the entries of changes of metadata."""
@@ -79,8 +79,8 @@ class ChromaJournal:
         if self._rows.find() is None:
             return []
         rows = self._rows.get(self._rows.ids(), "uris")
-        found = {version: json.loads(row) for version, row in rows.items()}
-        return [WriteEntry(version, count, life_of(owner, version)) for version, (owner, count) in found.items()]
+        contents = {version: json.loads(row) for version, row in rows.items()}
+        return [WriteEntry(version, count, life_of(owner, version)) for version, (owner, count) in contents.items()]
 
     def versions(self) -> set[str]:
         """Return the versions of all entries."""

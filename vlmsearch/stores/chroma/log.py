@@ -153,14 +153,14 @@ def disk_use(folder: Path) -> tuple[int, int]:
     """Return how many bytes the files take, and how many are left on their disk and in pages that nobody uses."""
     with _database(folder) as db:
         unused, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
-    files = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+    files = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return files - unused * size, shutil.disk_usage(folder).free + unused * size
 
 
 def sync_files(folder: Path) -> None:
     """Put all HNSW files on the disk: Chroma does not."""
-    for each in folder.iterdir():
-        if (place := _place(folder, each.name)) and place.is_dir():
+    for path in folder.iterdir():
+        if (place := _place(folder, path.name)) and place.is_dir():
             for file in place.iterdir():
                 sync(file)
             sync(place)

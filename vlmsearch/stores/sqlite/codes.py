@@ -203,17 +203,17 @@ class CodeTable:
             return None
         asked = signs_of(query[None])
         differ = [_differing(block.signs, asked, mask) for block, mask in zip(blocks, wanted)]
-        sample = np.concatenate([each[::_SAMPLED] for each in differ])
+        sample = np.concatenate([bits[::_SAMPLED] for bits in differ])
         best, cut = np.partition(sample, [compare.limit // _SAMPLED, first // _SAMPLED])[
             [compare.limit // _SAMPLED, first // _SAMPLED]
         ]
         if not math.isfinite(cut) or np.count_nonzero(sample <= self._most(best / self.dim)) * _FEW > 2 * len(sample):
             return None
-        near = _joined([compare.dots(block, each <= cut) for block, each in zip(blocks, differ)])
+        near = _joined([compare.dots(block, bits <= cut) for block, bits in zip(blocks, differ)])
         if len(near[0]) < compare.limit or len(near[0]) * _FEW > rows:
             return None
-        most = self._most(math.acos(min(1.0, max(-1.0, compare.least(near)))) / math.pi)
-        chosen = [each <= most for each in differ]
+        max_bits = self._most(math.acos(min(1.0, max(-1.0, compare.least(near)))) / math.pi)
+        chosen = [bits <= max_bits for bits in differ]
         return chosen if sum(map(np.count_nonzero, chosen)) * _FEW <= rows else None
 
     def _most(self, angle: float) -> float:
@@ -247,24 +247,24 @@ class _Comparison:
 
     def scan(self, blocks: Sequence[Coded], wanted: Sequence[Mask | None]) -> Found:
         """Return what may be among the best of some blocks, and some that may not."""
-        found: list[Found] = []
-        least = -math.inf
+        candidates: list[Found] = []
+        min_dot = -math.inf
         for block, mask in zip(blocks, wanted):
             places, dots, steps = self.dots(block, mask)
-            if least == -math.inf and len(dots) > self.limit:
-                least = float(_kth(dots, self.limit))
-            near = np.flatnonzero(dots >= least - 2 * self._error(steps.max(initial=0)))
-            found.append((places[near], dots[near], steps[near]))
-        return _joined(found)
+            if min_dot == -math.inf and len(dots) > self.limit:
+                min_dot = float(_kth(dots, self.limit))
+            near = np.flatnonzero(dots >= min_dot - 2 * self._error(steps.max(initial=0)))
+            candidates.append((places[near], dots[near], steps[near]))
+        return _joined(candidates)
 
-    def least(self, found: Found) -> float:
+    def least(self, candidates: Found) -> float:
         """Return a cosine that the ``limit`` best have at least."""
-        _, dots, steps = found
+        _, dots, steps = candidates
         return float(_kth(dots - self._error(steps), self.limit)) * self.step
 
-    def best(self, found: Found) -> Places:
+    def best(self, candidates: Found) -> Places:
         """Return the places that may be among the best."""
-        places, dots, steps = found
+        places, dots, steps = candidates
         if len(places) <= self.limit:
             return places
         errors = self._error(steps)
@@ -278,14 +278,14 @@ class _Comparison:
 
 def _kth(values: Vectors, k: int) -> np.float32:
     """The k-th largest of them."""
-    found: np.float32 = np.partition(values, len(values) - k)[len(values) - k]
-    return found
+    value: np.float32 = np.partition(values, len(values) - k)[len(values) - k]
+    return value
 
 
-def _joined(found: Sequence[Found]) -> Found:
-    if not found:
+def _joined(candidates: Sequence[Found]) -> Found:
+    if not candidates:
         return np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float32)
-    places, dots, steps = (np.concatenate(parts) for parts in zip(*found))
+    places, dots, steps = (np.concatenate(parts) for parts in zip(*candidates))
     return places, dots, steps
 
 

@@ -62,17 +62,17 @@ class Column:
             within: Mask = (self.kinds == _NUMBER) & _ORDER[comparison.operator](self.numbers, value)
             return within
         wanted: dict[int, list[float]] = {}
-        for each in value if isinstance(value, tuple) else (value,):
-            kept = stored(each)
+        for operand in value if isinstance(value, tuple) else (value,):
+            kept = stored(operand)
             if not isinstance(kept, bytes):
                 wanted.setdefault(_NUMBER if isinstance(kept, float) else _BOOL, []).append(kept)
             elif kept in self.strings:
                 wanted.setdefault(_STRING, []).append(self.strings[kept])
-        found = np.zeros(len(self.kinds), np.bool_)
+        mask = np.zeros(len(self.kinds), np.bool_)
         for kind, numbers in wanted.items():
             equal = self.numbers == numbers[0] if len(numbers) == 1 else np.isin(self.numbers, numbers)
-            found |= (self.kinds == kind) & equal
-        return found if comparison.operator in ("$eq", "$in") else ~found
+            mask |= (self.kinds == kind) & equal
+        return mask if comparison.operator in ("$eq", "$in") else ~mask
 
 
 def passing(where: Filter, column: Callable[[str], Column]) -> Mask:

@@ -310,13 +310,13 @@ class Database:
 
     def _look(self) -> tuple[int, ...]:
         """What differs after every write: of the file, and how long its log is."""
-        found = self.path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns, self._log_size()
+        status = self.path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns, self._log_size()
 
     def _identity(self) -> tuple[int, int] | None:
         with suppress(OSError):
-            found = self.path.stat()
-            return found.st_dev, found.st_ino
+            status = self.path.stat()
+            return status.st_dev, status.st_ino
         return None
 
     def _check(self, connection: sqlite3.Connection) -> None:
@@ -341,9 +341,9 @@ class Database:
         self._refuse_strangers(connection, SCHEMA)
 
     def _refuse_strangers(self, connection: sqlite3.Connection, schema: Schema) -> None:
-        if found := stranger(connection, schema):
+        if what := stranger(connection, schema):
             raise ConfigError(
-                f"{self.name} has the {found}, which vlmsearch does not make so: if another program changed the file, "
+                f"{self.name} has the {what}, which vlmsearch does not make so: if another program changed the file, "
                 "restore a copy; if it came from elsewhere, do not use it"
             )
 
@@ -430,8 +430,8 @@ class Database:
             ),
         }
         said = " ".join(said.partition(" with text ")[0].split())
-        found = next((text for key, text in advice.items() if key in said), "")
-        return BackendError(f"{self.name} failed to {operation}: {said}{found}")
+        hint = next((text for key, text in advice.items() if key in said), "")
+        return BackendError(f"{self.name} failed to {operation}: {said}{hint}")
 
 
 class Turns:
@@ -476,8 +476,8 @@ def network_file_system(path: Path) -> str:
     with suppress(OSError):
         place = os.path.realpath(path)
         mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
-        found = [(m[4], m[m.index("-") + 1]) for m in mounts if f"{place}/".startswith(f"{m[4].rstrip('/')}/")]
-        kind = max(found, key=lambda mount: len(mount[0]), default=("", ""))[1]
+        containing = [(m[4], m[m.index("-") + 1]) for m in mounts if f"{place}/".startswith(f"{m[4].rstrip('/')}/")]
+        kind = max(containing, key=lambda mount: len(mount[0]), default=("", ""))[1]
         return kind if kind in _NETWORK else ""
     return ""
 

@@ -100,8 +100,8 @@ class SqliteStore(DatabaseStore):
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
         """Put another row in the place of one of this revision; False where there is no such row."""
         with self._database.writing("change the index") as db:
-            found = _slot_row(db, slot)
-            if found is None or found.get("revision") != revision:
+            old = _slot_row(db, slot)
+            if old is None or old.get("revision") != revision:
                 return False
             self._put_slot(db, slot, row)
             return True
@@ -114,8 +114,8 @@ class SqliteStore(DatabaseStore):
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
         with self._database.writing("forget an index") as db:
-            found = _slot_row(db, slot)
-            if found is not None and found.get("revision") == revision:
+            row = _slot_row(db, slot)
+            if row is not None and row.get("revision") == revision:
                 db.execute("DELETE FROM slots WHERE slot = ?", [slot])
 
     def slots(self) -> list[Slot]:
@@ -250,17 +250,17 @@ class SqliteStore(DatabaseStore):
             return WordHits([], 0.0)
         with self._viewing("search words", None, where) as (db, tables, view):
             terms = tables.words.terms(db, query)
-            most = most_score(terms, view.state.documents)
-            found, last = dict[int, float](), 0.0
-            ranked = tables.words.ranked(db, terms, least=limit if where is None else None)
+            max_score = most_score(terms, view.state.documents)
+            scores, last = dict[int, float](), 0.0
+            ranked = tables.words.ranked(db, terms, wanted=limit if where is None else None)
             for row, score in ranked if where is None else _kept(ranked, view, where):
-                if len(found) >= limit and score < last:
+                if len(scores) >= limit and score < last:
                     break
-                found[row] = last = score
-            if len(found) > limit:
-                found = _first(db, tables, found, limit)
-            hits = [VersionedHit(id, found[row], str(row)) for row, id in tables.ids_of(db, found)]
-        return WordHits(list(_in_order(hits)[:limit]), most)
+                scores[row] = last = score
+            if len(scores) > limit:
+                scores = _first(db, tables, scores, limit)
+            hits = [VersionedHit(id, scores[row], str(row)) for row, id in tables.ids_of(db, scores)]
+        return WordHits(list(_in_order(hits)[:limit]), max_score)
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Those of the documents that pass a filter and share words with a query, best first, then by id."""
@@ -297,7 +297,7 @@ class SqliteStore(DatabaseStore):
 
     def _records(self, db: sqlite3.Connection, tables: Tables, ids: Sequence[str]) -> list[Record]:
         fingerprint = self.needed().fingerprint
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         for some in pages(ids):
             rows = tables.rows(db, some)
             names = {row.row: id for id, row in rows.items()}
@@ -308,8 +308,8 @@ class SqliteStore(DatabaseStore):
             for id, row in rows.items():
                 is_whole = len(vectors[id]) == len(parsed(row.fields))
                 stamp = row.stamp if is_whole else Stamp("", row.stamp.source)
-                found[id] = Record(row.document, vectors[id], stamp, fingerprint)
-        return [found[id] for id in ids if id in found]
+                records[id] = Record(row.document, vectors[id], stamp, fingerprint)
+        return [records[id] for id in ids if id in records]
 
     def ids(self) -> Iterator[str]:
         """All ids, in their order; those that are added or removed meanwhile may be among them or not."""
@@ -346,7 +346,7 @@ class SqliteStore(DatabaseStore):
         """What all generations take of the file, and what is left on its disk."""
         manifest, generations = self.needed(), self.kept_generations()
         with self._database.reading("measure the file") as db:
-            documents = sum(Tables(manifest, each).state(db).documents for each in generations)
+            documents = sum(Tables(manifest, generation).state(db).documents for generation in generations)
             used, unused = page_bytes(db)
         return DiskUse(used, documents, unused + shutil.disk_usage(self._database.path.parent).free)
 
@@ -397,7 +397,7 @@ class SqliteStore(DatabaseStore):
         transaction = self._writing if repair else self._reading
         with transaction("check the index") as (db, tables):
             rows = [row for slot in _slots(db) if (row := _slot_row(db, slot)) is not None]
-            named = {int(each["generation"]) for row in rows for each in _generations(row)}
+            named = {int(generation["generation"]) for row in rows for generation in _generations(row)}
             report = check_index(db, tables, self.name, named, repair=repair)
         if repair:
             self._database.shrink()
@@ -426,20 +426,20 @@ def _slot_row(db: sqlite3.Connection, slot: Slot) -> dict[str, Any] | None:
             f"the index is damaged: its slot {slot!r} is not what was written; restore a copy of the file, or index "
             "again under another name"
         )
-    found = parsed(row[1])
-    if not isinstance(found, dict):
+    content = parsed(row[1])
+    if not isinstance(content, dict):
         raise BackendError(f"the index is damaged: its slot {slot!r} holds no JSON object")
-    return found
+    return content
 
 
 def _passing(db: sqlite3.Connection, tables: Tables, ids: Collection[str], where: Filter | None) -> dict[int, str]:
     """The rows of those documents that pass a filter, each with its id."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for some in pages(sorted(ids)):  # neighbours are in the same pages of the file
         for id, row, *metadata in tables.columns(db, some, "row" if where is None else "row, metadata"):
             if where is None or where.matches(parsed(metadata[0])):
-                found[int(row)] = id
-    return found
+                names[int(row)] = id
+    return names
 
 
 def _ranked(
@@ -474,18 +474,18 @@ def _kept(ranked: Iterator[tuple[int, float]], view: View, where: Filter) -> Ite
         yield from compress(some, passing[places].tolist())
 
 
-def _first(db: sqlite3.Connection, tables: Tables, found: dict[int, float], limit: int) -> dict[int, float]:
+def _first(db: sqlite3.Connection, tables: Tables, scores: dict[int, float], limit: int) -> dict[int, float]:
     """Leave out rows whose ids come too late among equal scores, where most documents have the last score.
 
-    ``found`` is in the order of the scores, and too long by rows with the last one.
+    ``scores`` is in the order of the scores, and too long by rows with the last one.
     """
-    least = found[next(reversed(found))]
-    better = {row: score for row, score in found.items() if score > least}
-    tied = found.keys() - better.keys()
+    min_score = scores[next(reversed(scores))]
+    better = {row: score for row, score in scores.items() if score > min_score}
+    tied = scores.keys() - better.keys()
     if len(tied) * _TIED < tables.state(db).documents:
-        return found
+        return scores
     rows = islice(tables.rows_after(db, "", tied), limit - len(better))
-    return better | dict.fromkeys(rows, least)
+    return better | dict.fromkeys(rows, min_score)
 
 
 def _in_order(hits: list[VersionedHit]) -> list[VersionedHit]:

@@ -154,13 +154,13 @@ class Tables:
 
     def rows(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Row]:
         """The rows of documents, by id."""
-        found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
-        return {row.id: row.whole() for row in map(Row._make, found)}
+        rows = db.execute(f"SELECT * FROM {self.name('documents')} WHERE id IN {_EACH}", [_names(ids)])
+        return {row.id: row.whole() for row in map(Row._make, rows)}
 
     def numbered(self, db: sqlite3.Connection, rows: Collection[int]) -> Iterator[Row]:
         """The documents that have these rows."""
-        found = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_EACH}", [_list(rows)])
-        return (Row._make(values).whole() for values in found)
+        cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_EACH}", [_list(rows)])
+        return (Row._make(values).whole() for values in cursor)
 
     def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
         """The ids of documents and the columns ``names`` of them."""
@@ -178,11 +178,11 @@ class Tables:
 
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
         """The next so many ids, in their order."""
-        found = db.execute(
+        cursor = db.execute(
             f"SELECT id FROM {self.name('documents')} WHERE id > ? ORDER BY id LIMIT ?",
             [id, count],
         )
-        ids = [row[0] for row in found]
+        ids = [row[0] for row in cursor]
         with undamaged():
             if any(next <= last for last, next in pairwise((id, *ids))):  # going on from there would never end
                 raise ValueError("its ids are out of order")
@@ -190,8 +190,8 @@ class Tables:
 
     def rows_after(self, db: sqlite3.Connection, id: str, wanted: Collection[int] | None) -> Iterator[int]:
         """The rows of the documents behind an id, in the order of their ids; of those that are ``wanted``, or all."""
-        found = db.execute(f"SELECT row FROM {self.name('documents')} WHERE id > ? ORDER BY id", [id])
-        return (row for (row,) in found if wanted is None or row in wanted)
+        cursor = db.execute(f"SELECT row FROM {self.name('documents')} WHERE id > ? ORDER BY id", [id])
+        return (row for (row,) in cursor if wanted is None or row in wanted)
 
     def rows_of_the_epoch(self, db: sqlite3.Connection, state: TableState) -> Places:
         """The rows that were there when the epoch began or came since, in order.
@@ -208,8 +208,8 @@ class Tables:
 
     def deaths_after(self, db: sqlite3.Connection, death: int) -> Places:
         """The rows that were removed after this death."""
-        found = db.execute(f"SELECT row FROM {self.name('deaths')} WHERE number > ?", [death])
-        return np.fromiter((number for (number,) in found), np.int64)
+        cursor = db.execute(f"SELECT row FROM {self.name('deaths')} WHERE number > ?", [death])
+        return np.fromiter((number for (number,) in cursor), np.int64)
 
     def deaths(self, db: sqlite3.Connection) -> dict[int, int]:
         """The rows that were removed in this epoch, by the numbers of their deaths, in order."""
@@ -224,11 +224,11 @@ class Tables:
 
     def codes_after(self, db: sqlite3.Connection, field: Field, row: int) -> Iterator[Coded]:
         """The codes of a field that were written after this row."""
-        found = db.execute(
+        cursor = db.execute(
             f"SELECT * FROM {self.name('codes', field)} WHERE last > ? ORDER BY last",
             [row],
         )
-        for group in (self._group(field, *parts) for *parts, _ in found):  # one that was merged may begin before
+        for group in (self._group(field, *parts) for *parts, _ in cursor):  # one that was merged may begin before
             new = int(np.searchsorted(group.numbers, row, side="right"))
             yield group[new:] if new else group
 
@@ -243,16 +243,16 @@ class Tables:
 
     def vectors(self, db: sqlite3.Connection, field: Field, rows: Collection[int]) -> tuple[list[int], Vectors]:
         """Those of the rows that have a vector of a field, and their vectors, shape (n, dim)."""
-        found = db.execute(
+        stored_rows = db.execute(
             f"SELECT row, vector, crc FROM {self.name('vectors', field)} WHERE row IN {_EACH}",
             [_list(rows)],
         ).fetchall()
         with undamaged():
-            for row, vector, crc in found:
+            for row, vector, crc in stored_rows:
                 if vector_checksum(row, vector) != crc:
                     raise ValueError(f"the vector {field} of row {row} is not what was written: run `vlmsearch check`")
-            table = np.frombuffer(b"".join(vector for _, vector, _ in found), "<f4").reshape(-1, self.dims[field])
-        return [row for row, _, _ in found], table
+            table = np.frombuffer(b"".join(vector for _, vector, _ in stored_rows), "<f4").reshape(-1, self.dims[field])
+        return [row for row, _, _ in stored_rows], table
 
     def damaged_vectors(self, db: sqlite3.Connection, field: Field) -> Places:
         """The rows whose vectors of a field do not have the checksum that they should, in order."""
@@ -261,8 +261,8 @@ class Tables:
         def is_damaged(row: int, vector: object, crc: object) -> bool:
             return not isinstance(vector, bytes) or len(vector) != length or vector_checksum(row, vector) != crc
 
-        found = db.execute(f"SELECT row, vector, crc FROM {self.name('vectors', field)} ORDER BY row")
-        return np.fromiter((values[0] for values in found if is_damaged(*values)), np.int64)
+        cursor = db.execute(f"SELECT row, vector, crc FROM {self.name('vectors', field)} ORDER BY row")
+        return np.fromiter((values[0] for values in cursor if is_damaged(*values)), np.int64)
 
     def has_whole_codes(self, db: sqlite3.Connection, field: Field) -> bool:
         """Whether all groups of codes of a field have the checksum that they should."""
@@ -270,8 +270,8 @@ class Tables:
 
     def whole_codes(self, db: sqlite3.Connection, field: Field) -> Iterator[Coded]:
         """Those groups of codes of a field that have the checksum that they should."""
-        found = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
-        return (self._group(field, *values[:-1]) for values in found if is_whole(values))
+        cursor = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
+        return (self._group(field, *values[:-1]) for values in cursor if is_whole(values))
 
     def other_stemmer(self, db: sqlite3.Connection) -> str:
         """What to say where another stemmer made the words than the one here, whose words do not fit them; else ""."""
@@ -285,12 +285,12 @@ class Tables:
 
         What is computed of some vectors finds them in the processor's cache.
         """
-        found = db.execute(
+        cursor = db.execute(
             f"SELECT row, id, vector FROM {self.name('vectors', field)} JOIN {self.name('documents')} USING (row)"
             f" WHERE row IN {_EACH}",
             [_list(rows)],
         )
-        while some := found.fetchmany(_CACHED):
+        while some := cursor.fetchmany(_CACHED):
             numbers, ids, vectors = zip(*some)
             with undamaged():
                 table = np.frombuffer(b"".join(vectors), "<f4").reshape(-1, self.dims[field])
@@ -306,8 +306,8 @@ class Tables:
 
     def vector_rows(self, db: sqlite3.Connection, field: Field) -> Places:
         """The rows that have a vector of a field, in order."""
-        found = db.execute(f"SELECT row FROM {self.name('vectors', field)} ORDER BY row")
-        return np.fromiter((number for (number,) in found), np.int64)
+        cursor = db.execute(f"SELECT row FROM {self.name('vectors', field)} ORDER BY row")
+        return np.fromiter((number for (number,) in cursor), np.int64)
 
     # ---- writing
 
@@ -347,16 +347,16 @@ class Tables:
     def _write_vectors(
         self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
     ) -> None:
-        found = ((number, record.vectors.get(field)) for number, record in zip(numbers, records))
-        have = [(number, vector) for number, vector in found if vector is not None]
+        pairs = ((number, record.vectors.get(field)) for number, record in zip(numbers, records))
+        have = [(number, vector) for number, vector in pairs if vector is not None]
         if not have:
             return
         rows, vectors = [row for row, _ in have], np.stack([vector for _, vector in have]).astype("<f4", copy=False)
         content, length = vectors.data.cast("B"), vectors.itemsize * vectors.shape[1]
-        each = (content[start : start + length] for start in range(0, len(content), length))
+        parts = (content[start : start + length] for start in range(0, len(content), length))
         db.executemany(
             f"INSERT INTO {self.name('vectors', field)} VALUES (?, ?, ?)",
-            ((row, vector, vector_checksum(row, vector)) for row, vector in zip(rows, each)),
+            ((row, vector, vector_checksum(row, vector)) for row, vector in zip(rows, parts)),
         )
         self._write_codes(db, field, Coded.of(rows, vectors))
 
@@ -411,8 +411,8 @@ class Tables:
 
     def forget(self, db: sqlite3.Connection) -> None:
         """Write all codes anew without those of the dead, and begin a new epoch."""
-        found = db.execute(f"SELECT row FROM {self.name('documents')} ORDER BY row")
-        live = np.fromiter((row for (row,) in found), np.int64)
+        cursor = db.execute(f"SELECT row FROM {self.name('documents')} ORDER BY row")
+        live = np.fromiter((row for (row,) in cursor), np.int64)
         for field in self.fields:
             self._merge(db, field, sys.maxsize, live)
         self._begin_epoch(db, live)
@@ -426,11 +426,11 @@ class Tables:
         )
         self._put(db, state._replace(epoch=state.epoch + 1, documents=len(live), loose_groups=0, loose_rows=0))
 
-    def _merge(self, db: sqlite3.Connection, field: Field, most: int, live: Places | None) -> None:
+    def _merge(self, db: sqlite3.Connection, field: Field, max_count: int, live: Places | None) -> None:
         """Merge the groups of at most so many rows; ``live`` are those to keep, None for all."""
         table = self.name("codes", field)
         pending: list[Coded] = []
-        for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [most]).fetchall():
+        for (last,) in db.execute(f"SELECT last FROM {table} WHERE count <= ? ORDER BY last", [max_count]).fetchall():
             values = db.execute(f"SELECT * FROM {table} WHERE last = ?", [last]).fetchone()
             if not is_whole(values):
                 raise BackendError(f"the codes of {field} are damaged in the index: run `vlmsearch check --repair`")
@@ -497,8 +497,8 @@ class Tables:
 
     def _named(self, db: sqlite3.Connection, field: Field) -> Places:
         """The documents that say that they have a vector of a field, in order."""
-        found = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
-        return np.array([row for row, names in found if str(field) in parsed(names)], np.int64)
+        cursor = db.execute(f"SELECT row, fields FROM {self.name('documents')} ORDER BY row")
+        return np.array([row for row, names in cursor if str(field) in parsed(names)], np.int64)
 
 
 def make_ids(db: sqlite3.Connection, generation: int, damaged: Collection[int]) -> None:
@@ -561,10 +561,10 @@ def parsed(text: str) -> Any:
 
 
 def _metadata(text: str) -> dict[str, Scalar]:
-    found = parse_json(text)
-    if not isinstance(found, dict) or not all(isinstance(value, (str, int, float)) for value in found.values()):
+    content = parse_json(text)
+    if not isinstance(content, dict) or not all(isinstance(value, (str, int, float)) for value in content.values()):
         raise TypeError("metadata that are no JSON object of strings, numbers and bools")
-    return found
+    return content
 
 
 @lru_cache(1024)

@@ -97,10 +97,10 @@ class Views:
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
         row, column = view.columns.get(key, (0, Column()))
         if row < view.state.last_row or len(column.kinds) < len(view.rows):
-            found = self._tables.values_after(db, key, row)
+            stored_values = self._tables.values_after(db, key, row)
             with undamaged():
-                places, there = find(view.rows, np.array([each for each, _ in found], np.int64))
-            values = (value for (_, value), is_there in zip(found, there) if is_there)
+                places, there = find(view.rows, np.array([number for number, _ in stored_values], np.int64))
+            values = (value for (_, value), is_there in zip(stored_values, there) if is_there)
             column = column.with_rows(len(view.rows), places[there], values)
         return view.state.last_row, column
 
