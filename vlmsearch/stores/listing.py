@@ -21,17 +21,17 @@ class Listed(Protocol):
     """A store that finds a page of its documents without reading the ids of all."""
 
     def documents_after(self, id: str, count: int, where: Filter | None = None) -> list[Document]:
-        """Return the next so many documents behind an id that pass a filter, in the order of their ids."""
+        """Return the next documents behind an id that pass a filter, in the order of their ids."""
 
 
 def documents_after(store: Store, id: str, count: int, where: Filter | None = None) -> list[Document]:
     """Return a page of all documents, in the order of their ids.
 
     Args:
-        store: Where they are; where it is not `Listed`, all its ids are read.
+        store: The store; all its ids are read unless it is `Listed`.
         id: The id at the end of the page before; "" for the first page.
-        count: The most documents.
-        where: What their metadata have to pass.
+        count: Documents at most.
+        where: Filter on the metadata.
 
     Returns:
         The next documents; fewer than ``count`` where there are no more.
