@@ -30,26 +30,26 @@ from vlmsearch.types import Field, Vectors
 
 T = TypeVar("T")
 EXACT_UP_TO = 1000
-"""Collections of so many rows are searched exactly: HNSW is asked for all of them."""
+"""Rows of collections that are searched exactly: HNSW is asked for all of them."""
 _LEAST = 2
 _REQUEST_BYTES = 8 * 2**20
 _SAME, _TINY = 4, 1e-30
 _OWN = 0.999
 """The least cosine of a vector with itself, as HNSW keeps it."""
 VERSION_CHARS = 16
-"""How many characters of a row's id say which version it is of; the rest is the document's id."""
+"""Characters at the beginning of a row's id that are its version; the rest is the document's id."""
 
 
 @dataclass(frozen=True)
 class HnswOptions:
-    """How the graph of a new index is made and searched (HNSW, Malkov and Yashunin 2018); each at least 2.
+    """Options of the graph of a new index (HNSW, Malkov and Yashunin 2018); each at least 2.
 
     In a URL, each is an option of ``chroma:`` and ``mongodb+chroma:``, such as ``hnsw_ef_search``.
 
     Attributes:
-        max_neighbors: Links that a vector has at most, M in the paper.
-        ef_construction: Candidates that are looked at when a vector is added.
-        ef_search: Candidates that are looked at when one is looked for.
+        max_neighbors: Links of a vector at most, M in the paper.
+        ef_construction: Candidates that are compared when a vector is added.
+        ef_search: Candidates that are compared in a search.
     """
 
     max_neighbors: int = 24
@@ -190,7 +190,7 @@ class ChromaCollection:
         return ids
 
     def there(self, ids: Ids[str]) -> set[str]:
-        """Return those of ``ids`` that there are rows of."""
+        """Return the ids that have rows."""
         return {id for answer in self._answers(ids, []) for id in answer["ids"]}
 
     def _answers(self, ids: Ids[str], include: list[str], where: Where | None = None) -> Iterator[Any]:
@@ -200,7 +200,7 @@ class ChromaCollection:
         return self._rows("read rows", lambda rows: rows.get(**options))
 
     def nearest(self, vectors: Vectors, count: int, where: Where | None) -> list[list[tuple[str, float]]]:
-        """For each vector, ids and cosines of its ``count`` nearest rows, best first; fewer only where no more pass."""
+        """Find ids and cosines of the ``count`` nearest rows of each vector, best first; fewer only where no more pass."""
         cosines = self._query(vectors, count, where)
         if any(len(rows) < count for rows in cosines):
             self._add_unlinked(cosines, vectors, where)
@@ -208,7 +208,7 @@ class ChromaCollection:
         return [sorted(rows, key=best_first)[:count] for rows in cut]
 
     def lost(self) -> set[str]:
-        """Return rows that a search for their own vectors does not find, of those whose vectors the database's log has.
+        """Return rows that a search for their own vectors does not find, among those in the database's log.
 
         Every vector is compared with the one in the graph; what differs, and one in each page, is searched for.
         """
@@ -316,7 +316,7 @@ def placeholders(ids: Sequence[str]) -> Vectors:
 
 
 def best_first(row: tuple[str, float]) -> tuple[float, str]:
-    """Orders rows by cosine, the best first, then by the document's id."""
+    """Return the sorting key of a row: the best cosine first, then the document's id."""
     return -row[1], row[0][VERSION_CHARS:]
 
 

@@ -12,17 +12,17 @@ from vlmsearch.types import HALVES, Scalar
 
 Where = dict[str, Any]
 MOST_VALUES = 10_000
-"""How many values a filter may name: SQLite, below Chroma, takes no more."""
+"""Values of a filter at most: SQLite, below Chroma, takes no more."""
 _MOST_CONDITIONS = 2_000
 """Of conditions on different keys or ranges it takes fewer, and its time grows with their square."""
 _ESCAPED = "\0escaped:"
-"""What a string begins with that is kept escaped: one that is not valid Unicode, or that begins so itself."""
+"""The beginning of escaped strings: of those that are not valid Unicode, or that begin so themselves."""
 _DEEPEST = 60
 _WIDEST = 100
 
 
 def filterable(metadata: Mapping[str, Scalar]) -> dict[str, str | int | bool]:
-    """Metadata as they are kept beside a vector."""
+    """Return metadata as they are kept beside a vector."""
     return {_key(key): _stored(normalise(value)) for key, value in metadata.items()}
 
 

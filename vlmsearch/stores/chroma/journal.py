@@ -1,4 +1,4 @@
-"""Which writes are under way on a Chroma server, where nothing can be written on a condition.
+"""The writes under way on a Chroma server, where nothing can be written on a condition.
 
 A writer makes an entry before it writes vectors, and looks for it right before and right after the documents' rows
 name them. Whoever takes it for gone removes the entry first, then looks which rows name its vectors, and only then
@@ -24,7 +24,7 @@ from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.writers import Life, at_work, life_of, new_version, this_process
 
 _CHANGE = "m"
-"""What the versions of changes of metadata begin with, and no other."""
+"""The beginning of versions of changes of metadata, and of no other."""
 
 
 @dataclass(frozen=True)

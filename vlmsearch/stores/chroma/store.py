@@ -1,11 +1,11 @@
 """Chroma as a store: embedded in this process, or on a server.
 
-An index ``name`` is the collections ``name.about`` (what built it, and which generation is in use), ``name.rejects``
-and, for each generation, ``name.N.documents``, one for the vectors of each field and, on a server, ``name.N.journal``.
+An index ``name`` has the collections ``name.about`` (what built it, and which generation is in use) and
+``name.rejects``. Each generation has ``name.N.documents``, one collection for the vectors of each field and, on a
+server, ``name.N.journal``.
 
-The documents' row is written after the vectors and removed before them: only what has one exists, and it names the
-version of the vectors that belongs to it. So a document is replaced at one instant, and whatever a killed process left
-behind is never found.
+The documents' row is written after the vectors and removed before them. It names the version of the vectors that
+belongs to it. So a document is replaced at one instant, and what a killed process left behind is never a hit.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from vlmsearch.types import Document, Field, Manifest, MetadataChange, Record, R
 _OURS = {"vlmsearch": "about"}
 _WRITES = 1000
 _PATIENCE = 30.0
-"""For how many seconds changes of metadata and other writes to a server wait for one another."""
+"""Seconds that changes of metadata and other writes to a server wait for one another."""
 _MOMENT = 0.02
 _LAST_GASP = 5.0
-"""For how many seconds a server may still be carrying out what a writer sent before it found that its entry is gone."""
+"""Seconds that a server may still be carrying out what a writer sent before it noticed that its entry is gone."""
 
 
 class ChromaStore(ChromaVectorStore):
@@ -83,7 +83,7 @@ class ChromaStore(ChromaVectorStore):
     # ---- what it is made of
 
     def read_slot(self, slot: Slot) -> dict[str, Any] | None:
-        """The row of a slot, or None."""
+        """Read the row of a slot; None where it has none."""
         about = self._about.find() if self._connection.exists() else None
         if about is None:
             return None
@@ -119,7 +119,7 @@ class ChromaStore(ChromaVectorStore):
                 self._about.delete([slot])
 
     def slots(self) -> list[Slot]:
-        """All slots that have a row."""
+        """List the slots that have a row."""
         about = self._about.find() if self._connection.exists() else None
         return [] if about is None else self._about.ids()
 
@@ -344,7 +344,7 @@ class ChromaStore(ChromaVectorStore):
     # ---- the disk
 
     def disk_use(self) -> DiskUse | None:
-        """What the folder takes with everything in it; None for a server, which does not say."""
+        """Measure the folder with everything in it; None for a server, which does not say."""
         use = self._connection.disk_use()
         if use is None:
             return None
@@ -358,7 +358,7 @@ class ChromaStore(ChromaVectorStore):
         return self._connection.places()
 
     def vector_bytes(self, dim: int) -> int:
-        """About how many bytes a vector takes: in the graph, and in Chroma's log of it."""
+        """Estimate how many bytes a vector takes: in the graph, and in Chroma's log of it."""
         return row_bytes(dim)
 
     # ---- the reject list
@@ -380,7 +380,7 @@ class ChromaStore(ChromaVectorStore):
     # ---- checking
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Return whether documents and vectors agree; with ``repair``, what belongs to nothing is removed.
+        """Check whether documents and vectors agree; with ``repair``, remove what belongs to nothing.
 
         In a folder, each vector is searched for, too; where one is not found, ``repair`` has Chroma make its graphs
         again.
@@ -468,7 +468,7 @@ def _load_document(id: str, content: str) -> Document:
 
 
 def dump(values: Sequence[object]) -> str:
-    """JSON that can be encoded: as it is where possible, escaped where a string has half a surrogate pair."""
+    """Return JSON that can be encoded: strings with half a surrogate pair are escaped."""
     text = json.dumps(values, ensure_ascii=False)
     try:
         text.encode()

@@ -33,7 +33,7 @@ Key = tuple[str, str]
 Versions = Callable[[Collection[str]], Mapping[str, str]]
 _SPARE = 8
 _ROW_BYTES = 600
-"""What a vector takes beside its numbers: its row, the document's id and metadata, and its links in the graph."""
+"""Bytes of a vector beside its numbers: its row, the document's id and metadata, and its links in the graph."""
 _MOST_LOOKS = 20
 
 
@@ -85,26 +85,23 @@ class VectorRows:
         self.fields[field].delete([version + id for id, version in keys])
 
     def keys(self, field: Field) -> Iterator[Key]:
-        """Return what there is a vector of."""
+        """Return the keys of all vectors."""
         return map(_key, self.fields[field].ids())
 
     def keys_of(self, field: Field, ids: Collection[str]) -> set[Key]:
-        """Return the versions of these documents that there is a vector of."""
+        """Return the versions of documents that have a vector."""
         return {_key(row) for some in pages(ids) for row in self.fields[field].ids({"id": {"$in": some}})}
 
     def among(self, field: Field, keys: Collection[Key]) -> set[Key]:
-        """Return those of ``keys`` that there is a vector of."""
+        """Return the keys that have a vector."""
         return set(map(_key, self.fields[field].there([version + id for id, version in keys])))
 
     def lost(self, field: Field) -> set[Key]:
-        """Vectors that are there and that a search for the same ones does not find, as far as can be told."""
+        """Return vectors that a search for the same ones does not find, as far as can be told."""
         return set(map(_key, self.fields[field].lost()))
 
     def read(self, keys: Mapping[Key, Collection[Field]]) -> dict[Key, dict[Field, NDArray[np.float32]]]:
-        """Return the vectors of versions of documents, of those fields that are given for each.
-
-        What is not there is not.
-        """
+        """Return the vectors of versions of documents, of the fields that are given for each."""
         vectors: dict[Key, dict[Field, NDArray[np.float32]]] = {key: {} for key in keys}
         for field, collection in self.fields.items():
             wanted = [version + id for (id, version), fields in keys.items() if field in fields]
@@ -141,7 +138,7 @@ class VectorRows:
     def search(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None, versions: Versions
     ) -> list[list[VersionedHit]]:
-        """For each vector, the ``limit`` nearest documents by the version that ``versions`` gives for each.
+        """Find the nearest documents of each vector, by the version that ``versions`` gives for each.
 
         More rows are asked for until there are enough or no more, and again where a document was replaced meanwhile.
         """
@@ -224,7 +221,7 @@ def _key(row: str) -> Key:
 def _look(
     rows: ChromaCollection, vectors: Vectors, count: int, limit: int, where: Where | None, versions: Versions
 ) -> tuple[list[list[VersionedHit]], bool, bool]:
-    """Hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
+    """Return hits, whether more rows have to be asked for, and whether a document was replaced meanwhile."""
     rankings = rows.nearest(vectors, count, where)
     current: dict[str, str] = {}
     asked: set[str] = set()

@@ -1,4 +1,4 @@
-"""Whether the tables of a generation agree, and making again what can be."""
+"""A check whether the tables of a generation agree, and the repair of what can be made again."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from vlmsearch.types import Field
 
 _PAGE = 4096
 _TURNED = 4
-"""How many signs may differ where another machine computed them: those of numbers next to nothing."""
+"""Signs that may differ where another machine computed them: those of numbers next to nothing."""
 _LINES = 100
-"""How much is listed of what SQLite finds."""
+"""Lines of SQLite's integrity check at most."""
 _OF_AN_INDEX = re.compile(r"(missing from|entries in|entry in|of) index|inverted index")
-"""What SQLite says of an index, which is made again from its table."""
+"""Messages of SQLite on an index, which is made again from its table."""
 
 
 @dataclass
 class _Found:
-    """What is in the table of documents."""
+    """The content of the table of documents."""
 
     ids: dict[int, str] = dataclasses.field(default_factory=dict)
     """By row, in order."""
@@ -46,11 +46,11 @@ class _Found:
 def check_index(
     db: sqlite3.Connection, tables: Tables, name: str, named: Collection[int], *, repair: bool
 ) -> CheckReport:
-    """Return what is there and what does not agree; BackendError for a file that is damaged.
+    """Check what is there and what does not agree; BackendError for a file that is damaged.
 
     ``named`` are the generations that have a slot: tables of others belong to nobody. With ``repair``, the connection
-    is one that writes. Vectors of no document are removed, documents that are damaged or without theirs count as
-    changed, and all that follows from documents and vectors is made again, whether it agrees or not.
+    is one that writes. Vectors of no document are removed. Documents that are damaged or lack vectors count as changed.
+    All that follows from documents and vectors is made again, whether it agrees or not.
     """
     said = _integrity(db)
     if not repair and not all(map(_OF_AN_INDEX.search, said)):
@@ -73,7 +73,7 @@ def check_index(
 
 
 def _integrity(db: sqlite3.Connection) -> list[str]:
-    """What SQLite finds wrong with the structure of the file."""
+    """Return what SQLite finds wrong with the structure of the file."""
     messages = [str(said) for (said,) in db.execute(f"PRAGMA integrity_check({_LINES})")]
     return [line for said in messages if said != "ok" for line in said.splitlines() if not line.startswith("***")]
 
@@ -85,7 +85,7 @@ def _damaged(name: str, said: Sequence[str], advice: str = "") -> BackendError:
 
 
 def _string_or_bytes(value: bytes) -> str | bytes:
-    """Return a string that is not UTF-8 as bytes, where that is an error otherwise."""
+    """Decode a string; one that is not UTF-8 stays bytes, and is no error."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -158,7 +158,7 @@ def _look(db: sqlite3.Connection, tables: Tables) -> _Found:
 
 
 def _attributes_sum(db: sqlite3.Connection, tables: Tables) -> int | None:
-    """The sum over all metadata in the table for filters; None where that cannot be read."""
+    """Return the sum over all metadata in the table for filters; None for a table that cannot be read."""
     try:
         return sum(map(_hash, tables.attributes(db)))
     except sqlite3.DatabaseError as exc:
@@ -172,13 +172,13 @@ def _hash(value: tuple[str, int, Stored]) -> int:
 
 
 def _words(db: sqlite3.Connection, tables: Tables) -> Iterator[tuple[int, str]]:
-    """The words of all documents, or of what is left of them, by row."""
+    """Return the words of all documents, or of what is left of them, by row."""
     rows = (row if is_whole(row) else row.legible() for row in tables.all(db))
     return ((row.row, words_of(row.document)) for row in rows if row is not None)
 
 
 def _state_agrees(db: sqlite3.Connection, tables: Tables, rows: Places) -> bool:
-    """Whether the documents are those that were there when the epoch began or came since, without the dead."""
+    """Return whether the documents are those of the beginning of the epoch and of later writes, without the dead."""
     state = tables.state(db)
     try:
         there, dead = tables.rows_of_the_epoch(db, state), tables.deaths(db)
@@ -190,7 +190,7 @@ def _state_agrees(db: sqlite3.Connection, tables: Tables, rows: Places) -> bool:
 
 
 def _differing(db: sqlite3.Connection, tables: Tables, field: Field, damaged: Places) -> list[int]:
-    """The rows whose codes are not those of their vectors: which of the two is wrong cannot be told."""
+    """Return the rows whose codes are not those of their vectors: nobody knows which of the two is wrong."""
     differing = list[int]()
     for group in tables.whole_codes(db, field):
         order = np.argsort(group.numbers)
@@ -210,5 +210,5 @@ def _differing(db: sqlite3.Connection, tables: Tables, field: Field, damaged: Pl
 
 
 def _without(rows: Places, others: Places) -> Places:
-    """Those rows that are not among the others, which are in order."""
+    """Return the rows that are not among the others, which are in order."""
     return rows[~find(others, rows)[1]]

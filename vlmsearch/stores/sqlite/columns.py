@@ -21,11 +21,11 @@ _ORDER: dict[str, Callable[..., NDArray[np.bool_]]] = {
 
 Mask = NDArray[np.bool_]
 Stored = float | int | bytes
-"""What a value is kept as: a double for a number, 0 or 1 for a bool, bytes for a string."""
+"""A value as it is kept: a double for a number, 0 or 1 for a bool, bytes for a string."""
 
 
 def stored(value: Scalar) -> Stored:
-    """Return what a value of metadata is kept as."""
+    """Return a value of metadata as it is kept."""
     plain = normalise(value)
     if isinstance(plain, str):
         return plain.encode("utf-8", "surrogatepass")
@@ -76,7 +76,7 @@ class Column:
 
 
 def passing(where: Filter, column: Callable[[str], Column]) -> Mask:
-    """Return for each document whether it passes a filter; ``column`` gives the one of a key."""
+    """Return for each document whether it passes a filter; ``column`` gives the column of a key."""
     if isinstance(where, Comparison):
         return column(where.key).passing(where)
     combine = np.logical_and if where.operator == "$and" else np.logical_or

@@ -1,4 +1,4 @@
-"""The tables, and whether a file has those that were made here and nothing else.
+"""The tables, and the check that a file has these and nothing else.
 
 SQLite runs what a schema says: a view in the place of a table, or a trigger, is a program of whoever made the file.
 """
@@ -19,7 +19,7 @@ class Schema:
     """The statements that make the tables, with ``{g}`` for the generation and ``{n}`` for the field."""
 
     shared: str
-    """What a file has once."""
+    """The tables that a file has once."""
     of_a_generation: str
     of_a_field: str
 
@@ -71,7 +71,7 @@ def run(db: sqlite3.Connection, statements: str) -> None:
 
 
 def stranger(db: sqlite3.Connection, schema: Schema) -> str | None:
-    """Return what of a file's schema is not of this one, such as ``view 'documents_1'``; None where nothing is."""
+    """Return a part of a file that is not of this schema, such as ``view 'documents_1'``; None where there is none."""
     for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master"):
         if not _is_known(schema, str(kind), str(name), sql):
             return f"{kind} {name!r}"
@@ -109,7 +109,7 @@ def _normalised(sql: object) -> str:
 
 @functools.cache
 def _known(schema: Schema) -> dict[str, set[tuple[str, str]]]:
-    """The kinds and statements of everything that a schema makes, by name, with 0 for generation and field."""
+    """Return kinds and statements of all that a schema makes, by name, with 0 for generation and field."""
     statements: dict[str, set[tuple[str, str]]] = {}
     for language in _TOKENIZERS:
         with closing(sqlite3.connect(":memory:")) as db:
