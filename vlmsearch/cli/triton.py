@@ -51,25 +51,19 @@ def triton() -> None:
     "The Triton release.  [default: for python the release of `triton install`, else the newest]", "--triton"
 )
 @option("--precision", type=click.Choice(["fp32", "fp16", "int8", "qdq"]), help="[default: int8; on a GPU fp32]")
-@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt and --accelerate gpu]")
+@option("--device", type=click.Choice(["cpu", "gpu"]), help="[default: cpu; for tensorrt gpu]")
 @option("--decode", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Decoder of JPEGs.")
 @option("--gpus", metavar="N,M", default="", help="Numbers of the GPUs.  [default: all]")
 @option("--plans", type=click.Path(path_type=Path, exists=True), metavar="DIR", help="A folder with TensorRT plans.")
-@option("--accelerate", type=click.Choice(["FP32", "FP16", "BF16", "INT8"]), help="Use TensorRT inside ONNX Runtime.")
 @option("--max-batch-size", default=64, show_default=True, help="Maximum items of a request and of a batch.")
 @option("--preferred-batch-size", "preferred", multiple=True, type=int, help="A preferred batch size; may be repeated.")
 @option("--queue-delay-us", "delay_us", default=0, show_default=True, help="Microseconds that a batch waits for more.")
 @option("--queue-limit", "limit", default=1024, show_default=True, help="Maximum queued requests; 0 for no limit.")
 @option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="Maximum wait of a request; 0: none.")
-@option("--priorities", default=0, show_default=True, help="Number of priority levels; 0 for none.")
 @option("--instances", type=int, help="Instances of a tower on a device.  [default: 1; 3 if it decodes on a GPU]")
 @option("--threads", default=0, show_default=True, help="Threads of a tower on the CPU; 0 for all cores.")
 @option("--warmup/--no-warmup", default=True, show_default=True, help="Warm up each model before it is ready.")
 @option("--response-cache", is_flag=True, help="Cache responses. Serve with --cache-mib.")
-@option("--versions", default="latest:1", show_default=True, metavar="POLICY", help="latest:N, all or specific:N,M.")
-@option("--model-version", "version", default=1, show_default=True, help="Version number of the written models.")
-@option("--cuda-graphs/--no-cuda-graphs", default=True, show_default=True, help="Use CUDA graphs for TensorRT plans.")
-@option("--max-inflight", default=0, show_default=True, help="Maximum requests in the ensemble, from 25.11 on.")
 @limits_option(SERVER_LIMITS)
 @option("--max-text-kib", "max_text_bytes", default=256, show_default=True, help="Maximum size of a request's texts.")
 @json_option
@@ -78,9 +72,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
     from vlmsearch.triton.repository.options import Queue, RepoOptions
     from vlmsearch.triton.repository.writer import write_repository
 
-    queue = Queue(
-        **{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms", "priorities")}
-    )
+    queue = Queue(**{name: choices.pop(name) for name in ("preferred", "delay_us", "limit", "timeout_ms")})
     gpus = gpu_numbers(choices.pop("gpus"))
     longest = choices.pop("max_text_bytes") * 2**10
     options = RepoOptions(queue=queue, gpus=gpus, max_text_bytes=longest, **choices)
@@ -115,7 +107,6 @@ def install(python: str | None) -> None:
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF TRITONSERVER]")
 @option("--control", type=click.Choice(["none", "poll", "explicit"]), default="none", show_default=True)
 @option("--cache-mib", default=0, show_default=True, type=click.IntRange(0), help="Size of the response cache.")
-@option("--client-shm", is_flag=True, help="Let local clients use shared memory. Trust all of them.")
 @server_options(seconds=600.0, flag="--triton", release="The container's release.  [default: the newest]")
 @option("--gpu/--no-gpu", default=False, help="Give the GPUs to the container.")
 def serve(
@@ -123,7 +114,6 @@ def serve(
     extra: tuple[str, ...],
     control: str,
     cache_mib: int,
-    client_shm: bool,
     server: ServerChoice,
     gpu: bool,
 ) -> None:
@@ -133,51 +123,47 @@ def serve(
     installed. The Python of a server on PATH needs the packages in the repository's requirements.txt.
     """
     from vlmsearch.triton.repository.releases import NEWEST_RELEASE, find_release
-    from vlmsearch.triton.server.commands import docker_command, server_command
+    from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command, server_command
 
     flags = [*([] if control == "none" else [f"--model-control-mode={control}"]), *extra]
     if control == "explicit":
         flags.append("--load-model=*")
     if server.docker:
-        if client_shm:
-            raise click.UsageError("--client-shm is for a server without --docker: a container has its own memory")
         image = find_release(server.release or NEWEST_RELEASE).image
-        command = docker_command(folder, server.ends, image, gpu=gpu, cache_mib=cache_mib, extra=flags)
+        inside = server_command(Binary("tritonserver"), folder, INSIDE, cache_mib=cache_mib, extra=flags)
+        command = docker_command(image, server.ends, inside, [folder], gpu=gpu)
         note(shlex.join(command))
         server.run(command)
         return
     binary = server.find()
-    command = server_command(binary, folder, server.ends, cache_mib=cache_mib, client_shm=client_shm, extra=flags)
+    command = server_command(binary, folder, server.ends, cache_mib=cache_mib, extra=flags)
     server.run(command, binary.environment)
 
 
 @triton.command()
 @click.argument("url", default="127.0.0.1:8001", metavar="[URL]")
 @option("--tls", is_flag=True, help="Use TLS. VLMSEARCH_TRITON_CA and others name the certificates.")
-@option("--follow", is_flag=True, help="Show a live table, every two seconds.")
 @json_option
-def status(url: str, tls: bool, follow: bool, as_json: bool) -> None:
+def status(url: str, tls: bool, as_json: bool) -> None:
     """Show the models, queues and batches of a server. URL is HOST:PORT of its gRPC endpoint."""
-    from vlmsearch.triton.client.status import ServerStatus, follow_server
+    from vlmsearch.triton.client.status import read_status
 
-    with ServerStatus(url, tls=tls) as server:
-        if follow:
-            follow_server(server)
-        elif as_json:
-            print_json(server.read().to_json())
-        else:
-            _show(server.read())
+    server_status = read_status(url, tls=tls)
+    if as_json:
+        print_json(server_status.to_json())
+    else:
+        _show(server_status)
 
 
-def _show(status_: Status) -> None:
+def _show(server_status: Status) -> None:
     """Print a table on a terminal; in a pipe a line for each model, with tabs."""
     if is_terminal():
         from vlmsearch._util.console import make_console
         from vlmsearch.triton.client.status import table
 
-        make_console().print(table(status_))
+        make_console().print(table(server_status))
         return
-    for model in status_.models:
+    for model in server_status.models:
         cells = (model.name, model.version, model.state, model.requests, model.failures, model.items, model.batches)
         click.echo("\t".join(map(str, (*cells, round(model.queue_ms, 3), round(model.compute_ms, 3)))))
 
