@@ -37,7 +37,7 @@ def test_labels_are_counted_shown_and_written(folder: Path) -> None:
     assert [row[0] for row in rows] == ["label", label, background(4), "(none)"]
     assert rows[1][1] == str(count)
     assert "21 documents in" in shown.stderr
-    assert "--write keeps the labels" in shown.stderr
+    assert "--write saves the labels" in shown.stderr
     first = json.loads(ok("label", "--as", label, "--limit", "2", "--json", cwd=folder, **SETTINGS))
     assert len(first["documents"]) == 2
     found = json.loads(ok("label", "--as", label, "--write", "--json", cwd=folder, **SETTINGS, VLMSEARCH_LIMIT="2"))
