@@ -37,7 +37,7 @@ def _batches(text: str) -> Range:
     "--precision",
     type=names_of((*_PRECISIONS, "auto")),
     metavar="LIST",
-    help="Of fp32, fp16, int8, qdq; with commas.  [default: the recipe's]",
+    help="Some of fp32, fp16, int8, qdq.  [default: the recipe's]",
 )
 @option("--out", type=click.Path(path_type=Path), metavar="DIR", help="A folder for the bundles.  [default: the cache]")
 @option(

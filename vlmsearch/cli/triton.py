@@ -59,7 +59,7 @@ def triton() -> None:
 @option("--preferred-batch-size", "preferred", multiple=True, type=int, help="A preferred batch size; may be repeated.")
 @option("--queue-delay-us", "delay_us", default=0, show_default=True, help="Microseconds that a batch waits for more.")
 @option("--queue-limit", "limit", default=1024, show_default=True, help="Maximum queued requests; 0 for no limit.")
-@option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="Maximum wait of a request; 0: none.")
+@option("--queue-timeout-ms", "timeout_ms", default=0, show_default=True, help="Maximum wait; 0 for no limit.")
 @option("--instances", type=int, help="Instances of a tower on a device.  [default: 1; 3 if it decodes on a GPU]")
 @option("--threads", default=0, show_default=True, help="Threads of a tower on the CPU; 0 for all cores.")
 @option("--warmup/--no-warmup", default=True, show_default=True, help="Warm up each model before it is ready.")
