@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SERVER_FIXTURES = frozenset(
-    {"binary", "browser", "chroma_address", "cluster", "llm_binary", "mongo_address", "start_chroma", "storage"}
+    {"binary", "browser", "chroma_address", "cluster", "llm_binary", "mongo_address", "storage", "triton"}
 )
 """The fixtures that start, or install, a server, a browser or a cluster; others get theirs from them."""
 SERVERS = frozenset({"chroma server", "mongodb", "mongodb+chroma", "served"})
