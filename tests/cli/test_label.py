@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,23 @@ SETTINGS = {"VLMSEARCH_STORE": "sqlite:index", "VLMSEARCH_ENCODER": "onnx:demo"}
 FIRST = 17_000_000
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty scenes, indexed, of which one is there twice."""
-    (tmp_path / "pics").mkdir()
+    folder = tmp_path_factory.mktemp("indexed")
+    (folder / "pics").mkdir()
     for i in range(20):
-        make_scene(FIRST + i).draw().save(tmp_path / "pics" / f"{i:02}.png")
-    make_scene(FIRST + 3).draw(128).save(tmp_path / "pics" / "03 small.jpg")
-    os.utime(tmp_path / "pics" / "03 small.jpg", (10**9, 10**9))
-    ok("index", "pics", cwd=tmp_path, **SETTINGS)
-    return tmp_path
+        make_scene(FIRST + i).draw().save(folder / "pics" / f"{i:02}.png")
+    make_scene(FIRST + 3).draw(128).save(folder / "pics" / "03 small.jpg")
+    os.utime(folder / "pics" / "03 small.jpg", (10**9, 10**9))
+    ok("index", "pics", cwd=folder, **SETTINGS)
+    return folder
+
+
+@pytest.fixture
+def folder(indexed: Path, tmp_path: Path) -> Path:
+    """A copy for one test."""
+    return Path(shutil.copytree(indexed, tmp_path, dirs_exist_ok=True))
 
 
 def background(index: int) -> str:

@@ -55,7 +55,8 @@ def test_closing_twice_is_allowed(place: Place) -> None:
 
 
 def test_memory_that_never_comes_back_is_waited_for_until_the_deadline(place: Place) -> None:
-    place.scripted.failures = [3.0]
+    answer = threading.Event()
+    place.scripted.failures = [answer]
     with sharing(place) as encoder:
         with pytest.raises(BackendUnavailableError, match="did not answer"):
             encoder.encode_images([b"abc"])
@@ -63,16 +64,14 @@ def test_memory_that_never_comes_back_is_waited_for_until_the_deadline(place: Pl
         with pytest.raises(BackendUnavailableError, match="no shared memory came free in time"):
             encoder.encode_images([b"abc"])
         assert time.monotonic() - started > 0.5
+        answer.set()
 
 
 def test_a_server_that_does_not_register_memory_is_given_up(place: Place) -> None:
     with sharing(place) as encoder:
         place.scripted.busy = threading.Event()
-        threading.Timer(8, place.scripted.busy.set).start()
-        started = time.monotonic()
         with pytest.raises(BackendUnavailableError, match="Deadline Exceeded"):
             encoder.encode_images([b"abc"])
-        assert time.monotonic() - started < 5
         place.scripted.busy.set()
         assert first(encoder.encode_images([b"abc"])["clip"]) == [4]
 

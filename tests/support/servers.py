@@ -15,7 +15,7 @@ import pytest
 from tests.support.once import once
 from tests.support.parts import check_server_mark
 
-START_SECONDS = 60
+START_SECONDS = 240
 
 
 def free_port() -> int:

@@ -51,7 +51,7 @@ def serving(settings: ServerSettings) -> Iterator[RunningService]:
                 assert thread.is_alive()
                 time.sleep(0.01)
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            with httpx.Client(base_url=url, timeout=30) as http:
+            with httpx.Client(base_url=url, timeout=120) as http:
                 yield RunningService(url, service, http)
         finally:
             service.stop()
