@@ -29,7 +29,7 @@ Failure = tuple[grpc.StatusCode, str]
 class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """A server whose first answers are given; afterwards every image is [its length, 0, ...]."""
 
-    failures: list[Failure | float | threading.Event] = field(default_factory=list)
+    failures: list[Failure | float] = field(default_factory=list)
     requests: list[messages.ModelInferRequest] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -47,7 +47,7 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
 
     def ModelConfig(self, request: messages.ModelConfigRequest, context: grpc.ServicerContext) -> object:  # noqa: N802
         if self.slow:
-            self.slow.wait(60)
+            self.slow.wait(30)
         if request.name not in CONFIGS:
             context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
         return messages.ModelConfigResponse(config=CONFIGS[request.name])
@@ -65,8 +65,6 @@ class Scripted(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
             self.cancelled += not context.is_active()
         with self.lock:
             self.under_way -= 1
-        if isinstance(failure, threading.Event):
-            failure.wait(60)
         if isinstance(failure, tuple):
             context.abort(*failure)
         return _answer(request)
