@@ -108,7 +108,7 @@ def api_error(exc: BaseException) -> ApiError:
     for kind, status, type in _KINDS:
         if isinstance(exc, kind):
             code = exc.code if isinstance(exc, InvalidInputError) else None
-            retry = getattr(exc, "retry_after", RETRY_SECONDS) if status in (429, 503) else None
+            retry = (getattr(exc, "retry_after", 0) or RETRY_SECONDS) if status in (429, 503) else None
             return ApiError(status, type, one_line(exc, 2000), code=code, retry_after=retry)
     return ApiError(500, "internal", "the server failed: its log says why, under this request's id")
 
