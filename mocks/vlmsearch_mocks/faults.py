@@ -1,4 +1,4 @@
-"""What can go wrong with a server, on demand."""
+"""Faults of a server, on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATIONS: Mapping[Server, tuple[str, ...]] = {
         "update", "upsert",
     ),
 }  # fmt: skip
-"""What can fail: operations of MongoDB as pymongo names them, those of Chroma as its server does."""
+"""Operations that can fail: of MongoDB as pymongo names them, of Chroma as its server does."""
 
 
 @dataclass

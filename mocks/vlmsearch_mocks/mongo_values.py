@@ -17,7 +17,7 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     "$lte": lambda a, b: a <= b,
 }
 TEXT_SCORE = "$textScore"
-"""What the score of a row that ``$text`` found is called."""
+"""The name of the score of a row that ``$text`` found."""
 _BAD_VALUE = 2
 _FAILED_TO_PARSE = 9
 

@@ -107,7 +107,7 @@ class MemoryStore(Store):
         self._words.delete(self._database, there)
 
     def search(self, field: Field, vectors: Vectors, *, limit: int, where: Filter | None = None) -> list[list[Hit]]:
-        """For each vector, the ``limit`` nearest documents, best first; equal cosines in the order of their ids."""
+        """Find the nearest documents by cosine; equal cosines are in the order of the ids."""
         manifest = self._manifest
         if manifest is None or not len(vectors) or limit < 1:
             return [[] for _ in vectors]

@@ -1,4 +1,4 @@
-"""Why something does not run on the GPU: drivers, CUDA libraries and the wheels of ONNX Runtime.
+"""Diagnosis of what does not run on the GPU: drivers, CUDA libraries and the wheels of ONNX Runtime.
 
 Reads what is installed and asks the driver; needs none of the packages that use a GPU.
 """
@@ -128,7 +128,7 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
-    """Return what is wrong with the wheels of ONNX Runtime and the command that mends it.
+    """Return what is wrong with the wheels of ONNX Runtime, and the command that puts it right.
 
     Two empty strings where nothing is.
 
@@ -163,7 +163,7 @@ def missing_library(provider: Provider) -> str:
 
 
 def gpu_fault(provider: Provider, index: int, said: str = "") -> tuple[str, str]:
-    """Why ONNX Runtime did not bind a provider on GPU ``index``, and what mends it.
+    """Return why ONNX Runtime did not bind a provider on GPU ``index``, and what helps.
 
     ``said`` is what ONNX Runtime itself said; it is the answer where nothing else is found.
     """

@@ -25,7 +25,7 @@ _LINE = 400
 
 @dataclass(frozen=True)
 class Command:
-    """What to run; ``on_stop`` is run too when it is stopped before its end."""
+    """A command; ``on_stop`` is run too when it is stopped before its end."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -37,7 +37,7 @@ _LONGEST_WAIT = 1e9
 
 
 def check_seconds(**limits: float) -> None:
-    """ConfigError for a time, by its option's name, that nothing can wait."""
+    """Raise ConfigError for a time that is too long to wait, by its option's name."""
     for name, seconds in limits.items():
         if not 0 < seconds <= _LONGEST_WAIT:
             raise ConfigError(f"{name} is above 0 and at most {_LONGEST_WAIT:.0f} seconds, not {seconds:g}")

@@ -73,7 +73,7 @@ def as_dataclass(
 
 
 def suggest(given: str, known: Iterable[str]) -> str:
-    """``did you mean X? `` with the nearest of the known names, or nothing."""
+    """Return ``did you mean X? `` with the nearest of the known names, or nothing."""
     import difflib
 
     near = difflib.get_close_matches(given, list(known), 1, 0.5)
@@ -121,7 +121,7 @@ def check(value: object, kind: object, where: str) -> object:
 
 
 def _without_none(kind: object) -> object:
-    """Return the type of ``X | None``: None is for what is not given."""
+    """Return the type of ``X | None``, where None means that no value is given."""
     if typing.get_origin(kind) in (Union, types.UnionType):
         return next(argument for argument in typing.get_args(kind) if argument is not type(None))
     return kind

@@ -51,7 +51,7 @@ def exact(records: Sequence[Record], field: Field, query: Vectors) -> list[Hit]:
 
 
 class Closeable(Protocol):
-    """What a suite opens once and closes at its end."""
+    """An object that a suite opens once and closes at its end."""
 
     def close(self) -> None:
         """Let go of it."""

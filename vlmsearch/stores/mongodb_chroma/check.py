@@ -1,4 +1,4 @@
-"""Comparing documents in MongoDB with their vectors in Chroma and with the journal, while others may write."""
+"""Comparison of documents in MongoDB with vectors in Chroma and with the journal, while others may write."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 A write is noted in the journal under a new version, and as pending in the documents' rows; vectors are added to Chroma
 under that version; then each row in MongoDB is changed so that it names the version, which is the instant at which the
 document changes; then the vectors of the version before are removed, and the entry of the journal. Only a version that
-is pending in a row can become its version: whoever takes a writer for gone takes the version off the row first, and
-then what the writer has sent or will send comes to nothing. A delete leaves a row without a version until the vectors
+is pending in a row can become its version. Whoever takes a writer for gone takes the version off the row first. Then
+what the writer has sent or will send comes to nothing. A delete leaves a row without a version until the vectors
 are gone. Search finds only vectors of the version that the document's row names.
 """
 
