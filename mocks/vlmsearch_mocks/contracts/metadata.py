@@ -59,7 +59,7 @@ class MetadataSuite(StoreSuite):
             assert len(store.search_words("text", limit=40).hits) == 30
 
     def test_what_others_changed_since_is_left_as_it_is(self, store: Store) -> None:
-        """Check that an update, a change of metadata and one of the stamp alone each win over a change that read before."""
+        """Check that updates and changes of metadata or of the stamp alone win over a change that read before."""
         store.upsert(make_records(5))
         changes = _read(store, [f"id-{i}" for i in range(5)])
         new = make_records(3, seed=9)
@@ -110,7 +110,7 @@ class MetadataSuite(StoreSuite):
             assert store.manifest() is None
 
     def test_changes_beside_writers_undo_nothing(self, store: Store, tmp_path: Path) -> None:
-        """Check that what was acknowledged last is there, while two threads write and delete, and one changes metadata."""
+        """Check that the last acknowledged state is there while two threads write and delete, and one changes metadata."""
         ids = [f"id-{i}" for i in range(12)]
         store.upsert(make_records(12))
         is_over, failures = threading.Event(), list[BaseException]()

@@ -71,7 +71,7 @@ def once_a_class(request: pytest.FixtureRequest, make: Callable[[], T]) -> T:
 
 
 class StoreSuite(ABC):
-    """What the suites for stores need to know.
+    """Settings of the suites for stores.
 
     ``durable`` stores find what they had after `close`; ``recall`` is the least share of the true neighbours among
     those found in collections of thousands, 1 for exact search.
