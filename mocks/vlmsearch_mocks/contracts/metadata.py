@@ -110,7 +110,7 @@ class MetadataSuite(StoreSuite):
             assert store.manifest() is None
 
     def test_changes_beside_writers_undo_nothing(self, store: Store, tmp_path: Path) -> None:
-        """Check that the last acknowledged state is there while two threads write and delete, and one changes metadata."""
+        """Check that the last acknowledged state is there while threads write, delete and change metadata."""
         ids = [f"id-{i}" for i in range(12)]
         store.upsert(make_records(12))
         is_over, failures = threading.Event(), list[BaseException]()
