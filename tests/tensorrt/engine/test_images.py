@@ -208,6 +208,7 @@ def test_a_tower_in_triton_decodes_and_encodes(gpu: type[GpuImages], tmp_path: P
     """The vectors of one that gets the CPU's pixels, in the words of the CPU for images that cannot be used."""
     from vlmsearch.tensorrt.builder.engines import ensure_engine
     from vlmsearch.triton.backend import gpu as backend
+    from vlmsearch.triton.backend.engine import open_engine
 
     quicken()
     monkeypatch.setenv("VLMSEARCH_CACHE", str(tmp_path))
@@ -222,7 +223,7 @@ def test_a_tower_in_triton_decodes_and_encodes(gpu: type[GpuImages], tmp_path: P
     limits = ImageLimits(encoded_bytes=len(large) - 1)
     on_cpu = ImageStage(bundle.preprocess, limits=limits, threads=2)
     with (
-        backend.open_engine(plan) as tower,
+        open_engine(plan) as tower,
         backend.EncodedTower(plan, bundle.preprocess, limits=limits, device=0, threads=2) as both,
     ):
         for batch in (given, [good], [b"x"], [large], given[::-1]):

@@ -131,7 +131,8 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         changed: list[str] = []
         for batch in self.batches(changes, _WRITES):
             versions = self._versions([change.document.id for change in batch])  # before the records are read
-            records = changed_records(self.records(list(versions)), batch)
+            there = [change.document.id for change in batch if change.document.id in versions]
+            records = changed_records(self.records(there), batch)
             lost = {record.document.id for record in (self._write(records, versions) if records else ())}
             changed += [record.document.id for record in records if record.document.id not in lost]
         return changed
