@@ -1,15 +1,9 @@
 """An embedded Chroma database: one folder, one process at a time, and nothing lost in a crash or a power cut.
 
 Chroma keeps rows in SQLite and vectors in HNSW files beside it. It rewrites those files in place and does not flush
-<<<<<<< HEAD
 them. A killed process or a power cut leaves files that Chroma cannot load, that crash it or that lack vectors
 (chroma-core/chroma#7238, #7678). SQLite also has every vector in Chroma's own log, ``embeddings_queue``,
 which Chroma trims after each rewrite. Here the log is kept instead, so the files are only a cache:
-=======
-them. A process that is killed, or a machine that stops, leaves files that Chroma cannot load, that crash it
-(chroma-core/chroma#7238, #7678), or that lack vectors. SQLite also has every vector in Chroma's own log,
-``embeddings_queue``, which Chroma trims after each rewrite. Here the log is kept, so the files are only a cache:
->>>>>>> main
 
 * The lock file tells whether they can be relied on (see `FolderLock`). Where they cannot, the next process removes
   them, and Chroma builds them again from the log, in about half a millisecond a vector.
