@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from pymongo.errors import OperationFailure
 
+from vlmsearch.stores.filters import ORDERINGS
+
 Row = dict[str, Any]
 _ABSENT = object()
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "$gt": lambda a, b: a > b,
-    "$gte": lambda a, b: a >= b,
-    "$lt": lambda a, b: a < b,
-    "$lte": lambda a, b: a <= b,
-}
 TEXT_SCORE = "$textScore"
 """The name of the score of a row that ``$text`` found."""
 _BAD_VALUE = 2
@@ -45,8 +41,8 @@ def _holds(have: Any, operator: str, operand: Any) -> bool:
         return any(_equal(have, value) for value in operand) == (operator == "$in")
     if operator == "$exists":
         return (have is not _ABSENT) == bool(operand)
-    if operator in _ORDER:
-        return _kind(have) == _kind(operand) and _ORDER[operator](have, operand)
+    if operator in ORDERINGS:
+        return _kind(have) == _kind(operand) and bool(ORDERINGS[operator](have, operand))
     raise OperationFailure(f"unknown operator: {operator}", _BAD_VALUE)
 
 
