@@ -326,7 +326,7 @@ def _candidates(rows: Mapping[Any, bytes], query: Mapping[str, Any]) -> list[Any
 
 
 def _rest(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what candidates have still to pass."""
+    """Return the conditions that candidates have still to pass."""
     return {
         key: value
         for key, value in query.items()

@@ -64,7 +64,7 @@ def _kind(value: Any) -> str:
 
 
 def look_up(row: Mapping[str, Any], path: str) -> Any:
-    """Return what is at a path of a row, or a value that equals nothing."""
+    """Return the value at a path of a row, or a value that equals nothing."""
     have: Any = row
     for step in path.split("."):
         if not isinstance(have, Mapping) or step not in have:
@@ -143,6 +143,6 @@ def _now() -> datetime:
 
 
 def _seed(query: Mapping[str, Any]) -> Row:
-    """Return what an upsert begins a new row with: the values that its filter names."""
+    """Return the beginning of the new row of an upsert: the values that its filter names."""
     plain = {key: value for key, value in query.items() if not key.startswith("$")}
     return {key: value for key, value in plain.items() if not isinstance(value, Mapping)}

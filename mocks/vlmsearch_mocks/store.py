@@ -73,7 +73,7 @@ class MemoryStore(Store):
             check_manifest(self.name, self._manifest, fingerprint, spaces)
 
     def manifest(self) -> Manifest | None:
-        """Return what built this index, or None before the first `bind`."""
+        """Return the manifest, or None before the first `bind`."""
         return self._manifest
 
     def tune(self, values: Mapping[str, float]) -> None:

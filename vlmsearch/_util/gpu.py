@@ -66,7 +66,7 @@ class Wheels:
 
 
 def find_driver(library: str = DRIVER) -> Driver:
-    """Return what the driver says, asked directly; its ``fault`` where there is none, or no GPU for this process."""
+    """Ask the driver; its ``fault`` says why there is none, or no GPU for this process."""
     try:
         cuda = load_library(library)
     except OSError:
@@ -103,7 +103,7 @@ def _device(cuda: ctypes.CDLL, index: int) -> Device:
 
 
 def onnx_wheels() -> Wheels:
-    """Return what is installed of ONNX Runtime; ImportError where the module cannot be loaded."""
+    """Return the wheels of ONNX Runtime; ImportError where the module cannot be loaded."""
     importlib.import_module("vlmsearch._util.ort")
     runtime = importlib.import_module("onnxruntime")
     build = importlib.import_module("onnxruntime.capi.build_and_package_info")
@@ -188,7 +188,7 @@ def gpu_fault(provider: Provider, index: int, said: str = "") -> tuple[str, str]
 
 
 def _bringing(library: str, wheels: Wheels) -> str:
-    """Return what installs a library that is missing."""
+    """Return the command that installs a library."""
     if library.startswith(("libnvinfer", "libnvonnxparser")):
         major = library.rpartition(".")[2]
         return f"pip install 'tensorrt-cu{wheels.cuda.partition('.')[0]}=={major}.*', or use provider=cuda"

@@ -153,7 +153,7 @@ class FolderLock(FileLock):
 
     @property
     def is_clean(self) -> bool:
-        """Return whether nothing has been written that may not be on the disk."""
+        """Return whether all that was written is on the disk."""
         return self._state == _CLEAN
 
     def settled(self) -> None:

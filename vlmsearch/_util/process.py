@@ -99,7 +99,7 @@ def _ending(status: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return what a signal is called, such as ``SIGKILL``; real-time signals have numbers alone."""
+    """Return the name of a signal, such as ``SIGKILL``; real-time signals have numbers alone."""
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 

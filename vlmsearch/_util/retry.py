@@ -21,7 +21,7 @@ def pauses(retries: int) -> Iterator[float]:
 
 
 def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError], bool]) -> T:
-    """Return what ``call`` returns, after up to ``retries`` more calls for errors that ``passes`` says may pass."""
+    """Call a function, up to ``retries`` times more after errors that may pass, as ``passes`` says."""
     for pause in pauses(retries):
         try:
             return call()

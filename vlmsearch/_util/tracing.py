@@ -43,7 +43,7 @@ class StageTiming:
         operation: The verb or request that it was part of; "" for none.
         seconds: How long it took; of a stream, how long its pieces were waited for.
         error: The name of the exception that ended it; "" for none.
-        attributes: What else is known of it.
+        attributes: Attributes of its span.
     """
 
     stage: Stage
@@ -173,7 +173,7 @@ def stage(name: Stage, attributes: Attributes = NO_ATTRIBUTES, *, what: str = ""
     """Measure one stage of the work, for as long as the ``with`` block lasts.
 
     Args:
-        name: Which.
+        name: The stage.
         attributes: Attributes of the span, such as ``{"db.operation.name": "search"}``.
         what: A part of the span's name behind the stage.
 
@@ -217,8 +217,8 @@ def operation(
     """Make all stages in the ``with`` block parts of one verb or request.
 
     Args:
-        name: Such as ``search``.
-        attributes: What to say of it.
+        name: The verb or the request, such as ``search``.
+        attributes: Attributes of the span.
         carrier: The headers of the request that is served, in lower case, which may hold the caller's trace context;
             None for a verb.
     """
@@ -292,9 +292,9 @@ def together(name: str, attributes: Attributes, waiting: Sequence[api.Span | Non
     """Make work that one thread does for several callers a span in the trace of the first, with links to the others.
 
     Args:
-        name: What it is.
-        attributes: What to say of it.
-        waiting: What `waiting_span` gave each caller. The servers that are asked are told the trace of the first.
+        name: Name of the work.
+        attributes: Attributes of the span.
+        waiting: The span of each caller, from `waiting_span`. Servers are told the trace of the first.
     """
     spans = [span for span in waiting if span is not None]
     if not spans or _tracer() is None:

@@ -61,7 +61,7 @@ T = TypeVar("T", bound=Closeable)
 
 
 def once_a_class(request: pytest.FixtureRequest, make: Callable[[], T]) -> T:
-    """Return what ``make`` gives at the first test of a class, closed after the last one."""
+    """Make an object at the first test of a class, and close it after the last one."""
     node = request.node.getparent(pytest.Class)
     if _MADE not in node.stash:
         made = node.stash[_MADE] = make()

@@ -257,7 +257,7 @@ class _OpenFolder:
             system.stop()
 
     def run(self, operation: str, call: Callable[[ServerAPI], T], *, writes: bool, collection: str) -> T:
-        """Return what ``call`` returns. Loading a collection may rewrite its files, so that counts as a write."""
+        """Call the database. Loading a collection may rewrite its files, so that counts as a write."""
         while True:
             cause = None
             with self._gate.shared():

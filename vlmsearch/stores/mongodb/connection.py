@@ -140,7 +140,7 @@ class MongoConnection:
     _opening: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, collection: str, operation: str, call: Callable[[Rows], T]) -> T:
-        """Return what ``call`` returns on a collection; what fails for a moment is tried again, so it must bear that.
+        """Call a function with a collection, again after errors of the moment, so it must bear repetition.
 
         BackendUnavailableError, naming servers and operation, where it keeps failing; BackendError for other failures.
         """
@@ -237,7 +237,7 @@ def is_transient(exc: BaseException) -> bool:
 
 
 def is_duplicate(exc: BulkWriteError) -> bool:
-    """Return whether nothing failed but upserts of rows that someone else inserted at the same time."""
+    """Return whether only upserts failed, of rows that someone else inserted at the same time."""
     details: Mapping[str, Any] = exc.details or {}
     errors = details.get("writeErrors", [])
     return bool(errors) and not details.get("writeConcernErrors") and all(e["code"] == DUPLICATE_KEY for e in errors)

@@ -28,7 +28,7 @@ class RunOnRows(Protocol):
     """A function that calls a collection: `MongoConnection.run` on one."""
 
     def __call__(self, operation: str, call: Callable[[Rows], T], /) -> T:
-        """Return what ``call`` returns."""
+        """Call a function with the collection."""
 
 
 @dataclass(frozen=True)

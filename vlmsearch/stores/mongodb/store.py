@@ -195,7 +195,10 @@ class MongoStore(MongoIndex):
             return self.run("delete documents", lambda rows: rows.delete_many({"_id": {"$in": ids}})).deleted_count
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Return what there is, and writes that were cut off; a document and its vectors are one row, so they agree."""
+        """Count documents and vectors, and list writes that were cut off.
+
+        A document and its vectors are one row, so they agree.
+        """
         self.needed()
         unfinished, under_way = self._changes.writes()
         if repair:

@@ -167,7 +167,7 @@ def count_rows(rows: Rows, word: str) -> int:
 
 
 def _without_index(call: Callable[[], T], otherwise: T) -> T:
-    """Return what ``call`` returns; ``otherwise`` where the collection or its text index is not there."""
+    """Call a function; return ``otherwise`` where the collection or its text index is not there."""
     try:
         return call()
     except OperationFailure as exc:

@@ -32,7 +32,7 @@ class Checker:
     forget: Callable[[Mapping[str, Sequence[str]]], None]
 
     def report(self, *, repair: bool) -> CheckReport:
-        """Return what is there and what is not in order, and whether it has been repaired."""
+        """Check documents, vectors and journal."""
         entries = self.journal.entries()
         unfinished = [entry for entry in entries if not entry.is_alive]
         if repair:

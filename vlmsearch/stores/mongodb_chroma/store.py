@@ -94,7 +94,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         return VectorRows(self._chroma, generation, spaces)
 
     def disk_use(self) -> DiskUse:
-        """Return what documents and vectors take: as MongoDB says, in a folder, or about that on a server."""
+        """Measure documents and vectors; the vectors on a Chroma server are estimated."""
         documents, dims = super().disk_use(), [s.dim for s in self.needed().spaces for _ in s.fields]
         folder = self._chroma.disk_use()
         if folder is None:
@@ -249,7 +249,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         return self.checker().report(repair=repair)
 
     def checker(self) -> Checker:
-        """Return what compares documents, vectors and journal."""
+        """Return the checker of documents, vectors and journal."""
         return Checker(self, self.vectors(), self._journal, self.forget)
 
     def close(self) -> None:
