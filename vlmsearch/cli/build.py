@@ -54,7 +54,7 @@ def _batches(text: str) -> Range:
 @option("--level", type=click.IntRange(0, 5), help="TensorRT's optimization level.  [default: TensorRT's own]")
 @option("--report", type=click.Path(path_type=Path), metavar="DIR", help="Folder of an engine's report.")
 @option("--revision", default="", metavar="REV", help="A branch, tag or commit on the hub.  [default: main]")
-@option("--pooling", type=click.Choice(["mean", "cls", "max", "last"]), help="Pooling, if the repository names none.")
+@option("--pooling", type=click.Choice(["mean", "cls"]), help="Pooling, if the repository names none.")
 @option("--show", is_flag=True, help="Print the recipe and build nothing.")
 @option("--force", is_flag=True, help="Write a bundle even if it misses its gates. The bundle records that.")
 @json_option
