@@ -94,14 +94,14 @@ def _key(item: str | ImageSource) -> str:
 
 
 def _most_lists(keys: Mapping[str, Sequence[str]]) -> int:
-    """In how many lists an item is at most; ConfigError where that cannot be kept."""
+    """Return in how many lists an item is at most; ConfigError for more than can be kept."""
     for text, items in keys.items():
         if len(set(items)) < len(items) or any(item in keys for item in items):
             raise ConfigError(f"the neighbours of {text!r} must be distinct and have no neighbours of their own")
-    most = max(Counter(item for items in keys.values() for item in items).values(), default=1)
-    if most > _MOST_TEXTS:
-        raise ConfigError(f"an item can be the neighbour of {_MOST_TEXTS} texts, not of {most}")
-    return most
+    count = max(Counter(item for items in keys.values() for item in items).values(), default=1)
+    if count > _MOST_TEXTS:
+        raise ConfigError(f"an item can be the neighbour of {_MOST_TEXTS} texts, not of {count}")
+    return count
 
 
 def _digest(image: PIL.Image.Image) -> str:

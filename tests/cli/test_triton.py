@@ -29,7 +29,7 @@ def test_the_same_ids_as_in_process(binary: Binary, tmp_path: Path) -> None:
         for name, encoder in (("local", "onnx:demo"), ("remote", f"triton:{location}")):
             done = run("index", "photos", "--encoder", encoder, "--store", f"sqlite:{name}", "--json", cwd=tmp_path)
             report = json.loads(done.stdout)
-            assert (report["added"], report["rejected"]) == (60, 1), done.stderr
+            assert (report["added"], len(report["rejects"])) == (60, 1), done.stderr
             assert report["rejects"][0]["code"] == "truncated"
         printed = [
             ok("search", make_scene(SEED).caption(), "--encoder", encoder, "--store", store, cwd=tmp_path)
@@ -60,7 +60,7 @@ def test_serving_stops_cleanly(binary: Binary, repository: Path) -> None:
             group = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
             assert len(stubs(group)) == 6
             process.send_signal(number)
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
         assert stubs(group) == {}
         assert not list(Path("/dev/shm").glob(f"*vlmsearch_*_{process.pid}_*"))
 

@@ -1,4 +1,4 @@
-"""Why something does not run on the GPU: drivers, CUDA libraries and the wheels of ONNX Runtime.
+"""Diagnosis of what does not run on the GPU: drivers, CUDA libraries and the wheels of ONNX Runtime.
 
 Reads what is installed and asks the driver; needs none of the packages that use a GPU.
 """
@@ -66,7 +66,7 @@ class Wheels:
 
 
 def find_driver(library: str = DRIVER) -> Driver:
-    """Return what the driver says, asked directly; its ``fault`` where there is none, or no GPU for this process."""
+    """Ask the driver; its ``fault`` says why there is none, or no GPU for this process."""
     try:
         cuda = load_library(library)
     except OSError:
@@ -103,7 +103,7 @@ def _device(cuda: ctypes.CDLL, index: int) -> Device:
 
 
 def onnx_wheels() -> Wheels:
-    """Return what is installed of ONNX Runtime; ImportError where the module cannot be loaded."""
+    """Return the wheels of ONNX Runtime; ImportError where the module cannot be loaded."""
     importlib.import_module("vlmsearch._util.ort")
     runtime = importlib.import_module("onnxruntime")
     build = importlib.import_module("onnxruntime.capi.build_and_package_info")
@@ -118,17 +118,17 @@ def onnx_wheels() -> Wheels:
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
     """Return the distributions that are installed, with their versions."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
-    """Return what is wrong with the wheels of ONNX Runtime and the command that mends it.
+    """Return what is wrong with the wheels of ONNX Runtime, and the command that puts it right.
 
     Two empty strings where nothing is.
 
@@ -158,12 +158,12 @@ def missing_library(provider: Provider) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
         return ""
-    found = re.search(r"OSError: (\S+): cannot open shared object file", done.stderr)
-    return found[1] if found else ""
+    match = re.search(r"OSError: (\S+): cannot open shared object file", done.stderr)
+    return match[1] if match else ""
 
 
 def gpu_fault(provider: Provider, index: int, said: str = "") -> tuple[str, str]:
-    """Why ONNX Runtime did not bind a provider on GPU ``index``, and what mends it.
+    """Return why ONNX Runtime did not bind a provider on GPU ``index``, and what helps.
 
     ``said`` is what ONNX Runtime itself said; it is the answer where nothing else is found.
     """
@@ -188,7 +188,7 @@ def gpu_fault(provider: Provider, index: int, said: str = "") -> tuple[str, str]
 
 
 def _bringing(library: str, wheels: Wheels) -> str:
-    """Return what installs a library that is missing."""
+    """Return the command that installs a library."""
     if library.startswith(("libnvinfer", "libnvonnxparser")):
         major = library.rpartition(".")[2]
         return f"pip install 'tensorrt-cu{wheels.cuda.partition('.')[0]}=={major}.*', or use provider=cuda"

@@ -84,7 +84,7 @@ def stream(
     Args:
         function: ``module:name`` of a function that takes a JSON value and byte strings, and yields the same.
         value: The JSON value.
-        limits: What it may take.
+        limits: Limits of the call.
         name: Whatever is read, for messages.
         data: The byte strings.
 
@@ -92,11 +92,11 @@ def stream(
         JSON values with byte strings.
 
     Raises:
-        InvalidInputError: What the function raised; ``too_large`` where the memory did not suffice, ``timeout`` where
+        InvalidInputError: The function raised it; ``too_large`` where the memory did not suffice, ``timeout`` where
             it took too long, ``corrupt`` where the child died otherwise.
-        OSError: What the function raised.
-        ConfigError: What the function raised.
-        MissingDependencyError: What the function raised.
+        OSError: The function raised it.
+        ConfigError: The function raised it.
+        MissingDependencyError: The function raised it.
         OperationCancelledError: The current call was given up.
     """
     check_cancelled()
@@ -276,8 +276,8 @@ class _Pool:
             dead = [child for child in self._idle if not child.is_running]
             self._idle = [child for child in self._idle if child not in dead]
             child = self._idle.pop() if self._idle else None
-        for each in dead:
-            each.close()
+        for ended in dead:
+            ended.close()
         child = child or _Child()
         with self._changed:
             self._working.add(child)
@@ -294,8 +294,8 @@ class _Pool:
             self._idle.append(child)
             extra = self._idle[:-_MAX_IDLE]
             del self._idle[:-_MAX_IDLE]
-        for each in extra:
-            each.close()
+        for surplus in extra:
+            surplus.close()
 
     def drop(self, child: _Child) -> None:
         """End a child."""

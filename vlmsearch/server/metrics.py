@@ -1,6 +1,6 @@
-"""What Prometheus reads at ``/metrics``.
+"""Metrics for Prometheus, at ``/metrics``.
 
-Every label has few values: templates of routes instead of paths, and no index but those that the operator named.
+Every label has few values: templates of routes instead of paths, and the indexes that the operator named.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -29,13 +30,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128)
 _COUNT_EVERY = 15.0
-"""How old the sizes of indexes may be, in seconds."""
+"""Seconds after which indexes are counted again."""
 _COUNT_FOR = 2.0
-"""How long a scrape waits for the stores; one that does not answer is left to the next scrape."""
+"""Seconds that a scrape waits for the stores. The next scrape has the counts of a slow store."""
 
 
 class Metrics:
-    """Count what a service does.
+    """The metrics of a service.
 
     Args:
         service: The service.
@@ -53,54 +54,26 @@ class Metrics:
         registry = self._registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         Info("vlmsearch_build", "The version that runs.", registry=registry).info({"version": __version__})
-        self._requests = Counter(
-            "vlmsearch_http_requests", "Requests that were answered.", ("method", "route", "status"), registry=registry
+        self._requests = counter(
+            "vlmsearch_http_requests", "Requests that were answered.", ("method", "route", "status")
         )
-        self._request_seconds = Histogram(
-            "vlmsearch_http_request_duration_seconds",
-            "From the first byte of a request to the last of its answer.",
-            ("method", "route"),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.in_progress = Gauge(
-            "vlmsearch_http_requests_in_progress", "Requests that are being answered.", registry=registry
-        )
-        self._stage_seconds = Histogram(
-            "vlmsearch_stage_duration_seconds",
-            "One stage of the work: decode, encode, store, fuse, rerank or generate.",
-            ("operation", "stage"),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._stage_failures = Counter(
-            "vlmsearch_stage_failures",
-            "Stages that an error ended.",
-            ("operation", "stage", "error"),
-            registry=registry,
-        )
-        self._batch_items = Histogram(
-            "vlmsearch_batch_items",
-            "Texts or images that were encoded together.",
-            ("kind",),
-            buckets=_ITEMS,
-            registry=registry,
-        )
-        self._batch_requests = Histogram(
-            "vlmsearch_batch_requests",
-            "Requests whose items were encoded together.",
-            ("kind",),
-            buckets=_ITEMS,
-            registry=registry,
-        )
-        self._batch_seconds = Histogram(
-            "vlmsearch_batch_duration_seconds",
-            "How long the encoder took for a batch.",
-            ("kind",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        seconds = "vlmsearch_http_request_duration_seconds"
+        help = "Time from the first byte of a request to the last of its answer."
+        self._request_seconds = histogram(seconds, help, ("method", "route"), buckets=_SECONDS)
+        in_progress = "vlmsearch_http_requests_in_progress"
+        self.in_progress = Gauge(in_progress, "Requests that are being answered.", registry=registry)
+        help = "Time of a stage of the work: decode, encode, store, fuse, rerank or generate."
+        stage = ("operation", "stage")
+        self._stage_seconds = histogram("vlmsearch_stage_duration_seconds", help, stage, buckets=_SECONDS)
+        self._stage_failures = counter("vlmsearch_stage_failures", "Stages that failed.", (*stage, "error"))
+        help = "Texts or images that were encoded together."
+        self._batch_items = histogram("vlmsearch_batch_items", help, ("kind",), buckets=_ITEMS)
+        help = "Requests whose items were encoded together."
+        self._batch_requests = histogram("vlmsearch_batch_requests", help, ("kind",), buckets=_ITEMS)
+        help = "Time that the encoder took for a batch."
+        self._batch_seconds = histogram("vlmsearch_batch_duration_seconds", help, ("kind",), buckets=_SECONDS)
         self._service = service
         self._indexes = _Indexes(service)
         registry.register(self._indexes)
@@ -110,19 +83,19 @@ class Metrics:
         """Count one request that was answered.
 
         Args:
-            method: Its method.
-            route: The template of its route.
-            status: The status of the answer; 499 where the client went before there was one.
-            seconds: How long it took.
+            method: Method.
+            route: Template of the route.
+            status: Status of the answer; 499 if the client went before.
+            seconds: Duration.
         """
         self._requests.labels(method, route, str(status)).inc()
         self._request_seconds.labels(method, route).observe(seconds)
 
     def note_stage(self, measured: StageTiming) -> None:
-        """Count one stage that is over.
+        """Count one stage that has ended.
 
         Args:
-            measured: What is known of it.
+            measured: Measurement of the stage.
         """
         self._stage_seconds.labels(measured.operation, measured.stage).observe(measured.seconds)
         if measured.error:
@@ -132,14 +105,14 @@ class Metrics:
         """Count one batch that was encoded.
 
         Args:
-            batch: What is known of it.
+            batch: Measurement of the batch.
         """
         self._batch_items.labels(batch.kind).observe(batch.items)
         self._batch_requests.labels(batch.kind).observe(batch.requests)
         self._batch_seconds.labels(batch.kind).observe(batch.seconds)
 
     def page(self) -> bytes:
-        """Return all figures, in Prometheus's text format. It asks the stores, so it is not for the event loop."""
+        """Return all metrics in Prometheus's text format. It asks the stores: call it in a thread."""
         return generate_latest(self._registry)
 
     @contextmanager
@@ -156,7 +129,7 @@ class Metrics:
 
 
 class _Waiting(Collector):
-    """What waits for a thread or for a place in a batch, and which jobs there are."""
+    """The queues of threads and batches, and the jobs."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -165,29 +138,26 @@ class _Waiting(Collector):
         busy, waiting = self._service.threads_in_use()
         yield GaugeMetricFamily("vlmsearch_threads_busy", "Threads that work for a request.", busy)
         yield GaugeMetricFamily("vlmsearch_threads_waiting", "Requests that wait for a thread.", waiting)
-        jobs = GaugeMetricFamily(
-            "vlmsearch_jobs",
-            "Jobs that are not over, and the last that are.",
-            labels=("kind", "state"),
-        )
+        help = "Jobs that are not over, and the last that are."
+        jobs = GaugeMetricFamily("vlmsearch_jobs", help, labels=("kind", "state"))
         for labels, count in Counts((job.kind, job.state) for job in self._service.jobs.all()).items():
             jobs.add_metric(labels, count)
         yield jobs
-        stats = {each.fingerprint: each.stats() for each in self._service.encoders.values()}
+        stats = {encoder.fingerprint: encoder.stats() for encoder in self._service.encoders.values()}
         requests = GaugeMetricFamily("vlmsearch_queue_requests", "Requests that wait for a batch.", labels=["encoder"])
         items = GaugeMetricFamily("vlmsearch_queue_items", "Texts and images that wait for one.", labels=["encoder"])
         refused = CounterMetricFamily("vlmsearch_queue_refused", "Requests without a batch.", labels=["encoder"])
         cancelled = CounterMetricFamily("vlmsearch_queue_cancelled", "Requests given up.", labels=["encoder"])
-        for encoder, found in stats.items():
-            requests.add_metric([encoder], found.waiting)
-            items.add_metric([encoder], found.waiting_items)
-            refused.add_metric([encoder], found.refused)
-            cancelled.add_metric([encoder], found.cancelled)
+        for encoder, queue in stats.items():
+            requests.add_metric([encoder], queue.waiting)
+            items.add_metric([encoder], queue.waiting_items)
+            refused.add_metric([encoder], queue.refused)
+            cancelled.add_metric([encoder], queue.cancelled)
         yield from (requests, items, refused, cancelled)
 
 
 class _Indexes(Collector):
-    """How many documents each index has. A store that does not answer holds no scrape up."""
+    """The number of documents of each index. A store that does not answer holds no scrape up."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -11,9 +11,10 @@ The notation is MongoDB's: ``{"year": 2024}``, ``{"year": {"$gte": 2020, "$lt": 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, Union, get_args
+from typing import Any, Literal, TypeAlias, Union, get_args
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.types import Scalar
@@ -21,23 +22,24 @@ from vlmsearch.types import Scalar
 _DEEPEST = 200
 TOO_DEEP = f"a filter nests objects and lists at most {_DEEPEST} deep"
 Operator = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin"]
-"""How a `Comparison` compares."""
+"""An operator of a `Comparison`."""
 _OPERATORS: tuple[str, ...] = get_args(Operator)
-_ORDER: dict[str, Callable[[float, float], bool]] = {
-    "$gt": lambda a, b: a > b,
-    "$gte": lambda a, b: a >= b,
-    "$lt": lambda a, b: a < b,
-    "$lte": lambda a, b: a <= b,
+ORDERINGS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
 }
+"""The comparisons of numbers, or of arrays of numbers, by operator."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Compare one key of the metadata.
+    """A comparison of one key of the metadata.
 
     Attributes:
         key: The key.
-        operator: How to compare.
+        operator: The operator.
         value: A tuple for ``$in`` and ``$nin``, else one scalar; numbers are floats.
 
     Example:
@@ -61,16 +63,18 @@ class Comparison:
         if self.key not in metadata:
             return self.operator in ("$ne", "$nin")
         have = normalise(metadata[self.key])
-        if self.operator in _ORDER:
-            return type(have) is float and type(self.value) is float and _ORDER[self.operator](have, self.value)
+        if self.operator in ORDERINGS:
+            return (
+                type(have) is float and type(self.value) is float and bool(ORDERINGS[self.operator](have, self.value))
+            )
         wanted = self.value if isinstance(self.value, tuple) else (self.value,)
-        found = any(type(have) is type(value) and have == value for value in wanted)
-        return found == (self.operator in ("$eq", "$in"))
+        is_among = any(type(have) is type(value) and have == value for value in wanted)
+        return is_among == (self.operator in ("$eq", "$in"))
 
 
 @dataclass(frozen=True)
 class FilterGroup:
-    """Combine conditions.
+    """A group of conditions.
 
     Attributes:
         operator: Whether all of them must hold, or at least one.
@@ -128,10 +132,10 @@ def parse_filter(where: Mapping[str, object]) -> Filter:
 
 
 def _check_depth(where: object) -> None:
-    """ConfigError where objects and lists nest too deep to be taken apart, or for ever."""
+    """Raise ConfigError where objects and lists nest too deep to be taken apart, or without end."""
     level = [where]
     for _ in range(_DEEPEST + 1):
-        inner = [part for each in level for part in _parts(each)]
+        inner = [part for container in level for part in _parts(container)]
         level = list({id(part): part for part in inner}.values())
         if not level:
             return
@@ -177,7 +181,7 @@ def _parse_condition(key: str, operator: object, operand: object) -> Comparison:
             raise ConfigError(f"{known} on {key!r} takes a list of values, not {operand!r}")
         return Comparison(key, known, tuple(_scalar(key, value) for value in operand))
     value = _scalar(key, operand)
-    if known in _ORDER and type(value) is not float:
+    if known in ORDERINGS and type(value) is not float:
         raise ConfigError(f"{known} on {key!r} compares numbers, not {operand!r}")
     return Comparison(key, known, value)
 

@@ -11,21 +11,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from vlmsearch.answers.prompts import AnswerStream, default_options
+from vlmsearch.answers.prompts import default_options
 from vlmsearch.async_pipeline import AsyncAnswerStream
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.schema import model_of
 from vlmsearch.search.judged import JudgedQuery
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, check_right
-from vlmsearch.server.errors import ApiError, Json, api_error, error_json, request_id
+from vlmsearch.server.errors import ApiError, Json, api_error, error_of, request_id
 from vlmsearch.server.events import EventStream, event
-from vlmsearch.server.forms import AnswerAnswer, AskForm, EvalAnswer, EvalForm, LabelAnswer, LabelForm, image_bytes
+from vlmsearch.server.forms import AskForm, EvalAnswer, EvalForm, LabelForm, image_bytes
 from vlmsearch.server.routes.search import check_reranker, search_arguments
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import Labelled
-from vlmsearch.wire import Json as JsonObject
-from vlmsearch.wire import answer_json, labelled_json, match_json
+from vlmsearch.types import Answer, AnswerParts
+from vlmsearch.wire import LabelledId, LabelReport
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["answers"])
 _EVENTS: dict[int | str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/ask", response_model=AnswerAnswer, responses=_EVENTS, openapi_extra=form_docs(AskForm))
+@router.post("/ask", response_model=model_of(Answer), responses=_EVENTS, openapi_extra=form_docs(AskForm))
 async def ask(
     service: ServiceHere, index: ReadIndex, form: Annotated[AskForm, Depends(form_of(AskForm))], request: Request
 ) -> Response:
@@ -45,15 +45,15 @@ async def ask(
     if index.pipeline.generator is None:
         raise ApiError(501, "not_available", f"the index {index.name!r} answers no questions: it has no generator")
     if not form.stream:
-        return await service.answer(lambda: answer_json(index.pipeline.ask(**ask_arguments(index, form))))
+        return await service.answer(lambda: index.pipeline.ask(**ask_arguments(index, form)))
     parts = await service.threads.run(
-        lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerStream.close
+        lambda: index.pipeline.ask(**ask_arguments(index, form), stream=True), unwanted=AnswerParts.close
     )
     return EventStream(_events(service, parts, request_id(request)))
 
 
 def ask_arguments(index: OpenIndex, form: AskForm) -> dict[str, Any]:
-    """Return what `Pipeline.ask` takes."""
+    """Return the arguments of `Pipeline.ask`."""
     return {
         "question": form.question,
         "image": image_bytes(form.image) if form.image is not None else None,
@@ -70,35 +70,35 @@ def _options(index: OpenIndex, form: AskForm) -> GenerationOptions | None:
     return replace(default_options(generator), **given) if given and generator is not None else None
 
 
-async def _events(service: Service, parts: AnswerStream, request: str | None) -> AsyncIterator[bytes]:
-    """Yield the events of an answer; a client that goes stops the generator."""
+async def _events(service: Service, parts: AnswerParts, request: str | None) -> AsyncIterator[bytes]:
+    """Yield the events of an answer. A client that goes stops the generator."""
     async with AsyncAnswerStream(parts, service.threads) as stream:
         try:
-            yield event("matches", {"matches": list(map(match_json, parts.matches))})
+            yield event("matches", {"matches": parts.matches})
             async for part in stream:
                 if isinstance(part, str):
                     yield event("token", {"text": part})
-            yield event("answer", await service.call(lambda: answer_json(parts.answer())))
+            yield event("answer", await service.call(parts.answer))
         except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
-            yield event("error", error_json(api_error(exc), request))
+            yield event("error", error_of(api_error(exc), request))
 
 
-@router.post("/label", response_model=LabelAnswer, openapi_extra=form_docs(LabelForm))
+@router.post("/label", response_model=model_of(LabelReport), openapi_extra=form_docs(LabelForm))
 async def label(
     service: ServiceHere,
     index: ReadIndex,
     caller: CallerHere,
     form: Annotated[LabelForm, Depends(form_of(LabelForm))],
 ) -> Json:
-    """Say which of some labels fit each document; of an index that is not small, a job does it."""
+    """Label the documents of a small index. A job labels a large one."""
     check_right(caller, "write" if form.write else "read")
     return await service.answer(run_label, index, form)
 
 
-def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> JsonObject:
-    """Return what labels fit, in the form of ``vlmsearch label --json``."""
+def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], None] | None = None) -> LabelReport:
+    """Return the labels as ``vlmsearch label --json`` prints them."""
     begun = time.monotonic()
-    found: list[Labelled] = list(
+    labelled = list(
         index.pipeline.label(
             form.labels,
             templates=form.templates,
@@ -111,35 +111,35 @@ def run_label(index: OpenIndex, form: LabelForm, on_progress: Callable[[int], No
             on_progress=on_progress,
         )
     )
-    counts = Counter(name for each in found for name in each.labels)
+    counts = Counter(name for document in labelled for name in document.labels)
     names = dict.fromkeys(" ".join(name.split()) for name in form.labels)
-    return {
-        "labels": {name: counts[name] for name in names},
-        "documents": list(map(labelled_json, found)),
-        "written": sum(each.written for each in found),
-        "seconds": round(time.monotonic() - begun, 3),
-    }
+    return LabelReport(
+        {name: counts[name] for name in names},
+        tuple(LabelledId(document.document.id, document.labels, document.written) for document in labelled),
+        written=sum(document.written for document in labelled),
+        seconds=time.monotonic() - begun,
+    )
 
 
 @router.post("/eval", response_model=EvalAnswer, openapi_extra=form_docs(EvalForm))
 async def measure(
     service: ServiceHere, index: ReadIndex, form: Annotated[EvalForm, Depends(form_of(EvalForm))]
 ) -> Json:
-    """Measure how well the index answers queries whose answers are known; of many queries, a job does it."""
+    """Measure how well the index answers a few queries with known answers. A job takes many queries."""
     return await service.answer(run_eval, index, form)
 
 
 def run_eval(index: OpenIndex, form: EvalForm, on_progress: Callable[[int], None] | None = None) -> Mapping[str, Any]:
-    """Return what is measured, in the form of ``vlmsearch eval --json``."""
+    """Return the measures as ``vlmsearch eval --json`` prints them."""
     queries = []
-    for number, each in enumerate(form.queries, 1):
-        grades = each.relevant if isinstance(each.relevant, dict) else dict.fromkeys(each.relevant, 1)
-        image = image_bytes(each.image) if each.image is not None else None
-        text = each.query if each.query and each.query.strip() else None
+    for number, judged in enumerate(form.queries, 1):
+        grades = judged.relevant if isinstance(judged.relevant, dict) else dict.fromkeys(judged.relevant, 1)
+        image = image_bytes(judged.image) if judged.image is not None else None
+        text = judged.query if judged.query and judged.query.strip() else None
         if text is None and image is None:
             raise ConfigError(f"query {number} needs `query`, `image` or both")
         relevant = {id: grade for id, grade in grades.items() if grade > 0}
-        queries.append(JudgedQuery(each.id or str(number), relevant, text, image))
+        queries.append(JudgedQuery(judged.id or str(number), relevant, text, image))
     if len({query.id for query in queries}) < len(queries):
         raise ConfigError("two queries have the same `id`")
     check_reranker(index, form.rerank)

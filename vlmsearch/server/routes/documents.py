@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,20 +15,16 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.indexing.containers import kind_of, with_parts
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.media.images import file_of
+from vlmsearch.schema import model_of
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
 from vlmsearch.server.errors import Json, not_found
 from vlmsearch.server.forms import (
     AddForm,
-    ChangedAnswer,
-    DeletedAnswer,
     DocumentForm,
-    DocumentsAnswer,
     IdsForm,
     InfoAnswer,
     MetadataForm,
-    RejectsAnswer,
-    ReportAnswer,
     image_bytes,
 )
 from vlmsearch.server.images import Picture, image_path, original
@@ -36,9 +33,8 @@ from vlmsearch.server.service import OpenIndex, Service
 from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import documents_after
-from vlmsearch.types import Document, is_id
-from vlmsearch.wire import Json as JsonObject
-from vlmsearch.wire import document_json, report_json
+from vlmsearch.types import Document, IndexReport, Reject, is_id
+from vlmsearch.wire import Changed, Deleted, DocumentPage, RejectList
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
 _PART = "part:"
@@ -51,11 +47,11 @@ OneId = Annotated[str, Query(min_length=1, max_length=1024, description="The id 
 
 @router.get("", response_model=InfoAnswer)
 async def info(service: ServiceHere, index: ReadIndex, caller: CallerHere) -> Json:
-    """Say what is in an index and what built it."""
+    """Describe an index: its documents, and the encoder that built it."""
     return await service.answer(info_json, index, caller)
 
 
-@router.get("/documents", response_model=DocumentsAnswer, response_model_exclude_unset=True)
+@router.get("/documents", response_model=model_of(DocumentPage))
 async def read(
     service: ServiceHere,
     index: ReadIndex,
@@ -64,19 +60,17 @@ async def read(
     after: Annotated[str | None, Query(description="The id at the end of the page before.")] = None,
     where: Annotated[str | None, Query(description='A filter on metadata in JSON, such as {"year": 2020}.')] = None,
 ) -> Json:
-    """Read documents by their ids, or all of them, page by page in the order of their ids."""
+    """Return documents by their ids, or all documents page by page, in the order of their ids."""
     if id:
         return await service.answer(_by_ids, index, id)
     return await service.answer(_page, index, limit, after, _condition(where))
 
 
-def _by_ids(index: OpenIndex, ids: list[str]) -> JsonObject:
+def _by_ids(index: OpenIndex, ids: list[str]) -> DocumentPage:
     distinct = list(dict.fromkeys(ids))
-    found = {document.id: document for document in index.pipeline.store.get(distinct)}
-    return {
-        "documents": [document_json(found[id]) for id in distinct if id in found],
-        "missing": [id for id in distinct if id not in found],
-    }
+    by_id = {document.id: document for document in index.pipeline.store.get(distinct)}
+    documents = tuple(by_id[id] for id in distinct if id in by_id)
+    return DocumentPage(documents, missing=tuple(id for id in distinct if id not in by_id))
 
 
 def _condition(where: str | None) -> Filter | None:
@@ -91,15 +85,12 @@ def _condition(where: str | None) -> Filter | None:
     return parse_filter(given)
 
 
-def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> JsonObject:
-    found = documents_after(index.pipeline.store, after or "", limit + 1, condition)
-    return {
-        "documents": list(map(document_json, found[:limit])),
-        "after": found[limit - 1].id if len(found) > limit else None,
-    }
+def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> DocumentPage:
+    documents = documents_after(index.pipeline.store, after or "", limit + 1, condition)
+    return DocumentPage(tuple(documents[:limit]), after=documents[limit - 1].id if len(documents) > limit else None)
 
 
-@router.post("/documents", response_model=ReportAnswer, openapi_extra=body_docs(AddForm, "documents"))
+@router.post("/documents", response_model=model_of(IndexReport), openapi_extra=body_docs(AddForm, "documents"))
 async def add(
     service: ServiceHere, index: WriteIndex, body: Annotated[Body[AddForm], Depends(body_of(AddForm, "documents"))]
 ) -> Json:
@@ -110,15 +101,13 @@ async def add(
     return await service.answer(_add, service, index, body)
 
 
-def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> JsonObject:
+def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> IndexReport:
     forms = body.form.documents
     images = {form.id: data for form in forms if is_id(form.id) and (data := _image_of(form, body.files)) is not None}
     with service.uploads.keeping(index.name, index.pipeline.store, [form.id for form in forms], images) as files:
         documents = [Document(form.id, form.text, files.get(form.id), form.metadata) for form in forms]
         report = index.pipeline.add(documents, retry_rejects=body.form.retry_rejects)
-    found = report_json(report)
-    found["rejects"] = [_without_folders(service, reject.id, reject.code, reject.message) for reject in report.rejects]
-    return found
+    return replace(report, rejects=_without_folders(service, report.rejects))
 
 
 def _image_of(form: DocumentForm, files: Mapping[str, bytes]) -> bytes | None:
@@ -130,41 +119,40 @@ def _image_of(form: DocumentForm, files: Mapping[str, bytes]) -> bytes | None:
     return files[name]
 
 
-def _without_folders(service: Service, id: str, code: str, message: str) -> JsonObject:
-    return {"id": id, "code": code, "message": service.uploads.without_folders(message)}
+def _without_folders(service: Service, rejects: Iterable[Reject]) -> tuple[Reject, ...]:
+    return tuple(replace(reject, message=service.uploads.without_folders(reject.message)) for reject in rejects)
 
 
-@router.post("/documents/delete", response_model=DeletedAnswer, openapi_extra=form_docs(IdsForm))
+@router.post("/documents/delete", response_model=model_of(Deleted), openapi_extra=form_docs(IdsForm))
 async def delete(service: ServiceHere, index: WriteIndex, form: Annotated[IdsForm, Depends(form_of(IdsForm))]) -> Json:
-    """Remove documents, with their vectors and what was uploaded for them; unknown ids are passed over."""
+    """Remove documents, with their vectors and uploads. Unknown ids are ignored."""
     return await service.answer(_delete, service, index, form.ids)
 
 
-def _delete(service: Service, index: OpenIndex, ids: list[str]) -> JsonObject:
+def _delete(service: Service, index: OpenIndex, ids: list[str]) -> Deleted:
     given = with_parts(index.pipeline.store, ids)
     deleted = index.pipeline.store.delete(given)
     service.uploads.remove(index.name, given)
-    return {"deleted": deleted}
+    return Deleted(deleted)
 
 
-@router.post("/documents/metadata", response_model=ChangedAnswer, openapi_extra=form_docs(MetadataForm))
+@router.post("/documents/metadata", response_model=model_of(Changed), openapi_extra=form_docs(MetadataForm))
 async def change(
     service: ServiceHere, index: WriteIndex, form: Annotated[MetadataForm, Depends(form_of(MetadataForm))]
 ) -> Json:
-    """Set and take off keys of documents' metadata; their vectors stay as they are."""
+    """Set and remove keys of documents' metadata. Vectors stay as they are."""
     store = index.pipeline.store
-    return await service.answer(lambda: {"changed": change_metadata(store, form.ids, form.set, form.unset)})
+    return await service.answer(lambda: Changed(change_metadata(store, form.ids, form.set, form.unset)))
 
 
-@router.get("/rejects", response_model=RejectsAnswer)
+@router.get("/rejects", response_model=model_of(RejectList))
 async def rejects(service: ServiceHere, index: ReadIndex) -> Json:
     """List the inputs that could not be used, with the reasons."""
     return await service.answer(_rejects, service, index)
 
 
-def _rejects(service: Service, index: OpenIndex) -> JsonObject:
-    found = reject_list_of(index.pipeline.store).rejects()
-    return {"rejects": [_without_folders(service, each.id, each.code, each.message) for each in found]}
+def _rejects(service: Service, index: OpenIndex) -> RejectList:
+    return RejectList(_without_folders(service, reject_list_of(index.pipeline.store).rejects()))
 
 
 _PICTURE = {200: {"content": {"image/*": {}}, "description": "The image."}, 304: {"description": "It is the same."}}
@@ -174,7 +162,7 @@ _PICTURE = {200: {"content": {"image/*": {}}, "description": "The image."}, 304:
 async def image(
     service: ServiceHere, index: ReadIndex, id: OneId, if_none_match: Annotated[str | None, Header()] = None
 ) -> Response:
-    """Return the image of a document as it is."""
+    """Return the image of a document in its own format."""
 
     def find() -> Picture:
         return original(_path_of(index, id), service.settings.image_limits)
@@ -206,30 +194,30 @@ _FILE: dict[int | str, dict[str, Any]] = {
     416: {"content": {"text/plain": {}}, "description": "`Range` names no bytes of the file."},
 }
 _FILE_POLICY = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-"""What a browser's own view of a PDF needs."""
+"""The policy that a browser's own PDF viewer needs."""
 
 
 @router.get("/file", response_class=FileResponse, responses=_FILE)
 async def file(service: ServiceHere, index: ReadIndex, id: OneId) -> Response:
-    """Return the PDF or the film that a document is a part of, or is, as it is.
+    """Return the PDF or the film of a document, or of the part that it is.
 
     A browser opens it where a fragment says: `#page=3`, `#t=12.480`, as at the end of the ids of parts.
     """
 
     def find() -> Path:
-        found = file_of(_path_of(index, id))
-        if kind_of(str(found)) is None:
+        path = file_of(_path_of(index, id))
+        if kind_of(str(path)) is None:
             raise not_found(f"{id!r} is no part of a file")
-        return found
+        return path
 
-    found = await service.call(find)
+    path = await service.call(find)
     headers = {"Cache-Control": _CACHE, "Content-Security-Policy": _FILE_POLICY, "X-Content-Type-Options": "nosniff"}
-    return FileResponse(found, headers=headers, filename=found.name, content_disposition_type="inline")
+    return FileResponse(path, headers=headers, filename=path.name, content_disposition_type="inline")
 
 
 def _path_of(index: OpenIndex, id: str) -> Path:
-    found = index.pipeline.store.get([id])
-    path = image_path(found[0]) if found else None
+    documents = index.pipeline.store.get([id])
+    path = image_path(documents[0]) if documents else None
     if path is None:
         raise not_found(f"no document {id!r} with an image file in {index.name}")
     if not file_of(path).exists():
@@ -241,8 +229,8 @@ def _quoted(tag: str) -> str:
     return f'"{tag}"'
 
 
-def _picture(found: Picture, known: str | None) -> Response:
-    headers = {"ETag": _quoted(found.tag), "Cache-Control": _CACHE}
-    if known == _quoted(found.tag):
+def _picture(picture: Picture, known: str | None) -> Response:
+    headers = {"ETag": _quoted(picture.tag), "Cache-Control": _CACHE}
+    if known == _quoted(picture.tag):
         return Response(status_code=304, headers=headers)
-    return Response(found.data, media_type=found.type, headers={**headers, "X-Content-Type-Options": "nosniff"})
+    return Response(picture.data, media_type=picture.type, headers={**headers, "X-Content-Type-Options": "nosniff"})

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
@@ -33,34 +33,32 @@ from vlmsearch.search.options import LONGEST_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, ServiceHere
-from vlmsearch.server.errors import ApiError, api_error, error_json, request_id
+from vlmsearch.server.errors import ApiError, api_error, error_of, json_line, request_id
 from vlmsearch.server.events import EventStream
 from vlmsearch.server.forms import (
     EncodedImage,
     LongText,
-    MatchAnswer,
     Stops,
     image_bytes,
 )
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.types import Answer, ImageSource, Match, Role, Space, Vectors
-from vlmsearch.wire import match_json
+from vlmsearch.types import Answer, AnswerParts, ImageSource, Match, Role, Space, Vectors
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 MOST_INPUTS = 2048
-"""As OpenAI has it."""
+"""Inputs of a request, as at OpenAI."""
 MOST_TOKENS = 8192
-"""Of one input, as OpenAI has it."""
+"""Tokens of an input, as at OpenAI."""
 
 
 class OpenForm(BaseModel):
-    """A request in the form of another API: what is not known is ignored, as its clients send ever more."""
+    """A request in the form of another API. Unknown keys are ignored: new clients send more of them."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
 
 class EmbeddingsForm(OpenForm):
-    """What to encode."""
+    """Texts or images to encode."""
 
     input: Union[
         EncodedImage,
@@ -79,38 +77,14 @@ class EmbeddingsForm(OpenForm):
     input_type: Literal["query", "document"] = Field("document", description="What the texts are encoded as.")
 
 
-class EmbeddingAnswer(BaseModel):
-    """One vector."""
-
-    object: Literal["embedding"]
-    index: int
-    embedding: Union[list[float], str]
-
-
-class UsageAnswer(BaseModel):
-    """What was read; 0 where the encoder does not count tokens, and for images."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingsAnswer(BaseModel):
-    """The vectors, in the order of the inputs."""
-
-    object: Literal["list"]
-    data: list[EmbeddingAnswer]
-    model: str
-    usage: UsageAnswer
-
-
 @dataclass(frozen=True)
 class SpaceModel:
     """A space of an index as a model that makes embeddings.
 
     Attributes:
-        index: The index.
-        space: The space.
-        source: The name of the encoder's model for it, or "" where it has none.
+        index: Index.
+        space: Space.
+        source: Name of the encoder's model for it; "" without a name.
     """
 
     index: OpenIndex
@@ -119,11 +93,11 @@ class SpaceModel:
 
     @property
     def id(self) -> str:
-        """Return its name, of which there is one."""
+        """Return its unique name."""
         return f"{self.index.name}/{self.space.name}"
 
     def is_called(self, name: str) -> bool:
-        """Return whether a name is one of those that it may share with others."""
+        """Check whether a name, which others may share, is one of its names."""
         return name != "" and name in (self.space.name, self.source)
 
 
@@ -134,19 +108,19 @@ def _space_models(service: Service, caller: Caller) -> Iterator[SpaceModel]:
             # a bundle has one part of the fingerprint, NAME:DIGEST, and one space
             names = [part.partition(":")[0] for part in encoder.fingerprint.split("+")]
             sources = names if len(names) == len(encoder.spaces) else [""] * len(encoder.spaces)
-            yield from (SpaceModel(index, *each) for each in zip(encoder.spaces, sources))
+            yield from (SpaceModel(index, *space_source) for space_source in zip(encoder.spaces, sources))
 
 
 def _find_space(service: Service, caller: Caller, name: str) -> SpaceModel:
-    """Return the space of that name; where indexes share its encoder, that of any of them."""
+    """Return the space of that name. If indexes share its encoder, it is of any of them."""
     models = list(_space_models(service, caller))
-    found = [model for model in models if model.id == name] or [model for model in models if model.is_called(name)]
-    if not found:
+    matches = [model for model in models if model.id == name] or [model for model in models if model.is_called(name)]
+    if not matches:
         raise _no_model(name)
-    if len({model.index.pipeline.encoder.fingerprint for model in found}) > 1:
-        full = ", ".join(model.id for model in found)
+    if len({model.index.pipeline.encoder.fingerprint for model in matches}) > 1:
+        full = ", ".join(model.id for model in matches)
         raise ApiError(400, "invalid_request", f"{name!r} is a model of several indexes: write {full}", param="model")
-    return found[0]
+    return matches[0]
 
 
 def _no_model(name: str) -> ApiError:
@@ -157,45 +131,33 @@ def _no_model(name: str) -> ApiError:
 # ---------------------------------------------------------------------------------------------------------- models
 
 
-class ModelAnswer(BaseModel):
-    """A model: a space of an index, for embeddings, or an index, for chat completions."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: Literal["vlmsearch"] = "vlmsearch"
-
-
-class ModelsAnswer(BaseModel):
-    """The models that the caller may use."""
-
-    object: Literal["list"] = "list"
-    data: list[ModelAnswer]
-
-
 def _model_ids(service: Service, caller: Caller) -> list[str]:
     chats = [index.name for index in service.indexes.values() if caller.sees(index.name) and index.pipeline.generator]
     return [*(model.id for model in _space_models(service, caller)), *chats]
 
 
 @router.get("/models")
-async def models(service: ServiceHere, caller: CallerHere) -> ModelsAnswer:
+async def models(service: ServiceHere, caller: CallerHere) -> dict[str, Any]:
     """List the models: `INDEX/SPACE` for embeddings, `INDEX` for chat completions."""
-    return ModelsAnswer(data=[ModelAnswer(id=id) for id in _model_ids(service, caller)])
+    return {"object": "list", "data": [_model(id) for id in _model_ids(service, caller)]}
 
 
 @router.get("/models/{model:path}")
-async def model(model: str, service: ServiceHere, caller: CallerHere) -> ModelAnswer:
+async def model(model: str, service: ServiceHere, caller: CallerHere) -> dict[str, Any]:
     """Describe one model."""
     if model not in _model_ids(service, caller):
         raise _no_model(model)
-    return ModelAnswer(id=model)
+    return _model(model)
+
+
+def _model(id: str) -> dict[str, Any]:
+    return {"id": id, "object": "model", "created": 0, "owned_by": "vlmsearch"}
 
 
 # ------------------------------------------------------------------------------------------------------ embeddings
 
 
-@router.post("/embeddings", response_model=EmbeddingsAnswer, openapi_extra=form_docs(EmbeddingsForm))
+@router.post("/embeddings", openapi_extra=form_docs(EmbeddingsForm))
 async def embeddings(
     form: Annotated[EmbeddingsForm, Depends(form_of(EmbeddingsForm))],
     request: Request,
@@ -203,14 +165,14 @@ async def embeddings(
     caller: CallerHere,
 ) -> Response:
     """Encode texts, or images as data URLs with `modality: image`; `dimensions` cuts Matryoshka models alone."""
-    found = _find_space(service, caller, form.model)
-    request.state.index = found.index.name
-    data = await service.call(_embed, form, found, service.settings.image_limits)
+    model = _find_space(service, caller, form.model)
+    request.state.index = model.index.name
+    data = await service.call(_embed, form, model, service.settings.image_limits)
     return Response(data, media_type="application/json")
 
 
 def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> bytes:
-    """Return the answer as JSON; in a thread, as it may have a million numbers."""
+    """Return the answer as JSON, which may have a million numbers."""
     encoder, space = model.index.pipeline.encoder, model.space
     length = _check_length(encoder, space, form.dimensions)
     if form.modality not in space.modalities:
@@ -232,7 +194,7 @@ def _embed(form: EmbeddingsForm, model: SpaceModel, limits: ImageLimits) -> byte
 
 
 def _check_length(encoder: Encoder, space: Space, wanted: int | None) -> int:
-    """Return the length of the vectors; ConfigError for one that the model was not trained to be cut to."""
+    """Return the length of the vectors; ConfigError for a length that the model was not trained for."""
     tokenizer = _tokenizer_of(encoder)
     shorter = tokenizer.shorter.get(space.name, ()) if tokenizer else ()
     if wanted is None or wanted == space.dim or wanted in shorter:
@@ -254,7 +216,7 @@ def _tokenizer_of(encoder: Encoder) -> TokenizesTexts | None:
 
 
 def _embed_images(given: object, encoder: Encoder, space: Space, limits: ImageLimits) -> Vectors:
-    """Return the vectors of images that are written as data URLs."""
+    """Return the vectors of images in data URLs."""
 
     def prepare(url: object) -> ImageSource:
         if not isinstance(url, str) or not url.startswith("data:"):
@@ -266,7 +228,7 @@ def _embed_images(given: object, encoder: Encoder, space: Space, limits: ImageLi
 
 
 def _embed_texts(given: Any, encoder: Encoder, space: Space, role: Role) -> tuple[Vectors, int]:
-    """Return the vectors of texts, or of token ids, and how many tokens these have."""
+    """Return the vectors of texts or token ids, and the number of tokens."""
     items = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
     tokenizer = _tokenizer_of(encoder)
     if isinstance(items[0], str):
@@ -283,7 +245,7 @@ def _embed_texts(given: Any, encoder: Encoder, space: Space, role: Role) -> tupl
 
 
 class UrlForm(OpenForm):
-    """Where an image is."""
+    """The URL of an image."""
 
     url: EncodedImage = Field(description="A data URL.")
 
@@ -304,19 +266,19 @@ class MessageForm(OpenForm):
 
 
 class TypeForm(OpenForm):
-    """What an answer looks like."""
+    """The format of an answer."""
 
     type: Name
 
 
 class StreamForm(OpenForm):
-    """What a stream has beside the text."""
+    """The options of a stream."""
 
     include_usage: bool | None = None
 
 
 class ChatForm(OpenForm):
-    """A conversation, whose last message by a user is the question; those before it are not read."""
+    """A conversation. Its last message by a user is the question; earlier messages are not read."""
 
     model: Name = Field(description="The name of an index.")
     messages: Annotated[list[MessageForm], Items(10_000)] = Field(min_length=1)
@@ -336,60 +298,6 @@ class ChatForm(OpenForm):
     where: Where = None
 
 
-class UrlCitationAnswer(BaseModel):
-    """A place of the answer that cites a source."""
-
-    start_index: int
-    end_index: int
-    title: str = Field(description="The id of the document.")
-    url: str = Field(description="Where the document is.")
-
-
-class AnnotationAnswer(BaseModel):
-    """A citation."""
-
-    type: Literal["url_citation"]
-    url_citation: UrlCitationAnswer
-
-
-class MessageAnswer(BaseModel):
-    """The answer."""
-
-    role: Literal["assistant"]
-    content: str
-    refusal: None
-    annotations: list[AnnotationAnswer]
-
-
-class ChoiceAnswer(BaseModel):
-    """The one answer."""
-
-    index: int
-    message: MessageAnswer
-    finish_reason: Literal["stop"]
-    logprobs: None
-
-
-class ChatUsageAnswer(BaseModel):
-    """The tokens of the prompt with its sources, and of the answer."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class ChatAnswer(BaseModel):
-    """An answer to the question, with its sources."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[ChoiceAnswer]
-    usage: Union[ChatUsageAnswer, None] = Field(description="None where the generator does not count tokens.")
-    matches: list[MatchAnswer] = Field(description="The sources, best first; not of OpenAI's interface.")
-
-
 _CHUNKS: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -398,7 +306,7 @@ _CHUNKS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/chat/completions", response_model=ChatAnswer, responses=_CHUNKS, openapi_extra=form_docs(ChatForm))
+@router.post("/chat/completions", responses=_CHUNKS, openapi_extra=form_docs(ChatForm))
 async def chat(
     form: Annotated[ChatForm, Depends(form_of(ChatForm))], request: Request, service: ServiceHere, caller: CallerHere
 ) -> Response:
@@ -416,12 +324,12 @@ async def chat(
         lambda: index.pipeline.ask(
             question, image=image, limit=form.limit, where=form.where, options=options, stream=True
         ),
-        unwanted=AnswerStream.close,
+        unwanted=AnswerParts.close,
     )
-    reply = _Reply(form, index, parts, f"{request.base_url}api/v1/indexes/{index.name}")
+    reply = _Reply(form, index, cast("AnswerStream", parts), f"{request.base_url}api/v1/indexes/{index.name}")
     if form.stream:
         return EventStream(reply.chunks(service, request_id(request)))
-    data = await service.call(lambda: json.dumps(reply.whole(parts.answer())).encode())
+    data = await service.call(lambda: json_line(reply.whole(parts.answer())).encode())
     return Response(data, media_type="application/json")
 
 
@@ -436,7 +344,7 @@ def _question(form: ChatForm) -> tuple[str, bytes | None]:
     for name, is_refused in refused.items():
         if is_refused:
             raise ApiError(400, "invalid_request", f"`{name}`: an answer from an index is one text", param=name)
-    content = next((each.content for each in reversed(form.messages) if each.role == "user"), None)
+    content = next((message.content for message in reversed(form.messages) if message.role == "user"), None)
     if content is None:
         raise ApiError(
             400, "invalid_request", "the last message of a `user` is the question: there is none", param="messages"
@@ -463,7 +371,7 @@ def _options(form: ChatForm, generator: Generator) -> GenerationOptions | None:
 
 
 class _Reply:
-    """The forms of one answer."""
+    """An answer in OpenAI's forms."""
 
     def __init__(self, form: ChatForm, index: OpenIndex, parts: AnswerStream, where: str) -> None:
         self._form = form
@@ -474,7 +382,7 @@ class _Reply:
         self._created = int(time.time())
 
     def whole(self, answer: Answer) -> dict[str, object]:
-        """Return the answer at once."""
+        """Return the whole answer."""
         message = {
             "role": "assistant",
             "content": answer.text,
@@ -486,11 +394,11 @@ class _Reply:
             **self._head("chat.completion"),
             "choices": [choice],
             "usage": self._usage(answer),
-            "matches": list(map(match_json, answer.matches)),
+            "matches": answer.matches,
         }
 
     async def chunks(self, service: Service, request: str | None) -> AsyncIterator[bytes]:
-        """Yield the answer as it is made; a client that goes stops the generator."""
+        """Yield the answer as it is made. A client that goes stops the generator."""
         async with AsyncAnswerStream(self._parts, service.threads) as stream:
             try:
                 yield self._chunk({"role": "assistant", "content": ""})
@@ -499,13 +407,13 @@ class _Reply:
                         yield self._chunk({"content": part})
                 answer = await stream.answer()
                 last = {"annotations": self._annotations(answer)}
-                yield self._chunk(last, "stop", matches=list(map(match_json, answer.matches)))
+                yield self._chunk(last, "stop", matches=answer.matches)
                 if self._form.stream_options and self._form.stream_options.include_usage:
                     usage = await service.call(self._usage, answer)
                     yield _data({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
                 yield b"data: [DONE]\n\n"
             except Exception as exc:  # noqa: BLE001 - the answer has begun: its end says what went wrong
-                yield _data(error_json(api_error(exc), request))
+                yield _data(error_of(api_error(exc), request))
 
     def _head(self, kind: str) -> dict[str, object]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._form.model}
@@ -547,4 +455,4 @@ class _Reply:
 
 
 def _data(value: object) -> bytes:
-    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+    return f"data: {json_line(value)}\n\n".encode()

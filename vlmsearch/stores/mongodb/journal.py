@@ -1,4 +1,4 @@
-"""Which writes are under way, so that one that was cut off can be told from one that is only slow.
+"""The writes under way, so that one that was cut off can be told from one that is only slow.
 
 An entry is made before anything is written and removed when everything is. Times are those of the server.
 """
@@ -17,18 +17,18 @@ from vlmsearch.stores.writers import at_work, is_under_way, life_of, new_version
 T = TypeVar("T")
 Kind = Literal["write", "delete"]
 PATIENCE = timedelta(minutes=10)
-"""After so long, by the clock of the server, a write of another process counts as cut off."""
+"""Time, by the clock of the server, after which a write of another process counts as cut off."""
 AT: Row = {"$currentDate": {"at": True}}
 """The update that notes the time."""
 NOW = "$$NOW"
-"""What a projection gives the time as."""
+"""The server's time, in a projection."""
 
 
 class RunOnRows(Protocol):
-    """How a collection is called: `MongoConnection.run` on a collection."""
+    """A function that calls a collection: `MongoConnection.run` on one."""
 
     def __call__(self, operation: str, call: Callable[[Rows], T], /) -> T:
-        """Return what ``call`` returns."""
+        """Call a function with the collection."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Journal:
     def entries(self) -> list[JournalEntry]:
         """Return all entries that there are."""
         wanted = {"kind": 1, "ids": 1, "owner": 1, "at": 1, "now": NOW}
-        found = self._run("read the journal", lambda rows: list(rows.find({}, wanted)))
-        return [JournalEntry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in found]
+        rows_found = self._run("read the journal", lambda rows: list(rows.find({}, wanted)))
+        return [JournalEntry(row["_id"], row["kind"], tuple(row["ids"]), is_alive(row)) for row in rows_found]
 
 
 def is_alive(row: Row) -> bool:

@@ -37,7 +37,7 @@ class VectorBlock:
         return self.vectors.nbytes + sum(map(len, self.heads)) + 64 * len(self.heads)
 
     def hit(self, index: int, cosine: float) -> VersionedHit:
-        """Return what is at a place."""
+        """Return the hit at a place."""
         id, version = _texts(self.heads[index])
         return VersionedHit(id, min(1.0, max(-1.0, cosine)), version)
 
@@ -55,14 +55,14 @@ def merge_blocks(blocks: Sequence[VectorBlock]) -> VectorBlock:
 
 
 def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list[list[VersionedHit]]:
-    """For each query its ``limit`` nearest, best first; equal cosines in the order of their ids."""
+    """Find the nearest rows of each query, best first; equal cosines are in the order of the ids."""
     best: list[list[VersionedHit]] = [[] for _ in queries]
-    least = np.full(len(queries), -np.inf, np.float32)
+    min_cosines = np.full(len(queries), -np.inf, np.float32)
     for block in blocks:
-        one = len(queries) == 1  # a product with a vector is faster than one with a matrix of one column
-        columns = (block.vectors @ queries[0])[None] if one else queries @ block.vectors.T
+        is_single = len(queries) == 1  # a product with a vector is faster than one with a matrix of one column
+        columns = (block.vectors @ queries[0])[None] if is_single else queries @ block.vectors.T
         for query, column in enumerate(columns):
-            candidates = np.flatnonzero(column >= least[query])
+            candidates = np.flatnonzero(column >= min_cosines[query])
             if len(candidates) > limit:  # all of those that tie with the last are kept, for their ids decide
                 edge = np.partition(column[candidates], -limit)[-limit]
                 candidates = candidates[column[candidates] >= edge]
@@ -71,7 +71,7 @@ def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list
             hits = best[query] + [block.hit(i, float(column[i])) for i in candidates.tolist()]
             best[query] = sorted(hits, key=lambda hit: (-hit.score, hit.id))[:limit]
             if len(best[query]) == limit:
-                least[query] = best[query][-1].score
+                min_cosines[query] = best[query][-1].score
     return best
 
 
@@ -102,7 +102,7 @@ def _is_head(head: bytes) -> bool:
 
 
 def _texts(head: bytes) -> tuple[str, str]:
-    """Id and version of a row that begins with them."""
+    """Return id and version of a row that begins with them."""
     after = 13 + int.from_bytes(head[9:13], "little")
     start = after + len(_VERSION) + 4
     length = int.from_bytes(head[start - 4 : start], "little")

@@ -37,5 +37,5 @@ def size_of(image: ImageSource) -> int:
 def batches(
     items: Sequence[int], sizes: Sequence[int], max_items: int, *, total: int = MOST_BYTES
 ) -> Iterator[list[int]]:
-    """``items`` in order, up to ``max_items`` at a time and ``total`` bytes of them together."""
-    return groups(items, sizes, total=total, most=max_items)
+    """Return ``items`` in order, up to ``max_items`` at a time and ``total`` bytes of them together."""
+    return groups(items, sizes, total=total, max_items=max_items)
