@@ -21,7 +21,8 @@ import click
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from benchmarks.common import in_turns, print_figures, rounds_option
+from benchmarks.common import print_figures, rounds_option
+from vlmsearch.bench.encode import in_turns
 from vlmsearch.build.progress import steps
 from vlmsearch.build.quantize import Report
 from vlmsearch.cli.bench.data import read_images

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ from vlmsearch.cli.bench.data import Levels, Names, read_images, read_texts
 from vlmsearch.cli.common import SECONDS, command, json_option, option, print_json, print_table
 
 if TYPE_CHECKING:
-    from vlmsearch.bench.gpu import GpuTiming, LeftOut
+    from vlmsearch.bench.gpu import GpuSetting, GpuTiming, LeftOut, Towers
+    from vlmsearch.models.bundle import Bundle
 
 _PRECISIONS = ("int8", "fp16", "fp32", "auto")
-_RUNTIMES = ("tensorrt", "onnx", "torch")
+_RUNTIMES = ("tensorrt", "onnx")
 
 
 @command("gpu")
@@ -28,30 +30,40 @@ _RUNTIMES = ("tensorrt", "onnx", "torch")
 @option("--images", type=click.Path(path_type=Path), metavar="DIR", help="A folder of JPEGs.  [default: drawn scenes]")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
 @option("--count", default=256, show_default=True, type=click.IntRange(1), help="How many JPEGs at most.")
-@option("--from", "checkpoint", type=click.Path(path_type=Path), metavar="DIR",
-        help="The checkpoint it was built from, for torch.  [default: the recipe's]")  # fmt: skip
 @option("--seconds", default=1.0, show_default=True, type=SECONDS, help="How long each figure is measured.")
 @json_option
 def bench_gpu(
     model: str, precision: list[str], runtimes: list[str], batches: list[int], device: int, images: Path | None,
-    texts: Path | None, count: int, checkpoint: Path | None, seconds: float, as_json: bool,
+    texts: Path | None, count: int, seconds: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Time MODEL's TensorRT engines beside ONNX Runtime and torch on a GPU, and the decoding of JPEGs.
+    """Time MODEL's TensorRT engines beside ONNX Runtime on a GPU, and the decoding of JPEGs.
 
-    Batches go from the host's memory to vectors there. Engines that are not there are built. What is not installed is
-    named and left out; --runtimes torch with another Python adds it.
+    Batches go from the host's memory to vectors there. Engines that are not there are built. A package that is not
+    installed is named and left out.
     """
-    from vlmsearch.bench.gpu import GpuSetting, GpuTiming, describe_gpu, measure_gpu
-    from vlmsearch.errors import ConfigError
-    from vlmsearch.models.bundle import find_bundles
+    from vlmsearch.bench.encode import find_bundle
+    from vlmsearch.bench.gpu import GpuSetting, describe_gpu
 
     machine = describe_gpu(device)
-    found = find_bundles(model)
-    if len(found) != 1:
-        raise ConfigError(f"{model} is several models; name one of {', '.join(each.name for each in found)}")
-    (bundle,) = found
-    setting = GpuSetting(device, precision, runtimes, batches, seconds, checkpoint)  # type: ignore[arg-type]
+    bundle = find_bundle(model)
+    setting = GpuSetting(device, precision, runtimes, batches, seconds)  # type: ignore[arg-type]
     jpegs = read_images(images, count) if bundle.preprocess else []
+    measure_and_print(bundle, jpegs, read_texts(texts, count), setting, machine, as_json=as_json)
+
+
+def measure_and_print(
+    bundle: Bundle,
+    jpegs: Sequence[bytes],
+    texts: Sequence[str],
+    setting: GpuSetting,
+    machine: Mapping[str, object],
+    *,
+    others: Mapping[str, Callable[[], Towers]] | None = None,
+    as_json: bool = False,
+) -> None:
+    """Measure all contenders and print the figures; after Ctrl-C those that were finished."""
+    from vlmsearch.bench.gpu import GpuTiming, measure_gpu
+
     timings: list[GpuTiming] = []
     left_out: list[LeftOut] = []
 
@@ -59,7 +71,7 @@ def bench_gpu(
         click.echo(f"{bundle.name}: {what}", err=True)
 
     try:
-        for each in measure_gpu(bundle, jpegs, read_texts(texts, count), setting, say):
+        for each in measure_gpu(bundle, jpegs, texts, setting, say, others or {}):
             if isinstance(each, GpuTiming):
                 timings.append(each)
             else:
